@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
 from app.api.podunavailablebudget import ProtectedOperation
 from app.kube.admission import Denied
+from app.kube.errors import KubeError, message_of
 from app.kube.objects import Pod
 from app.pods.guards import GuardOrder, PodRequest, PodRequestKind
-from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.judgement import Judgement
 from app.protection.podunavailablebudget.keeper import BudgetKeeper
 from app.protection.podunavailablebudget.podstate import related_budget
@@ -27,15 +27,21 @@ _REMOVALS: Final = {
 
 
 class BudgetGuard:
-    """``removals``, ``updates``: what the gates have judged."""
+    """``any_budget``: whether the cluster has any; ``removals``, ``updates``: what the gates have judged."""
 
     order: Final = GuardOrder.JUDGING
 
     def __init__(
-        self, keeper: BudgetKeeper, claims: Claims, refused: Refused, *, removals: bool, updates: bool
+        self,
+        keeper: BudgetKeeper,
+        any_budget: Callable[[], Awaitable[bool]],
+        refused: Refused,
+        *,
+        removals: bool,
+        updates: bool,
     ) -> None:
         self._keeper = keeper
-        self._claims = claims
+        self._any_budget = any_budget
         self._refused = refused
         self._removals = removals
         self._updates = updates
@@ -43,10 +49,16 @@ class BudgetGuard:
     async def __call__(self, request: PodRequest) -> Denied | None:
         """A refusal, or nothing."""
         operation = self._operation(request)
-        if operation is None or (request.kind is PodRequestKind.EVICT and not self._claims):
+        if operation is None:
+            return None
+        if request.kind is PodRequestKind.EVICT:
             # In a cluster without budgets an eviction costs no look at its Pod. In one that has some, the Pod says more
             # than the cache, which may not know of the budget yet (PUB-30).
-            return None
+            try:
+                if not await self._any_budget():
+                    return None
+            except KubeError as error:
+                return Denied(f"whether there are PodUnavailableBudgets: {message_of(error)}", 429, "TooManyRequests")
         raw = await request.pod()
         if raw is None:
             return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +18,7 @@ from app.protection.podunavailablebudget import admission
 from app.protection.podunavailablebudget.admission_lookups import ClusterLookups, StandaloneLookups
 from app.protection.podunavailablebudget.budget import ControllerBudget
 from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.existence import AnyBudget
 from app.protection.podunavailablebudget.grants import Grants
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, BudgetGuard
 from app.protection.podunavailablebudget.keeper import (
@@ -108,12 +110,15 @@ def guarding(context: AdmissionContext) -> Decisions:
     """The step of Pod creation, and the guard of Pods."""
     budgets = context.stores(BUDGETS)
     claims = Claims(budgets)
+    any_budget: Callable[[], Awaitable[bool]]
     if context.client is None:
         owners: Owners = DirectOwners()
         statuses: Statuses = LocalStatuses(budgets)
         refused: Refused = _record_nothing
+        any_budget = _any_of_the_files(claims)
     else:
         owners = LiveOwners(context.client)
+        any_budget = AnyBudget(claims, context.client)
         statuses = shared_statuses(context.client, budgets, context.rng)
         log = ProtectionLog(Path(context.flags.text("protection-log-path")))
         refused = RefusalRecord(context.counters(refusal_counters), log, context.events)
@@ -126,9 +131,22 @@ def guarding(context: AdmissionContext) -> Decisions:
         waits=COMPUTED_WITHIN if context.client is not None else 0.0,
     )
     guard = BudgetGuard(
-        keeper, claims, refused, removals=context.enabled(DELETE_GATE), updates=context.enabled(UPDATE_GATE)
+        keeper,
+        any_budget,
+        refused,
+        removals=context.enabled(DELETE_GATE),
+        updates=context.enabled(UPDATE_GATE),
     )
     return Decisions(steps=(BudgetStep(claims, owners),), guards=(guard,))
+
+
+def _any_of_the_files(claims: Claims) -> Callable[[], Awaitable[bool]]:
+    """Standalone mode has nobody else to ask."""
+
+    async def known() -> bool:
+        return bool(claims)
+
+    return known
 
 
 def _record_nothing(_pod: Pod, _username: str) -> None:

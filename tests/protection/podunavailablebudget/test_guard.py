@@ -35,9 +35,54 @@ async def test_what_is_no_business_of_a_budget_passes_without_a_request() -> Non
         assert is_allowed(await replica.review(Operation.CREATE, "binding", object={}, name="alone"))
         assert is_allowed(await replica.review(Operation.CREATE, object=pod))
         assert is_allowed(await replica.delete(pod))
-        # Where there is no budget an eviction costs no look at its Pod.
-        assert is_allowed(await replica.evict("alone"))
         assert len(replica.sent.requests) == before
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-60", "PUB-85")
+@virtual
+async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_any() -> None:
+    async with small_cluster() as cluster:
+        replica = cluster.replicas[0]
+        await cluster.pod("alone")
+        before = len(replica.sent.requests)
+        answers = await asyncio.gather(*(replica.evict("alone") for _ in range(20)))
+        assert all(map(is_allowed, answers))
+        assert is_allowed(await replica.evict("alone"))
+        assert replica.sent.requests[before:] == [f"GET {BUDGETS.path('')}"]
+        await cluster.clock.sleep(1.1)
+        assert is_allowed(await replica.evict("alone"))
+        assert len(replica.sent.requests) == before + 2
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-85")
+@virtual
+async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_eviction_pass() -> None:
+    async with small_cluster() as cluster:
+        deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
+        await cluster.pods(2)
+        assert is_allowed(await deaf.evict("web-0"))
+        await cluster.budget(maxUnavailable=0)
+        await cluster.numbers(0, 2, 2, 2)
+        await cluster.clock.sleep(1.1)
+        denied = await deaf.evict("web-0")
+        assert isinstance(denied, Denied)
+        assert (denied.code, denied.reason) == (429, "TooManyRequests")
+        assert "(allowed 0, desired 2, current 2)" in denied.message
+
+
+@pytest.mark.behaviour("PUB-61", "PUB-127")
+@virtual
+async def test_where_nobody_can_say_whether_there_are_budgets_an_eviction_is_told_to_come_again() -> None:
+    async with small_cluster() as cluster:
+        replica = cluster.replicas[0]
+        await cluster.pods(1)
+        replica.sent.intercept = lambda _: json_response(500, status_body(500, "InternalError", "etcd is away"))
+        denied = await replica.evict("web-0")
+        assert isinstance(denied, Denied)
+        assert (denied.code, denied.reason) == (429, "TooManyRequests")
+        assert denied.message == "whether there are PodUnavailableBudgets: etcd is away"
+        replica.sent.intercept = lambda _: json_response(404, status_body(404, "NotFound", "no such kind"))
+        assert is_allowed(await replica.evict("web-0"))
 
 
 @pytest.mark.behaviour("PUB-61")

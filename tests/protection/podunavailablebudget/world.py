@@ -35,6 +35,7 @@ from app.pods.budget import Disruption, DisruptionBudget
 from app.protection.podunavailablebudget import slice as declared
 from app.protection.podunavailablebudget.budget import ControllerBudget
 from app.protection.podunavailablebudget.claims import Claims
+from app.protection.podunavailablebudget.existence import AnyBudget
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE, BudgetGuard
 from app.protection.podunavailablebudget.keeper import COMPUTED_WITHIN, BudgetKeeper, shared_statuses
 from app.protection.podunavailablebudget.owners import LiveOwners
@@ -75,7 +76,7 @@ class Replica:
         )
         guard = BudgetGuard(
             self.keeper,
-            claims,
+            AnyBudget(claims, self.client),
             self._note,
             removals=gates.get("removals", True),
             updates=gates.get("updates", True),
