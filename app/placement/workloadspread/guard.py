@@ -9,7 +9,7 @@ from app.kube.admission import Denied
 from app.kube.resources import ObjectKey
 from app.placement.workloadspread.placing import Placer
 from app.placement.workloadspread.plan.record import record_of
-from app.pods.guards import GuardOrder, PodRequest
+from app.pods.guards import GuardOrder, PodRequest, PodRequestKind
 from app.pods.owners import controller_of
 from app.pods.predicates import FINISHED
 
@@ -24,6 +24,8 @@ class WorkloadSpreadGuard:
 
     async def __call__(self, request: PodRequest) -> Denied | None:
         """Nothing is read where the namespace has no WorkloadSpread. Raises KubeError."""
+        if request.kind is PodRequestKind.UPDATE:
+            return None  # others are asked about changes; the Pod stays where it is
         if request.dry_run or self._placer.index.of(request.namespace) is None:
             return None
         pod = await request.pod()

@@ -409,8 +409,22 @@ async def test_a_pod_that_goes_gives_its_place_back_and_nothing_is_refused() -> 
             {"metadata": {"name": "shop-1"}, "deleteOptions": {"dryRun": ["All"]}},
             subresource="eviction",
         ),
+        request(Operation.UPDATE, going(spec={"containers": [{"name": "main", "image": "nginx:2"}]}), old=going()),
+        request(Operation.UPDATE, going(), old=going(), subresource="resize"),
     ],
-    ids=["dry", "going", "ended", "ownerless", "garbage", "no-subset", "unlimited", "no-pod", "dry-eviction"],
+    ids=[
+        "dry",
+        "going",
+        "ended",
+        "ownerless",
+        "garbage",
+        "no-subset",
+        "unlimited",
+        "no-pod",
+        "dry-eviction",
+        "update",
+        "resize",
+    ],
 )
 async def test_what_changes_nothing(review: Review) -> None:
     here = Here(counted())
