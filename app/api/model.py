@@ -29,6 +29,8 @@ class ApiModel(BaseModel):
 
     #: Fields (by their names here) that are written even when they were never set, as Go does without omitempty.
     always_serialised: ClassVar[frozenset[str]] = frozenset()
+    #: Whether the schema asks for these fields, as that of a Go type does unless it says that they are optional.
+    always_required: ClassVar[bool] = True
     #: Keywords of this object's schema beyond what its fields say (see app.api.schema).
     schema_keywords: ClassVar[Mapping[str, Any]] = {}
 

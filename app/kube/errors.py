@@ -208,6 +208,11 @@ def describe(kind: str, namespace: str | None, name: str) -> str:
 UNANSWERED: Final = (TransportError, ServerError)
 
 
+def is_namespace_ending(error: KubeError) -> bool:
+    """Whether a creation was refused because the namespace is being terminated: nothing will ever be created there."""
+    return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
 def message_of(error: KubeError) -> str:
     """What is told of it in events and conditions: the API server's sentence alone, as Go's clients print it.
 

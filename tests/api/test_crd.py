@@ -12,6 +12,7 @@ from app.api import crd
 from app.api.registry import find_kind
 from app.api.sidecarset import SIDECAR_SET
 from app.manager.slices import kinds
+from tests import openkruise
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,6 +55,40 @@ def schemas(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]
         if isinstance(schema.get(key), dict):
             found += schemas(schema[key], f"{path}[]")
     return found
+
+
+CONSTRAINTS = ("required", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems")
+
+
+def constraints(schema: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Path → what the schema refuses there of values of the right type; that there is a spec webhooks ask too."""
+    return {
+        path: {
+            key: sorted(sub[key]) if isinstance(sub[key], list) else sub[key]
+            for key in CONSTRAINTS
+            if key in sub and (path, key) != ("", "required")
+        }
+        for path, sub in schemas(schema, "")
+    }
+
+
+def test_no_schema_refuses_what_that_of_openkruise_admits() -> None:
+    """Objects are stored already; and whoever writes a part of a status writes it to both. (Fields that only ours have
+    may ask what they want.)"""
+    theirs = {one["metadata"]["name"]: one for one in openkruise.installed()}
+    stricter, held = [], 0
+    for kind in kinds():
+        ours = crd.manifest(kind)
+        found = theirs.get(ours["metadata"]["name"], {"spec": {"versions": []}})
+        admitting = {one["name"]: constraints(one["schema"]["openAPIV3Schema"]) for one in found["spec"]["versions"]}
+        for version in ours["spec"]["versions"]:
+            known = admitting.get(version["name"], {})
+            for path, asked in constraints(version["schema"]["openAPIV3Schema"]).items():
+                if path in known:
+                    held += 1
+                    stricter += [(kind.kind, version["name"], path)] if not asked.items() <= known[path].items() else []
+    assert stricter == []
+    assert held > 500
 
 
 @pytest.mark.parametrize("version", SIDECAR_SET.versions, ids=lambda version: version.name)

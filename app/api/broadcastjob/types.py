@@ -85,6 +85,7 @@ class BroadcastJobStatus(ApiModel):
     """How far the job has come."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"active", "succeeded", "failed", "desired"})
+    always_required: ClassVar[bool] = False
 
     conditions: list[JobCondition] | None = None
     """How the job ended; empty as long as it goes on."""

@@ -67,6 +67,7 @@ class EphemeralJobStatus(ApiModel):
     """How far the job has come."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"match", "running", "succeeded", "waiting", "failed"})
+    always_required: ClassVar[bool] = False
 
     conditions: list[EphemeralJobCondition] | None = None
     """What happened to the job."""

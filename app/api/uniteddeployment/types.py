@@ -138,9 +138,9 @@ class UnitedDeploymentSpec(ApiModel):
 class Condition(ApiModel):
     """One aspect of the state."""
 
-    type: str
+    type: str = ""
     """Which aspect."""
-    status: str
+    status: str = ""
     """True, False or Unknown."""
     last_transition_time: Time = ""
     """When the status last changed."""
@@ -207,6 +207,7 @@ class UpdateStatus(ApiModel):
     """How far the update is."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"updated_revision"})
+    always_required: ClassVar[bool] = False
 
     updated_revision: str = ""
     """The revision of the template."""

@@ -21,7 +21,7 @@ from app.api.resourcedistribution.types import (
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, message_of
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder
 from app.kube.objects import Metadata, Namespace, ObjectReference, decode_metadata
 from app.kube.resources import ObjectKey
@@ -260,7 +260,7 @@ class ResourceDistributionReconciler:
         except NotFound:
             return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
         except KubeError as error:
-            if isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes):
+            if is_namespace_ending(error):
                 return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
             return Failure(namespace, CREATE_FAILED, message_of(error))
         state.verified[namespace] = (made.metadata.uid, made.metadata.resource_version)

@@ -18,6 +18,7 @@ from app.kube.clock import rfc3339
 from app.kube.controller import Result
 from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
+from app.kube.gotext import quote
 from app.kube.objects import Job, ObjectMeta, decode_metadata
 from app.kube.resources import ObjectKey, Resource
 from app.kube.statuses import KnownStatus, newest_status, write_status
@@ -135,7 +136,8 @@ class AdvancedCronJobReconciler:
             schedule = schedule_of(spec.schedule, spec.time_zone)
         except ScheduleError as error:
             # ACJ-19
-            self._tell_once(cron, state, "UnparseableSchedule", f"unparseable schedule: {spec.schedule!r}: {error}")
+            message = f"unparseable schedule: {quote(spec.schedule)}: {error}"
+            self._tell_once(cron, state, "UnparseableSchedule", message)
             return None
         due = what_is_due(schedule, since, now, spec.starting_deadline_seconds)
         again = Result(requeue_after=max(0.001, min(due.wait, LONGEST_WAIT))) if due.wait is not None else None

@@ -18,6 +18,7 @@ from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder
 from app.kube.expectations import ScaleAction
+from app.kube.gotext import quote
 from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -153,7 +154,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if step.crowded:
             self.tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
         if step.unreadable:
-            message = f"spec.parallelism: {job.spec.parallelism!r} is no number and no percentage; use 10 or 10%"
+            given = quote(str(job.spec.parallelism))
+            message = f"spec.parallelism: {given} is no number and no percentage; use 10 or 10%"
             self.tell_once(job, state, "InvalidParallelism", message)
         await write_each(step.create, partial(self._make, key, job))  # BJ-12
         return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)

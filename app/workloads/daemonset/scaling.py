@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from app.kube.clock import Clock
-from app.kube.errors import KubeError, message_of
+from app.kube.errors import KubeError, is_namespace_ending, message_of
 from app.kube.objects import Pod
 from app.kube.store import Store
 from app.pods.hashes import random_suffix
@@ -99,6 +99,8 @@ class Scaler:
             state.creation_backoff.reset()
             return Outcome(changed=made > 0)
         state.creation_backoff.refuse(now)
+        if all(map(is_namespace_ending, refused.values())):
+            return Outcome(changed=made > 0)  # DS-32: the DaemonSet goes with its namespace
         error = next(iter(refused.values()))
         text = f"{message_of(error)} ({len(nodes) - made} of {len(nodes)} Pods to create are missing)"
         return Outcome(changed=made > 0, error=error, message=text)

@@ -17,7 +17,15 @@ from app.api.model import KubeObject
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client, Decode, PatchType
 from app.kube.concurrently import concurrently
-from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.errors import (
+    UNANSWERED,
+    AlreadyExists,
+    Conflict,
+    KubeError,
+    NotFound,
+    is_namespace_ending,
+    message_of,
+)
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
@@ -109,9 +117,10 @@ class Writer:
                 await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
             except KubeError as error:
                 if not await self._was_created(workload, pod.name, error):
-                    shown = _go_json(POD_TEMPLATE, body)
-                    text = self.wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
-                    self.event(workload, "FailedCreate", text, warning=True)
+                    if not is_namespace_ending(error):
+                        shown = _go_json(POD_TEMPLATE, body)
+                        text = self.wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
+                        self.event(workload, "FailedCreate", text, warning=True)
                     raise
         except KubeError as error:
             self.expectations.creation_observed(metadata.uid, pod.name)

@@ -199,7 +199,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         await write_each(step.inject, partial(self._put, key, job))
         if step.ended:
             return self.again(key, kept=_ttl(job))
-        deadline = job.spec.active_deadline_seconds
+        deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
         return self.again(key, left=deadline - passed if deadline is not None else None)
 
     def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:

@@ -80,11 +80,11 @@ class EphemeralJobJudge(JudgeByKind):
                 yield f"{what} is being deleted"
             elif status.get("completionTime"):
                 yield f"{what} has ended, and is there still"
-            elif spec.get("activeDeadlineSeconds") is not None:
-                yield f"{what} goes on after its deadline"
             elif spec.get("paused"):
                 if status.get("phase") != "Paused":
                     yield f"{what} its phase is {status.get('phase')}, and it is paused"
+            elif spec.get("activeDeadlineSeconds") is not None:
+                yield f"{what} goes on after its deadline"
             else:
                 app = spec["selector"]["matchLabels"]["app"]
                 meant = [pod for pod in self._pods.values() if (pod["metadata"].get("labels") or {}).get("app") == app]

@@ -82,6 +82,19 @@ def test_every_node_is_served_once_and_the_job_goes_after_its_time() -> None:
     scenario(told)
 
 
+@pytest.mark.behaviour("BJ-25")
+def test_a_parallelism_that_says_no_number_is_told() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 2)
+        await job(there, parallelism="x")
+        await counts(there, desired=2, active=0, phase="running")
+        messages = [one["message"] for one in await there.events() if one["reason"] == "InvalidParallelism"]
+        assert messages == ['spec.parallelism: "x" is no number and no percentage; use 10 or 10%']
+        assert await served(there) == []
+
+    scenario(told)
+
+
 @pytest.mark.behaviour("BJ-12")
 def test_never_more_than_parallelism_at_once() -> None:
     async def told(there: World) -> None:

@@ -108,6 +108,27 @@ async def test_creations_stop_at_the_first_refusal_and_are_tried_again() -> None
 
 
 @virtual
+@pytest.mark.behaviour("DS-32", "DS-69")
+async def test_in_a_namespace_that_is_being_terminated_nothing_is_told() -> None:
+    async with small_cluster() as cluster:
+        refused: list[str] = []
+        cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+
+        def intercept(request: Request) -> Response | None:
+            if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods"):
+                return None
+            refused.append(request.path)
+            return json_response(403, status_body(403, "Forbidden", "no new content", details={"causes": [cause]}))
+
+        cluster.sent.intercept = intercept
+        await cluster.apply()
+        await cluster.settled(desiredNumberScheduled=3, currentNumberScheduled=0)
+        await cluster.clock.sleep(60)
+        assert await cluster.events("FailedCreate") == []
+        assert len(refused) == 1
+
+
+@virtual
 @pytest.mark.behaviour("DS-29", "DS-25")
 async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait() -> None:
     async with small_cluster(nodes=1) as cluster:

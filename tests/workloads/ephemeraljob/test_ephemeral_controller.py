@@ -105,6 +105,24 @@ def test_a_deadline_ends_it_and_nothing_more_is_put_in() -> None:
     scenario(told)
 
 
+@pytest.mark.behaviour("EJ-12", "EJ-5")
+def test_no_deadline_ends_a_paused_job() -> None:
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        await job(there, activeDeadlineSeconds=10, paused=True)
+        await there.settled(30.0)
+        assert "completionTime" not in await status(there, phase="Paused", match=1)
+        writes = len(there.writes)
+        await there.settled(60.0)
+        assert len(there.writes) == writes
+        await there.change(JOBS, "ej", {"spec": {"paused": False}})
+        found = await status(there, phase="Failed")
+        assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
+        assert await injected(there) == []
+
+    scenario(told)
+
+
 @pytest.mark.behaviour("EJ-11", "EJ-14")
 def test_mixed_ends_are_a_failure() -> None:
     async def told(there: World) -> None:

@@ -96,9 +96,12 @@ class World:
     async def pod_status(self, name: str, phase: str, **status: Any) -> None:
         await self.change(PODS, name, {"status": {"phase": phase, **status}}, "status")
 
-    async def reasons(self) -> list[str]:
+    async def events(self) -> list[Json]:
         await self.settled(1.0)
-        return [one["reason"] for one in (await self.client.list(EVENTS, NAMESPACE)).items]
+        return (await self.client.list(EVENTS, NAMESPACE)).items
+
+    async def reasons(self) -> list[str]:
+        return [one["reason"] for one in await self.events()]
 
     async def until(self, look: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
         end = self.clock.monotonic() + seconds

@@ -151,7 +151,7 @@ def next_step(
     if counts[State.FAILED]:
         conditions.append(("JobFailed", "CreateFailed", f"{place} failed to create ephemeral container"))
     deadline = spec.active_deadline_seconds
-    if deadline is not None and passed >= deadline:
+    if deadline is not None and passed >= deadline and not spec.paused:
         late = ("JobFailed", "DeadlineExceeded", f"{place} was active longer than specified deadline")
         return Step(FAILED, match, counts, conditions=[late], ended=True)
     inject: list[Pod] = []
