@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
@@ -107,12 +108,13 @@ class Controller:
         needs: Sequence[Store[Any]] = (),
         sync_timeout: float = 120.0,
         limits: RateLimits | None = None,
+        share: int = sys.maxsize,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
         self.name = name
         self.workers = workers
-        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics)
+        self.queue: WorkQueue[ObjectKey] = WorkQueue(name, clock, limits, queue_metrics, share)
         self._clock = clock
         self._watches = watches
         self._needs = needs

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
@@ -59,6 +60,8 @@ class NoMetrics:
     def worked(self, name: str, seconds: float) -> None: ...
 
 
+#: So many outdated entries of the heap, and as many as there are others, are no reason to make it anew.
+_OUTDATED: Final = 64
 #: Namespaces whose limits are remembered though none of their keys has failed for a while.
 _MAX_BUCKETS: Final = 256
 
@@ -72,9 +75,16 @@ class WorkQueue(Generic[K]):
     ``done`` for the same key."""
 
     def __init__(
-        self, name: str, clock: Clock, limits: RateLimits | None = None, metrics: QueueMetrics | None = None
+        self,
+        name: str,
+        clock: Clock,
+        limits: RateLimits | None = None,
+        metrics: QueueMetrics | None = None,
+        share: int = sys.maxsize,
     ) -> None:
+        """``share``: how many keys of one namespace are worked on at once at most, for work that may take long."""
         self.name = name
+        self._share = share
         self._clock = clock
         self._limits = limits if limits is not None else RateLimits()
         self._metrics = metrics if metrics is not None else NoMetrics()
@@ -87,6 +97,8 @@ class WorkQueue(Generic[K]):
         self._depth = 0
         #: Keys that are worked on, since when.
         self._processing: dict[K, float] = {}
+        #: How many of them, by namespace.
+        self._working: dict[str, int] = {}
         #: Keys to add later: the earliest time of each, and a heap that may hold outdated entries beside it.
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
@@ -121,6 +133,9 @@ class WorkQueue(Generic[K]):
             return
         self._due[key] = due
         heapq.heappush(self._heap, (due, next(self._order), key))
+        if len(self._heap) > 2 * len(self._due) + _OUTDATED:
+            self._heap = [(due, next(self._order), key) for key, due in self._due.items()]
+            heapq.heapify(self._heap)
         self._set_timer()
 
     def add_rate_limited(self, key: K) -> float:
@@ -150,7 +165,7 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K:
         """Wait for a key and take it. Raises ``QueueShutDown`` when there will be no more."""
-        while not self._ready:
+        while (namespace := self._next()) is None:
             if self._shut_down:
                 raise QueueShutDown(self.name)
             waiter = asyncio.get_running_loop().create_future()
@@ -164,9 +179,10 @@ class WorkQueue(Generic[K]):
             finally:
                 if waiter in self._waiters:
                     self._waiters.remove(waiter)
-        key = self._pop()
+        key = self._pop(namespace)
         now = self._clock.monotonic()
         self._processing[key] = now
+        self._working[namespace] = self._working.get(namespace, 0) + 1
         self._metrics.waited(self.name, now - self._dirty.pop(key))
         self._metrics.depth(self.name, self._depth)
         return key
@@ -174,8 +190,14 @@ class WorkQueue(Generic[K]):
     def done(self, key: K) -> None:
         """The work on the key has ended, whatever came of it."""
         self._metrics.worked(self.name, self._clock.monotonic() - self._processing.pop(key))
+        namespace = _namespace(key)
+        self._working[namespace] -= 1
+        if not self._working[namespace]:
+            del self._working[namespace]
         if key in self._dirty:
             self._push(key)
+        elif namespace in self._ready:
+            self._wake()  # others of it may have waited for this one
 
     def shut_down(self) -> None:
         """Take no more keys and forget those for later; what is ready may still be taken."""
@@ -209,9 +231,12 @@ class WorkQueue(Generic[K]):
         self._metrics.depth(self.name, self._depth)
         self._wake()
 
-    def _pop(self) -> K:
-        """The next key of the namespace whose turn it is, which then stands last in line."""
-        namespace = next(iter(self._ready))
+    def _next(self) -> str | None:
+        """The namespace whose turn it is."""
+        return next((name for name in self._ready if self._working.get(name, 0) < self._share), None)
+
+    def _pop(self, namespace: str) -> K:
+        """The next key of the namespace, which then stands last in line."""
         keys = self._ready.pop(namespace)
         key = keys.popleft()
         if keys:

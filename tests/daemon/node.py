@@ -93,7 +93,9 @@ class Node:
         body = {"metadata": {**(metadata or {}), "name": name}, "type": kind, "data": data}
         await self.client.create(SECRETS, body, NAMESPACE)
 
-    async def pod(self, *containers: dict[str, Any], name: str = "web-0", **metadata: Any) -> dict[str, Any]:
+    async def pod(
+        self, *containers: dict[str, Any], name: str = "web-0", namespace: str = NAMESPACE, **metadata: Any
+    ) -> dict[str, Any]:
         """A Pod that runs on the node, with a container in the runtime for each of its containers."""
         body = {
             "metadata": {"name": name, **metadata},
@@ -103,14 +105,14 @@ class Node:
                 "containers": [{"image": "nginx:1", **one} for one in containers],
             },
         }
-        created = await self.client.create(PODS, body, NAMESPACE)
+        created = await self.client.create(PODS, body, namespace)
         for one in containers:
             self.runtime.start(created["metadata"]["uid"], one["name"])
-        return await self.report(name)
+        return await self.report(name, namespace)
 
-    async def report(self, name: str = "web-0", **status: Any) -> dict[str, Any]:
+    async def report(self, name: str = "web-0", namespace: str = NAMESPACE, **status: Any) -> dict[str, Any]:
         """What a kubelet reports about its containers."""
-        found = await self.client.get(PODS, name, NAMESPACE)
+        found = await self.client.get(PODS, name, namespace)
         statuses = []
         for container in found["spec"]["containers"]:
             newest = self.newest(found["metadata"]["uid"], container["name"])
@@ -127,7 +129,7 @@ class Node:
                 }
             )
         body = {"phase": "Running", "podIP": "127.0.0.1", "containerStatuses": statuses, **status}
-        return await self.client.patch(PODS, name, {"status": body}, NAMESPACE, subresource="status")
+        return await self.client.patch(PODS, name, {"status": body}, namespace, subresource="status")
 
     def newest(self, uid: str, name: str) -> SimulatedContainer:
         """The container that was started last."""
@@ -171,7 +173,7 @@ class Node:
                 "strategy": {"failurePolicy": "Fail", **spec},
             },
         }
-        return await self.client.create(RECREATE_REQUESTS, body, NAMESPACE)
+        return await self.client.create(RECREATE_REQUESTS, body, pod["metadata"]["namespace"])
 
     async def snapshot(self, pod_uid: str, *names: str, name: str = "again") -> None:
         """What the manager reports about containers that run again."""

@@ -14,8 +14,9 @@ from app.daemon.cri import ContainerDetails, ContainerState, CriError
 from app.daemon.objects import RECREATE_REQUESTS, RecreateRequest, decode_recreate_request
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
+from app.daemon.recreate.worker import WORKERS
 from app.kube.errors import NotFound
-from app.kube.resources import PODS, ObjectKey
+from app.kube.resources import NAMESPACES, PODS, ObjectKey
 from tests.daemon.node import NAMESPACE, Node, node, node_with_agent
 from tests.kube.fakes import running, virtual
 
@@ -334,6 +335,24 @@ def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace
                 assert one.runtime.commands == []
 
     test()
+
+
+@pytest.mark.behaviour("CRR-67")
+@virtual
+async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting() -> None:
+    async with node_with_agent() as (one, _):
+        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+        hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
+        for number in range(WORKERS + 1):
+            pod = await one.pod({"name": "app"}, name=f"slow-{number}")
+            asked = {"terminationGracePeriodSeconds": 10**9, "hooks": hooks}
+            await one.request(pod, "app", name=f"slow-{number}", **asked)
+        await one.clock.sleep(60)
+        pod = await one.pod({"name": "app"}, namespace="others")
+        await one.request(pod, "app")
+        await one.until(lambda: stopped(one))
+        stops = [container for container, _ in one.runtime.stops]
+        assert stops == [one.newest(pod["metadata"]["uid"], "app").id]
 
 
 @pytest.mark.behaviour("CRR-42")

@@ -159,32 +159,34 @@ async def test_its_life_is_measured():
     assert metrics == {"added": 2, "max depth": 2, "waited": 2, "worked": 3, "retried": 1}
 
 
+OTHER, ANOTHER = ObjectKey("shop", "d"), ObjectKey("", "e")
 actions = st.lists(
     st.tuples(
         st.sampled_from(["add", "after", "limited", "forget", "pause"]),
-        st.sampled_from("abcde"),
+        st.sampled_from([ObjectKey("tenant", "a"), ObjectKey("tenant", "b"), ObjectKey("tenant", "c"), OTHER, ANOTHER]),
         st.floats(0, 5, allow_nan=False),
     ),
     max_size=60,
 )
 
 
-@given(actions, st.integers(1, 4), st.integers(0, 2**32))
-def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, seed):
+@given(actions, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32))
+def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, share, seed):
     """Every add is followed by a look that begins after it; two looks at one key never overlap."""
 
     async def main() -> None:
         clock, rng = VirtualClock(), Random(seed)
-        keys: WorkQueue[str] = WorkQueue("test", clock)
-        busy: set[str] = set()
-        last_look: dict[str, float] = {}
-        wanted: dict[str, float] = {}
+        keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, share=share)
+        busy: set[ObjectKey] = set()
+        last_look: dict[ObjectKey, float] = {}
+        wanted: dict[ObjectKey, float] = {}
 
         async def work() -> None:
             while True:
                 key = await keys.get()
                 assert key not in busy
                 busy.add(key)
+                assert max(Counter(one.namespace for one in busy).values()) <= share
                 last_look[key] = clock.monotonic()
                 await clock.sleep(rng.random())
                 busy.remove(key)
@@ -208,6 +210,7 @@ def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, seed
             await clock.sleep(1000)
             assert len(keys) == 0
             assert not busy
+            assert not keys._working
         assert set(last_look) == set(wanted)
         for key, moment in wanted.items():
             assert last_look[key] >= moment
@@ -264,3 +267,38 @@ async def test_failures_of_one_namespace_delay_no_others():
         keys.add_rate_limited(ObjectKey(f"ns{number}", "one"))
         await clock.sleep(1)
     assert len(keys._buckets) <= 256
+
+
+@virtual
+async def test_a_namespace_has_its_share_of_the_workers_and_no_more():
+    keys: WorkQueue[ObjectKey] = WorkQueue("test", VirtualClock(), share=2)
+    names = [ObjectKey("tenant", str(number)) for number in range(4)]
+    for key in names:
+        keys.add(key)
+    assert [await keys.get(), await keys.get()] == names[:2]
+    async with running(keys.get(), keys.get()) as tasks:
+        await asyncio.sleep(1)
+        assert not any(task.done() for task in tasks)
+        keys.add(ObjectKey("shop", "web"))
+        await asyncio.sleep(1)
+        assert [task.result() for task in tasks if task.done()] == [ObjectKey("shop", "web")]
+        keys.add(names[0])
+        keys.done(names[0])
+        await asyncio.sleep(1)
+        assert {task.result() for task in tasks} == {ObjectKey("shop", "web"), names[2]}
+    for key in (names[1], names[2]):
+        keys.done(key)
+    assert [await keys.get(), await keys.get()] == [names[3], names[0]]
+    assert not keys._ready
+
+
+@virtual
+async def test_a_key_that_is_wanted_ever_earlier_is_remembered_once():
+    clock = VirtualClock()
+    keys = WorkQueue("test", clock)
+    for number in range(10_000):
+        keys.add_after("a", 1e9 - number / 1000)
+        keys.add_after(f"b{number % 10}", 1e6 - number)
+    assert len(keys._heap) < 200
+    assert await keys.get() == "b9"
+    assert clock.monotonic() == 1e6 - 9_999
