@@ -31,6 +31,7 @@ from app.daemon.probes.prober import Prober
 from app.daemon.recreate.worker import BY_POD, Recreator, pods_of
 from app.daemon.stopping import Stopper
 from app.kube.client import Client
+from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector
@@ -143,8 +144,20 @@ class Agent:
                 self.pods, client, runtimes, stopper, env_from_metadata=features.env_from_metadata, **counting
             )
         self._recorders = list(recorder.values())
+        if metrics is not None:
+            metrics.observe([controller.queue for controller in self.controllers], client.clock)
         if not watches:
             self._reflectors.clear()
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """Whatever works off a queue."""
+        found = [self.puller.controller, self.recreator.controller]
+        if self.prober is not None:
+            found += [self.prober.controller, self.prober.teller]
+        if self.reporter is not None:
+            found += [self.reporter.controller, self.reporter.restarter]
+        return found
 
     def failing(self) -> str:
         """KD-4: the first check that fails; '' if all is well."""

@@ -8,9 +8,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from app.daemon.actions import Network, Outcome
 from app.daemon.agent import Agent, Features
+from app.daemon.cri import ContainerState
+from app.daemon.metrics import Metrics
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
 from app.kube.client import Client
 from app.kube.resources import PODS
@@ -170,3 +173,58 @@ async def test_many_hostile_objects_do_not_keep_it_from_its_work() -> None:
         assert (await one.status(NODE_POD_PROBES)).get("podProbeStatuses")
         assert agent.failing() == ""
         assert not any(task.done() for task in asyncio.all_tasks())
+
+
+@pytest.mark.behaviour("KD-4")
+@virtual
+async def test_its_queues_are_counted_as_queues_in_go_are() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    async with node_with_agent(metrics=metrics) as (one, agent):
+        queues = {
+            "imagepuller",
+            "crr",
+            "runtime_container_meta",
+            "runtime_container_meta_restarter",
+            "sync_node_pod_probe",
+            "update_node_pod_probe_status",
+        }
+        assert {controller.queue.name for controller in agent.controllers} == queues
+        text = metrics.exposition().decode()
+        for form in (
+            "workqueue_depth{%s}",
+            "workqueue_adds_total{%s}",
+            "workqueue_retries_total{%s}",
+            'workqueue_queue_duration_seconds_bucket{le="+Inf",%s}',
+            'workqueue_work_duration_seconds_bucket{le="1e-08",%s}',
+            "workqueue_work_duration_seconds_sum{%s}",
+            "workqueue_unfinished_work_seconds{%s}",
+            "workqueue_longest_running_processor_seconds{%s}",
+        ):
+            assert all(form % f'name="{name}"' in text for name in queues), form
+
+        def value(what: str, queue: str) -> float | None:
+            return registry.get_sample_value(f"workqueue_{what}", {"name": queue})
+
+        pod = await one.pod({"name": "app"})
+        container = one.newest(pod["metadata"]["uid"], "app")
+        stopping = asyncio.Event()
+        truly = one.runtime.stop
+
+        async def stop(container_id: str, grace: int) -> None:
+            stopping.set()
+            await one.clock.sleep(20)
+            await truly(container_id, grace)
+
+        one.runtime.stop = stop  # type: ignore[method-assign]
+        await one.request(pod, "app")
+        await one.until(lambda: asyncio.sleep(0, stopping.is_set()))
+        await one.clock.sleep(7)
+        assert 7 <= (value("longest_running_processor_seconds", "crr") or 0) < 8
+        assert 7 <= (value("unfinished_work_seconds", "crr") or 0) < 8
+        await one.until(lambda: asyncio.sleep(0, container.state == ContainerState.EXITED))
+        await one.clock.sleep(1)
+        assert value("longest_running_processor_seconds", "crr") == 0
+        assert (value("work_duration_seconds_sum", "crr") or 0) >= 20
+        assert value("work_duration_seconds_count", "crr") == value("queue_duration_seconds_count", "crr")
+        assert value("longest_running_processor_seconds", "imagepuller") == 0

@@ -6,6 +6,7 @@ import base64
 import json
 import logging
 import re
+from random import Random
 
 import pytest
 
@@ -13,7 +14,8 @@ from app.daemon.cri import Auth
 from app.daemon.images.keyring import Credential, Pattern
 from app.daemon.images.plan import joined
 from app.daemon.images.plugins import Plugins
-from app.daemon.objects import NODE_IMAGES
+from app.daemon.images.puller import SecretCache
+from app.daemon.objects import NODE_IMAGES, SecretReference
 from app.kube.resources import SECRETS as SECRET
 from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
 from tests.kube.fakes import running, virtual
@@ -307,3 +309,17 @@ async def test_plugins_know_credentials_too() -> None:
         async with running(one.agent(plugins=plugins).run()):
             await one.node_image(**{"registry.example_app": {"tags": [tag("1")]}})
             await one.pulled("registry.example/app", **{"1": "Succeeded"})
+
+
+@pytest.mark.behaviour("KD-38")
+@virtual
+async def test_credentials_that_nobody_asks_for_any_more_leave_the_memory() -> None:
+    async with node() as one:
+        cache = SecretCache(one.client, Random(1))
+        for name in ("first", "second"):
+            await one.secret(name, config_json(registry_example="jane:word"))
+            assert await cache.get(SecretReference(NAMESPACE, name)) is not None
+        assert [wanted.name for wanted in cache.known] == ["first", "second"]
+        await one.clock.sleep(601)
+        await cache.get(SecretReference(NAMESPACE, "second"))
+        assert [wanted.name for wanted in cache.known] == ["second"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon.cri import ContainerDetails, ContainerState, CriError
-from app.daemon.objects import RECREATE_REQUESTS, RecreateRequest, decode_recreate_request
+from app.daemon.objects import RECREATE_REQUESTS, Condition, RecreateRequest, decode_recreate_request
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
 from app.daemon.recreate.worker import WORKERS
@@ -239,6 +239,21 @@ async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other(
         await one.snapshot(pod["metadata"]["uid"], "app", name="first")
         await until_state(one, "first", phase="Completed", app="Succeeded")
         await until_state(one, "second", phase="Recreating", side="Recreating")
+
+
+@pytest.mark.behaviour("CRR-33")
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
+)
+def test_how_long_the_pod_is_to_be_unready_yet(asked: int | None, left: float) -> None:
+    """No number ends the calendar, and with it the agent's work on the Pod."""
+    since = msgspec.structs.replace(
+        request(unreadyGracePeriodSeconds=asked).status,
+        conditions=(Condition("PreRecreateGrace", "True", NOW - timedelta(seconds=60)),),
+    )
+    held = msgspec.structs.replace(request(unreadyGracePeriodSeconds=asked), status=since)
+    assert plan.grace_left(held, NOW) == pytest.approx(left)
 
 
 @pytest.mark.behaviour("CRR-33")

@@ -11,6 +11,7 @@ import grpc.aio
 
 from app.daemon.cri import runtime_pb2 as pb
 from app.daemon.cri.types import (
+    POD_UID,
     Auth,
     Container,
     ContainerDetails,
@@ -41,6 +42,8 @@ _SLACK_SECONDS: Final = 5.0
 #: KD-64: nobody reads more of a command's output.
 _MAX_OUTPUT: Final = 64 * 1024
 _MAX_MESSAGE: Final = 2048
+#: No id is longer.
+_MAX_ID: Final = 512
 #: Codes that Go spells otherwise.
 _GO_NAMES: Final = {"OK": "OK", "CANCELLED": "Canceled"}
 #: What containerd answers when it listens already and does not know its containers yet.
@@ -84,7 +87,7 @@ class GrpcRuntime:
         said: pb.ListImagesResponse = await self._image(
             "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, seconds
         )
-        return [Image(one.id, tuple(one.repo_tags), tuple(one.repo_digests), one.size) for one in said.images]
+        return [Image(one.id[:_MAX_ID], tuple(one.repo_tags), tuple(one.repo_digests), one.size) for one in said.images]
 
     async def pull(
         self,
@@ -105,13 +108,13 @@ class GrpcRuntime:
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
         """The containers of a Pod."""
-        wanted = pb.ContainerFilter(label_selector={"io.kubernetes.pod.uid": pod_uid})
+        wanted = pb.ContainerFilter(label_selector={POD_UID: pod_uid})
         return await self._list(wanted)
 
     async def container(self, container_id: str) -> Container | None:
         """One container, if the runtime knows it."""
         found = await self._list(pb.ContainerFilter(id=container_id))
-        return found[0] if found else None
+        return next((one for one in found if one.id == container_id), None)
 
     async def _list(self, wanted: pb.ContainerFilter) -> list[Container]:
         request = pb.ListContainersRequest(filter=wanted)
@@ -130,6 +133,8 @@ class GrpcRuntime:
         if not (status.id and status.metadata.name and status.created_at and status.image.image and status.image_ref):
             # KD-13
             raise CriError(f"container {container_id}: the runtime says too little of it")
+        if status.id != container_id:
+            raise CriError(f"container {container_id}: the runtime answers about {status.id[:_MAX_ID]}")  # KD-99
         return ContainerDetails(
             id=status.id,
             name=status.metadata.name,
@@ -186,7 +191,7 @@ def _state(number: int) -> ContainerState:
 
 def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
     """The error in our words. What a runtime says may be long, and is anybody's text."""
-    code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE]
+    code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE].replace("\x00", "")
     # As every client in Go shows it, the kubelet among them.
     shown = f"rpc error: code = {_GO_NAMES.get(code.name) or _camel(code.name)} desc = {said}"
     match code:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from app.kube.errors import KubeError
+
+#: What the kubelet writes on every container.
+POD_UID: Final = "io.kubernetes.pod.uid"
 
 
 class CriError(KubeError):
@@ -58,6 +61,10 @@ class ContainerDetails:
     exit_code: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def is_of(self, pod_uid: str) -> bool:
+        """KD-99: whether it is a container of that Pod, by the kubelet's label; one without it is."""
+        return self.labels.get(POD_UID, pod_uid) == pod_uid
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,8 +72,15 @@ class SecretCache:
         except KubeError as error:
             logger.warning("the pull secret %s/%s cannot be read: %s", wanted.namespace, wanted.name, error)
             return None
+        # What nobody has asked for since is not kept in memory: it is somebody's credentials.
+        self._known = {one: kept for one, kept in self._known.items() if kept[0] > now}
         self._known[wanted] = (now + self.rng.uniform(*_SECRET_SECONDS), secret)
         return secret
+
+    @property
+    def known(self) -> tuple[SecretReference, ...]:
+        """Those that are held in memory."""
+        return tuple(self._known)
 
     def forget(self, secrets: Iterable[SecretReference]) -> None:
         """KD-94: they may have been changed."""

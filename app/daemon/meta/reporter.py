@@ -135,6 +135,8 @@ class MetaReporter:
             if container is None:
                 continue
             details = await runtime.details(one.id)
+            if not details.is_of(pod.metadata.uid):
+                continue
             known = plan.known_of(meta, f"{runtime.name}://{details.id}")
             env = None
             if self._env_from_metadata and plan.needs_env(container, details, known):
@@ -196,6 +198,8 @@ class MetaReporter:
         if container is None or container.state is not ContainerState.RUNNING:
             return
         details = await runtime.details(container_id)
+        if not details.is_of(metadata.uid):
+            return
         await self._stopper.stop(
             runtime,
             container_id,

@@ -17,7 +17,6 @@ from app.daemon.recreate.plan import newest
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Controller, ControllerMetrics, Watch, to_self
-from app.kube.controller import Result as Requeue
 from app.kube.events import EventRecorder
 from app.kube.expectations import is_at_least
 from app.kube.objects import ObjectReference, Pod, decode_metadata
@@ -88,7 +87,8 @@ class Containers:
                 known = await self._runtime.details(container.id)
                 if known.state is ContainerState.RUNNING:
                     self._started[container.id] = known
-            found[name] = known
+            if known.is_of(uid):
+                found[name] = known
         return found
 
     def doubt(self, uid: str) -> None:
@@ -139,8 +139,9 @@ class Prober:
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
         self._written = ""
+        # KD-4: two queues, as OpenKruise has them: what is to be probed, and what is to be told.
         self.controller = Controller(
-            "update_node_pod_probe_status",
+            "sync_node_pod_probe",
             client.clock,
             [Watch(store, to_self)],
             self._sync,
@@ -150,11 +151,23 @@ class Prober:
             queue_metrics=queue_metrics,
             sync_timeout=float("inf"),
         )
+        self.teller = Controller(
+            "update_node_pod_probe_status",
+            client.clock,
+            [],
+            self._tell,
+            workers=1,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+        )
 
     async def run(self) -> None:
         """Probe until cancelled."""
         try:
-            await self.controller.run()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.controller.run(), name="what to probe")
+                group.create_task(self.teller.run(), name="results of probes")
         finally:
             tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
             for task in tasks:
@@ -168,16 +181,18 @@ class Prober:
 
     # ---- one look at the NodePodProbe
 
-    async def _sync(self, key: ObjectKey) -> Requeue | None:
-        if key != self._key:
-            return None
+    async def _sync(self, key: ObjectKey) -> None:
+        if key == self._key:
+            self._update(plan.wanted(self._store.by_key(key)))
+            self.teller.queue.add(key)
+
+    async def _tell(self, key: ObjectKey) -> None:
         node_pod_probe = self._store.by_key(key)
-        self._update(plan.wanted(node_pod_probe))
         if node_pod_probe is None or node_pod_probe.metadata.deletion_timestamp is not None:
-            return None
+            return
         metadata = node_pod_probe.metadata
         if self._written and not is_at_least(metadata.resource_version, self._written):
-            return None  # our own write is still on its way into the cache, and its event comes
+            return  # our own write is still on its way into the cache, and its event comes
         results = {
             key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()
@@ -185,7 +200,7 @@ class Prober:
         }
         report = plan.report(node_pod_probe, results)
         if report.status is None:
-            return None
+            return
         written = await self._client.patch(
             NODE_POD_PROBES,
             metadata.name,
@@ -196,7 +211,6 @@ class Prober:
         self._written = written.metadata.resource_version
         for key_of_probe, result in report.news:
             self._record_events(key_of_probe, result)
-        return None
 
     def _update(self, wanted: dict[Key, Wanted]) -> None:
         """KD-60: begin, change and stop."""
@@ -276,7 +290,7 @@ class Prober:
         worker.progress = step.progress
         if step.changed:
             worker.probed_at = rfc3339(self._clock.now())
-            self.controller.queue.add_after(self._key, _TOGETHER_SECONDS)
+            self.teller.queue.add_after(self._key, _TOGETHER_SECONDS)
 
     async def _probe(self, want: Wanted, container_id: str, address: str) -> Outcome:
         probe = want.probe

@@ -152,7 +152,7 @@ class Recreator:
             if name in wanted:
                 details = await runtime.details(container.id)
                 # The uid is a label, which an admission webhook vouches for: without one a tenant could name any Pod.
-                if details.labels.get(POD_NAMESPACE, namespace) != namespace:
+                if details.labels.get(POD_NAMESPACE, namespace) != namespace or not details.is_of(request.pod_uid):
                     continue
                 count = _integer(details.annotations.get(RESTART_COUNT, ""))
                 found[name] = Found(details, count, _is_restarted(pod, details.exit_code))

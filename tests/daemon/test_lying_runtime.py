@@ -1,0 +1,134 @@
+"""A runtime that does not answer what it was asked (KD-99): nothing of another Pod is stopped, probed or reported."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from app.daemon.cri import Container, CriError
+from app.daemon.cri.client import GrpcRuntime, error_of
+from app.daemon.images import plan as images
+from app.kube.clock import SystemClock
+from app.kube.resources import PODS
+from app.sandbox.cri import SimulatedRuntime
+from app.sandbox.cri.server import CriServer
+from tests.daemon.node import NAMESPACE, Node, node_with_agent
+from tests.kube.fakes import virtual
+
+
+def lie(runtime: SimulatedRuntime) -> None:
+    """Whatever Pod is asked about, the newest containers of all are the answer."""
+
+    async def containers(_uid: str) -> Sequence[Container]:
+        return [Container(one.id, one.name, one.state, one.created_at) for one in runtime.known.values()]
+
+    runtime.containers = containers  # type: ignore[method-assign]
+
+
+async def two_pods(one: Node) -> dict[str, Any]:
+    """The first of two Pods whose containers have the same name; the other's is newer, and all that is seen."""
+    first = await one.pod({"name": "app"})
+    await one.clock.sleep(1)
+    await one.pod({"name": "app"}, name="other")
+    lie(one.runtime)
+    return first
+
+
+@pytest.mark.behaviour("KD-99")
+@virtual
+async def test_no_container_of_another_pod_is_stopped() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await two_pods(one)
+        own = one.newest(pod["metadata"]["uid"], "app")
+        await one.request(pod, "app", forceRecreate=True)
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+        del one.runtime.containers  # it tells the truth again
+
+        async def stopped() -> list[str]:
+            return [container for container, _ in one.runtime.stops]
+
+        assert await one.until(stopped) == [own.id]
+
+
+@pytest.mark.behaviour("KD-99")
+@virtual
+async def test_no_container_of_another_pod_is_probed_or_reported() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await two_pods(one)
+        own = one.newest(pod["metadata"]["uid"], "app")
+        metadata = pod["metadata"]
+        probe = {"name": "ppm#a", "containerName": "app", "probe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
+        await one.probes(
+            {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
+        )
+        ours = {"annotations": {"kruise.io/sidecarset-hash": "{}"}}
+        await one.client.patch(PODS, "web-0", {"metadata": ours}, NAMESPACE)
+
+        async def reported() -> str:
+            found = await one.client.get(PODS, "web-0", NAMESPACE)
+            return str(found["metadata"]["annotations"].get("apps.kruise.io/runtime-containers-meta", ""))
+
+        await one.clock.sleep(30)
+        assert (one.runtime.commands, await reported()) == ([], "")
+        del one.runtime.containers  # it tells the truth again
+        await one.until(lambda: asyncio.sleep(0, one.runtime.commands))
+        assert {command[0] for command in one.runtime.commands} == {own.id}
+        await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)
+        assert f"containerd://{own.id}" in await one.until(reported)
+
+
+@asynccontextmanager
+async def connected(folder: Path) -> AsyncIterator[tuple[SimulatedRuntime, GrpcRuntime]]:
+    simulated = SimulatedRuntime(SystemClock())
+    server = CriServer(simulated, str(folder / "runtime.sock"))
+    await server.start()
+    runtime = await GrpcRuntime.connect(str(folder / "runtime.sock"))
+    try:
+        yield simulated, runtime
+    finally:
+        await runtime.close()
+        await server.stop()
+
+
+@pytest.mark.behaviour("KD-99")
+async def test_an_answer_about_another_container_is_none(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (simulated, runtime):
+        one, other = simulated.start("u1", "main"), simulated.start("u2", "main")
+        truly = simulated.details
+
+        async def details(_container_id: str) -> Any:
+            return await truly(other.id)
+
+        simulated.details = details  # type: ignore[method-assign]
+        with pytest.raises(CriError, match=f"container {one.id}: the runtime answers about {other.id}"):
+            await runtime.details(one.id)
+        assert (await runtime.details(other.id)).id == other.id
+
+
+@pytest.mark.behaviour("KD-99")
+async def test_an_id_of_an_image_is_no_longer_than_ids_are(tmp_path: Path) -> None:
+    async with connected(tmp_path) as (simulated, runtime):
+        await simulated.pull("nginx:1", None, {}, {}, 5)
+        truly = simulated.images
+
+        async def found(seconds: float) -> Any:
+            return [type(one)("sha256:" + "a" * 1_000_000, one.tags) for one in await truly(seconds)]
+
+        simulated.images = found  # type: ignore[method-assign]
+        (image,) = await runtime.images(5)
+        assert len(images.image_id(images.Key("nginx", "1"), image)) < 600
+
+
+@pytest.mark.behaviour("KD-99")
+def test_what_no_status_may_contain_is_left_out_of_errors() -> None:
+    nothing = grpc.aio.Metadata()
+    error = grpc.aio.AioRpcError(grpc.StatusCode.UNKNOWN, nothing, nothing, "a\x00b")
+    assert str(error_of("PullImage", error)) == "rpc error: code = Unknown desc = ab"
