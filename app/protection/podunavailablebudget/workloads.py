@@ -5,6 +5,7 @@ From the caches, where a workload is watched, and from the API server where it i
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -58,6 +59,13 @@ _REPLICASET: Final = ("apps", "ReplicaSet")
 _STATEFULSET: Final = ("apps", "StatefulSet")
 _CLONESET: Final = (names.APPS_GROUP, "CloneSet")
 _ADVANCED_STATEFULSET: Final = (names.APPS_GROUP, "StatefulSet")
+#: How many workloads that are gone are remembered.
+MAX_GONE: Final = 10_000
+#: Where those are read that are watched.
+_RESOURCES: Final = {
+    (one.resource.group, one.resource.kind): one.resource
+    for one in (DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS, ADVANCED_STATEFUL_SETS)
+}
 #: How many replicas a workload wants that leaves it out.
 _DEFAULT: Final = 1
 
@@ -137,6 +145,8 @@ class Workloads:
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
+        #: The uids of workloads that Pods name and the API server does not have: who makes Pods may name very many.
+        self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
         """The Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
@@ -184,6 +194,7 @@ class Workloads:
     async def _of_selector(self, claim: Claim, namespace: str) -> Members:
         pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
         controllers = {reference.uid: reference for pod in pods if (reference := pod.metadata.controller) is not None}
+        owned = sum(pod.metadata.controller is not None for pod in pods)
         replicas: dict[str, int] = {}
         watched = True
         for reference in controllers.values():
@@ -193,7 +204,9 @@ class Workloads:
                 continue
             watched = watched and found.watched
             replicas[found.uid] = max(0, found.replicas)
-        return Members(pods, Expected(sum(replicas.values())), watched)
+        # PUB-125: none of the Pods is to stay whose workloads are all gone.
+        gone = bool(controllers) and not replicas and owned == len(pods)
+        return Members(pods, Expected(sum(replicas.values()), gone), watched)
 
     def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
         """PUB-33: of a ReplicaSet its Deployment, which says how many Pods there are meant to be, surge aside."""
@@ -206,21 +219,40 @@ class Workloads:
     # ---- workloads
 
     async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
-        """PUB-35: None for one that is not there, or on its way out."""
+        """PUB-35: None for one that is not there, or on its way out. Raises ``UnknownKindError`` or ``KubeError``."""
+        native, ours = self._native(reference), self._ours(reference)
+        if native is None and ours is None:
+            return await self._live(reference, namespace, where)
         key = ObjectKey(namespace, reference.name)
-        native = self._native(reference)
-        if native is not None:
-            found = native.by_key(key)
-            if found is None or found.metadata.deletion_timestamp is not None:
-                return None
-            return _Found(found.metadata.uid, _or_default(found.spec.replicas))
-        ours = self._ours(reference)
-        if ours is not None:
-            workload = ours.by_key(key)
-            if workload is None or workload.deleting:
-                return None
-            return _Found(workload.metadata.uid, _or_default(workload.spec.replicas))
-        return await self._live(reference, namespace, where)
+        known = native.by_key(key) if native is not None else ours.by_key(key) if ours is not None else None
+        if known is None or reference.uid not in ("", known.metadata.uid):
+            # One cache may be behind the other: nobody's Pods are let go because their workload was not seen yet.
+            return await self._unseen(reference, namespace)
+        if known.metadata.deletion_timestamp:
+            return None
+        return _Found(known.metadata.uid, _or_default(known.spec.replicas))
+
+    def _is_gone(self, uid: str) -> None:
+        if uid:
+            self._gone[uid] = None
+            if len(self._gone) > MAX_GONE:
+                self._gone.popitem(last=False)
+
+    async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
+        """A workload that is watched, as the API server has it. One that is gone does not come back."""
+        if reference.uid in self._gone:
+            return None
+        try:
+            found = await self._client.get(
+                _RESOURCES[reference.group, reference.kind], reference.name, namespace, decode=_decode_listed
+            )
+        except NotFound:
+            found = None
+        if found is None or reference.uid not in ("", found.metadata.uid) or found.metadata.deletion_timestamp:
+            self._is_gone(reference.uid)
+            return None
+        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
 
     def _native(self, reference: OwnerReference) -> Store[NativeWorkload] | None:
         caches = self._caches

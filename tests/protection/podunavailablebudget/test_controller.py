@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
 from typing import Any
 
+import orjson
 import pytest
 
+from app.api.podunavailablebudget import PodUnavailableBudget
 from app.api.statefulset import STATEFUL_SET
-from app.kube.client import PatchType
+from app.kube.client import Client, PatchType
 from app.kube.errors import NotFound
+from app.kube.objects import decode_pod
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
@@ -20,7 +26,14 @@ from app.kube.resources import (
     REPLICASETS,
     Resource,
 )
+from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Stream
+from app.protection.podunavailablebudget.numbers import Expected
+from app.protection.podunavailablebudget.workloads import WATCHED, Caches, Workloads
+from app.sandbox.apiserver import ApiServer
+from app.slices import Stores
 from tests.kube.fakes import json_response, status_body, virtual
+from tests.protection.podunavailablebudget.samples import raw_pod
 from tests.protection.podunavailablebudget.world import (
     BUDGETS,
     NAMESPACE,
@@ -29,6 +42,7 @@ from tests.protection.podunavailablebudget.world import (
     is_allowed,
     small_cluster,
 )
+from tests.workloads.cloneset.world import Counting
 
 RELATED = {"pub.kruise.io/related-pub": "shop", "kruise.io/related-pub": "shop"}
 STATEFUL_SETS = STATEFUL_SET.resource()
@@ -185,6 +199,94 @@ async def test_a_target_that_wants_no_pods_or_is_not_there_has_none() -> None:
         await cluster.numbers(0, 0, 0, 0)
 
 
+@pytest.mark.behaviour("PUB-33", "PUB-35")
+@pytest.mark.parametrize("by_target", [False, True])
+def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: bool) -> None:
+    """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
+    lags: list[bool] = []
+
+    async def prepare(cluster: SmallCluster) -> None:
+        inner = cluster.sent.stream
+
+        @asynccontextmanager
+        async def stream(request: Request) -> AsyncIterator[Stream]:
+            async with inner(request) as found:
+                if request.path != REPLICASETS.path():
+                    yield found
+                    return
+                yield Stream(found.status, found.headers, late(found.chunks))
+
+        async def late(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            async for chunk in chunks:
+                while lags:
+                    await cluster.clock.sleep(0.1)
+                yield chunk
+
+        cluster.sent.stream = stream
+
+    @virtual
+    async def test() -> None:
+        async with small_cluster(prepare=prepare) as cluster:
+            lags.append(True)
+            await cluster.pods(3)
+            target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+            await cluster.budget(**({"selector": None, "targetRef": target} if by_target else {}))
+            await cluster.numbers(1, 3, 2, 3)
+            answers = [await cluster.replicas[0].delete(await cluster.get(f"web-{number}")) for number in range(3)]
+            assert list(map(is_allowed, answers)) == [True, False, False]
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-96", "PUB-125")
+@virtual
+async def test_pods_whose_workloads_are_all_gone_go_freely_whatever_must_stay() -> None:
+    async with small_cluster() as cluster:
+
+        async def going(name: str) -> None:
+            """On its way out, and its Pods not collected yet."""
+            body = {"metadata": {"finalizers": ["example.com/wait"]}}
+            await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
+            await cluster.user.delete(REPLICASETS, name, NAMESPACE)
+
+        await cluster.pods(3)
+        await cluster.pod("other", await cluster.replicaset("other", replicas=1))
+        await cluster.budget(maxUnavailable=None, minAvailable=4)
+        await cluster.numbers(0, 4, 4, 4)
+        assert not is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+        await going("web")
+        await cluster.numbers(0, 4, 4, 1)  # one of them still wants its Pod
+        await going("other")
+        await cluster.numbers(4, 4, 0, 0)
+        # A Pod that nobody makes is not one of a workload that is gone.
+        await cluster.pod("nobodys")
+        await cluster.numbers(1, 5, 4, 0)
+
+
+@pytest.mark.behaviour("PUB-33")
+@virtual
+async def test_a_workload_that_is_gone_is_asked_for_once() -> None:
+    """Who makes Pods may write any owners into them."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(7))
+    sent = Counting(api.transport())
+    caches = Caches.of(Stores(WATCHED))
+    for number in range(3):
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"r{number % 2}", "uid": f"u{number}"}
+        body = raw_pod(f"web-{number}")
+        body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+        caches.pods.put(decode_pod(orjson.dumps(body)))
+    workloads = Workloads(Client(sent, clock), caches, lambda: ())
+    of_web = PodUnavailableBudget.model_validate(
+        {"metadata": {"name": "shop", "namespace": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    )
+    for _ in range(3):
+        found = await workloads.members(of_web)
+        assert (len(found.pods), found.expected) == (3, Expected(0, gone=True))
+    assert sorted(sent.requests) == [f"GET {REPLICASETS.path('web', name)}" for name in ("r0", "r0", "r1")]
+    api.close()
+
+
 @pytest.mark.behaviour("PUB-34")
 @pytest.mark.parametrize("owned", [True, False])
 def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
@@ -260,9 +362,9 @@ async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for
         await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 2}}, NAMESPACE)
         await cluster.numbers(4, 5, 1, 2)
         assert cluster.clock.monotonic() - since < 1.0
+        assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
         await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
         await cluster.numbers(0, 0, 0, 0)
-        assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
 
 
 @pytest.mark.behaviour("PUB-36")
