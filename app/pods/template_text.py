@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -23,6 +23,7 @@ NEWEST: Final = "1.34"
 LIMIT: Final = 512 * 1024
 """Characters. A text costs some 3,000 for each container and volume, and the hash works on every one of them."""
 
+_TYPES: Final = Path(__file__).with_name("pod_template_types.txt")
 _NIL: Final = "<nil>"
 _TIME: Final = "{Time:(time.Time){wall:(uint64)0 ext:(int64)0 loc:(*time.Location)<nil>}}"
 _DECIMAL: Final = "{i:(resource.int64Amount){value:(int64)%d scale:(resource.Scale)%d} d:(resource.infDecAmount){Dec:"
@@ -107,7 +108,7 @@ def _definitions(release: str) -> tuple[Mapping[str, str], Mapping[str, list[tup
     named: dict[str, str] = {}
     structs: dict[str, list[tuple[str, str, str]]] = {}
     fields: list[tuple[str, str, str]] = []
-    for line in files("app.pods").joinpath("pod_template_types.txt").read_text("utf-8").splitlines():
+    for line in _TYPES.read_text("utf-8").splitlines():
         name, *rest = line.split()
         if not line.startswith(" "):
             if rest:
