@@ -327,3 +327,63 @@ def test_a_job_that_is_there_unseen_holds_the_next_up() -> None:
         assert len(creations(there, "BroadcastJob")) == 1
 
     scenario(told)
+
+
+async def messages(there: World, reason: str) -> list[str]:
+    return [one["message"] for one in await there.events() if one["reason"] == reason]
+
+
+@pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
+def test_a_run_that_is_too_late_is_told_and_not_made_up_for() -> None:
+    async def told(there: World) -> None:
+        await cron(there, startingDeadlineSeconds=10, paused=True)
+        began = there.clock.now()
+        await there.settled(300 - began.timestamp() % 300 + 20)
+        await there.change(CRONS, "acj", {"spec": {"paused": False}})
+        await there.settled(5)
+        assert creations(there) == []
+        late = began.timestamp() // 300 * 300 + 300
+        text = rfc3339(datetime.fromtimestamp(late, tz=began.tzinfo))
+        assert await messages(there, "MissSchedule") == [f"Missed scheduled time to start a job: {text}"]
+        await made(there, 1)
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-22", "ACJ-27")
+def test_of_very_many_missed_runs_the_latest_is_started_with_a_warning() -> None:
+    async def told(there: World) -> None:
+        await cron(there, schedule="* * * * *", paused=True)
+        await there.settled(102 * 60)
+        await there.change(CRONS, "acj", {"spec": {"paused": False}})
+        await made(there, 1, seconds=5)
+        text = (
+            "too many missed start times (> 100); only the latest is made up for. Set or decrease "
+            ".spec.startingDeadlineSeconds or check clock skew"
+        )
+        assert await messages(there, "TooManyMissedTimes") == [text]
+        await made(there, 2, seconds=70)
+        assert await messages(there, "TooManyMissedTimes") == [text]
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("ACJ-16", "ACJ-17", "ACJ-27")
+def test_what_replace_cannot_delete_is_told_and_nothing_is_started_beside_it() -> None:
+    async def told(there: World) -> None:
+        await cron(there, concurrencyPolicy="Replace")
+        (first,) = await made(there, 1)
+        there.manager.refuse = lambda request: request.method == "DELETE"
+        await there.settled(320)
+        assert await there.names(JOBS) == [first]
+        failed = await messages(there, "FailedDelete")
+        assert failed[0] == f"Error deleting job {first}: the disk is full"
+        there.manager.refuse = lambda _: False
+
+        async def replaced() -> bool:
+            return await there.names(JOBS) not in ([first], [])
+
+        await there.until(replaced, 60)
+        assert f"Deleted job {first}" in await messages(there, "SuccessfulDelete")
+
+    scenario(told)

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from app.api.broadcastjob import BROADCAST_JOB
+from app.api.broadcastjob import BROADCAST_JOB, BroadcastJob
 from app.kube.objects import decode_pod
 from app.kube.resources import EVENTS, NODES, PODS
+from app.workloads.broadcastjob.plan.pods import name_of
 from app.workloads.broadcastjob.slice import SLICE
 from tests.workloads.jobs.world import NAMESPACE, World, in_world
 
@@ -310,5 +311,75 @@ def test_a_heartbeat_costs_nothing() -> None:
         await there.change(NODES, "n00", beat, "status")
         await there.settled(5.0)
         assert [kind for _, kind, _ in there.writes if kind != "Node"] == []
+
+    scenario(told)
+
+
+async def messages(there: World, reason: str) -> list[str]:
+    return [one["message"] for one in await there.events() if one["reason"] == reason]
+
+
+async def by_hand(there: World, name: str, where: str) -> None:
+    """A Pod that the job controls and did not make."""
+    uid = ((await there.get(JOBS, "bj")) or {})["metadata"]["uid"]
+    owner = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": "bj", "uid": uid, "controller": True}
+    spec = {"containers": [{"name": "main", "image": "busybox"}], "nodeName": where}
+    await there.create(PODS, name, spec, ownerReferences=[owner])
+
+
+@pytest.mark.behaviour("BJ-7")
+def test_two_pods_on_one_node_are_told_once() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 1)
+        await job(there)
+        await counts(there, active=1)
+        await by_hand(there, "other", "n00")
+        await counts(there, active=2)
+        await there.settled(30.0)
+        (text,) = await messages(there, "DuplicatePodCreatedOnSameNode")
+        named = [f"Duplicated pod {name} found on same node n00" for name in await active(there)]
+        assert text in named
+
+    scenario(told)
+
+
+@pytest.mark.behaviour("BJ-18", "BJ-24")
+def test_what_cannot_be_deleted_is_told_and_tried_again() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 2)
+        await job(there)
+        await counts(there, active=2, desired=2)
+        (name,) = [one["metadata"]["name"] for one in await there.pods() if pinned_to(one) == "n00"]
+        there.manager.refuse = lambda request: request.method == "DELETE"
+        await there.change(NODES, "n00", {"spec": {"unschedulable": True}})
+        await there.settled(10.0)
+        assert set(await messages(there, "FailedDelete")) == {"Error deleting: the disk is full"}
+        assert await served(there) == ["n00", "n01"]
+        there.manager.refuse = lambda _: False
+        await counts(there, active=1, desired=1)
+        assert await messages(there, "SuccessfulDelete") == [f"Delete pod: {name}"]
+
+    scenario(told)
+
+
+def pinned_to(pod: Json) -> str:
+    return decode_pod(json.dumps(pod).encode()).spec.target_node
+
+
+@pytest.mark.behaviour("BJ-13", "BJ-18")
+def test_somebody_elses_pod_of_the_name_is_told() -> None:
+    async def told(there: World) -> None:
+        await nodes(there, 1)
+        await job(there, paused=True)
+        await counts(there, phase="paused")
+        found = BroadcastJob.model_validate(await there.get(JOBS, "bj"))
+        name = name_of(found, "n00")
+        await there.create(PODS, name, {"containers": [{"name": "main", "image": "busybox"}]})
+        await there.change(JOBS, "bj", {"spec": {"paused": False}})
+        await there.settled(5.0)
+        assert set(await messages(there, "FailedCreate")) == {f'Error creating: pods "{name}" already exists'}
+        await there.client.delete(PODS, name, NAMESPACE)
+        await counts(there, active=1)
+        assert await messages(there, "SuccessfulCreate") == [f"Created pod: {name}"]
 
     scenario(told)

@@ -149,7 +149,50 @@ async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait() -> 
             gaps.append(cluster.clock.monotonic() - began)
         assert gaps[-1] > gaps[0]
         told = await cluster.events("FailedDaemonPod")
-        assert all(text.startswith("Found failed daemon pod default/ds-") and "on node node1" in text for text in told)
+        pattern = r"Found failed daemon pod default/ds-\w{5} on node node1, will try to kill it"
+        assert told
+        assert all(re.fullmatch(pattern, text) for text in told)
+
+
+@virtual
+@pytest.mark.behaviour("DS-69", "DS-28")
+async def test_a_deletion_that_is_refused_is_told_and_tried_again() -> None:
+    async with small_cluster(nodes=2) as cluster:
+        await cluster.apply()
+        await cluster.all_updated(2)
+        refused: list[str] = []
+
+        def intercept(request: Request) -> Response | None:
+            if request.method != "DELETE" or "/pods/" not in request.path or len(refused) >= 2:
+                return None
+            refused.append(request.path)
+            return json_response(403, status_body(403, "Forbidden", "not now"))
+
+        cluster.sent.intercept = intercept
+        await cluster.node("node1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
+        await cluster.settled(desiredNumberScheduled=1, numberMisscheduled=0)
+        assert set(await cluster.events("FailedDelete")) == {"Error deleting: not now"}
+        (gone,) = {path.rpartition("/")[2] for path in refused}
+        assert await cluster.events("SuccessfulDelete") == [f"Deleted pod: {gone}"]
+
+
+@virtual
+@pytest.mark.behaviour("DS-25", "DS-82")
+async def test_a_pod_that_succeeded_is_replaced_as_by_a_native_daemonset() -> None:
+    async with small_cluster(nodes=1) as cluster:
+        await cluster.apply()
+        await cluster.all_updated(1)
+        (pod,) = await cluster.pods()
+        name = pod["metadata"]["name"]
+        await cluster.user.patch(PODS, name, {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+
+        async def replaced() -> bool:
+            return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
+
+        await cluster.until(replaced, "it is replaced")
+        text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
+        assert await cluster.events("SucceededDaemonPod") == [text]
+        assert await cluster.events("FailedDaemonPod") == []
 
 
 @virtual
