@@ -17,6 +17,7 @@ from app.certs.rotation import read_rotation as read
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.lookup import get_or_none
 from app.kube.ratelimit import TokenBucket
 from app.kube.resources import SECRETS
 
@@ -87,10 +88,7 @@ class SecretCertificates:
         Raises KubeError if the API server does not let us.
         """
         for _ in range(_ATTEMPTS):
-            try:
-                live: Mapping[str, Any] | None = await self._client.get(SECRETS, self._name, self._namespace)
-            except NotFound:
-                live = None
+            live: Mapping[str, Any] | None = await get_or_none(self._client, SECRETS, self._name, self._namespace)
             try:
                 self._held = await self._one_step(live, published)
             except (AlreadyExists, Conflict):

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, Final
 
 from app.cli.printing import complain, write
+from app.kube.lookup import get_or_none
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,11 +83,9 @@ async def adopted(
 
 
 async def _get(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
-    from app.kube.errors import NotFound
 
-    try:
-        found: dict[str, Any] = await client.get(resource, name, namespace)
-    except NotFound:
+    found: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
+    if found is None:
         return None
     return found
 

@@ -14,6 +14,7 @@ import orjson
 from app.api import names
 from app.cli.printing import write
 from app.kube.errors import NotFound
+from app.kube.lookup import get_or_none
 from app.slices.commands import CommandError
 from app.slices.interrupted import told
 
@@ -84,10 +85,7 @@ async def replicas_moved(
     except NotFound:
         raise CommandError(f"{called}: not found; name another namespace with -n") from None
     resource, made = commands.kind.resource(), migration.made(old, name)
-    try:
-        ours: dict[str, Any] | None = await client.get(resource, name, namespace)
-    except NotFound:
-        ours = None
+    ours: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
     stand = stand_of(ours, old, limits.replicas) if ours is not None else Stand(limits.replicas)
     there = _replicas(old) + stand.moved
     number = there if stand.number is None else stand.number

@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from app.kube.client import Client
 from app.kube.clock import rfc3339_micro
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import Lease, LeaseSpec, decode_lease
 from app.kube.resources import LEASES
 
@@ -188,9 +189,8 @@ class LeaderElector:
                 self._metrics.slow_path(self.name)
             else:
                 return True
-        try:
-            lease = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
-        except NotFound:
+        lease = await get_or_none(self._client, LEASES, self.name, self.namespace, decode=decode_lease)
+        if lease is None:
             return await self._create()
         self._observe(lease)
         if self.leader not in ("", self.identity) and self._is_valid():

@@ -14,6 +14,7 @@ from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import is_at_least
+from app.kube.lookup import get_or_none
 from app.kube.objects import Meta, Object, decode_metadata
 from app.kube.resources import Resource
 
@@ -68,11 +69,8 @@ async def write_status(
         else:
             return KnownStatus({**present.status, **patch}, written.metadata.resource_version)
         await client.clock.sleep(conflict_wait(attempt))
-        try:
-            live = await client.get(resource, owner.name, namespace)
-        except NotFound:
-            return None
-        if live["metadata"]["uid"] != owner.uid:
+        live: dict[str, Any] | None = await get_or_none(client, resource, owner.name, namespace)
+        if live is None or live["metadata"]["uid"] != owner.uid:
             return None
         present = KnownStatus(live.get("status") or {}, live["metadata"]["resourceVersion"])
     return None

@@ -14,7 +14,7 @@ from app.admission import pod, podguard
 from app.admission.merging import merged_handlers, merged_webhooks
 from app.kube.admission import Allowed, Decision, Handler, Review, Webhook
 from app.kube.client import Client
-from app.kube.errors import NotFound
+from app.kube.lookup import get_or_none
 from app.kube.resources import PODS
 from app.kube.selectors import Selector, compile_selector
 from app.manager.slices import slices
@@ -79,9 +79,8 @@ def _fetch(client: Client | None) -> podguard.Fetch:
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
         if client is None or not (namespace and name):
             return None
-        try:
-            found: Mapping[str, Any] = await client.get(PODS, name, namespace)
-        except NotFound:
+        found: Mapping[str, Any] | None = await get_or_none(client, PODS, name, namespace)
+        if found is None:
             return None
         return found
 

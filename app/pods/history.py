@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.store import Change
@@ -90,12 +91,9 @@ class RevisionHistory:
 
     async def get(self, recorded: Recorded, name: str) -> ControllerRevision | None:
         """Ask the API server for a revision; None: there is none."""
-        try:
-            return await self._client.get(
-                CONTROLLERREVISIONS, name, recorded.namespace, decode=decode_controller_revision
-            )
-        except NotFound:
-            return None
+        return await get_or_none(
+            self._client, CONTROLLERREVISIONS, name, recorded.namespace, decode=decode_controller_revision
+        )
 
     def believe(self, recorded: Recorded, stored: ControllerRevision) -> None:
         """This revision is known from now on though the cache does not show it yet."""

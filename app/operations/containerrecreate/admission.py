@@ -23,8 +23,9 @@ from app.kube.admission import (
     Review,
 )
 from app.kube.client import Client
-from app.kube.errors import KubeError, NotFound, message_of
+from app.kube.errors import KubeError, message_of
 from app.kube.fielderrors import Path, aggregate, invalid, not_found
+from app.kube.lookup import get_or_none
 from app.kube.patches import diff
 from app.kube.resources import NODES, PODS
 from app.slices.options import Enabled, gate_is_off
@@ -99,19 +100,11 @@ class ClusterLookups:
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The Pod as it is now."""
-        try:
-            found: dict[str, Any] = await self._client.get(PODS, name, namespace)
-        except NotFound:
-            return None
-        return found
+        return await get_or_none(self._client, PODS, name, namespace)
 
     async def node(self, name: str) -> Mapping[str, Any] | None:
         """The Node as it is now."""
-        try:
-            found: dict[str, Any] = await self._client.get(NODES, name)
-        except NotFound:
-            return None
-        return found
+        return await get_or_none(self._client, NODES, name)
 
 
 class StandaloneLookups:

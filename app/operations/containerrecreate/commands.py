@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import SystemRandom
 from typing import Any, Final
 
@@ -14,8 +14,8 @@ from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS
 from app.operations.containerrecreate.reconcile import REQUESTS
 from app.pods.hashes import random_suffix
-from app.slices.interrupted import told
 from app.slices.options import Enabled
+from app.slices.requests import LastSaid, Request
 from app.slices.verbs import Call, LongVerb, Option
 
 Json = dict[str, Any]
@@ -59,18 +59,8 @@ async def restart(call: Call) -> int:
         if not containers:
             raise
     body = new_request(name, containers, call, random_suffix(SystemRandom()))
-    called = body["metadata"]["name"]
-    look = f"kubectl get {REQUESTS.plural}.{REQUESTS.group} {called} -n {call.namespace}"
-    with told(lambda: f"ContainerRecreateRequest {call.namespace}/{called} may have been made, see: {look}"):
-        await call.client.create(REQUESTS, body, call.namespace, field_manager="pykruise")
-    which = f"{', '.join(containers)} of Pod {name}{' (dry run)' if call.dry_run else ''}"
-    call.say(f"ContainerRecreateRequest {call.namespace}/{called}: {which}")
-    if call.dry_run or not call.flag("wait"):
-        return 0
-    end = look.replace("get", "delete", 1)
-    goes_on = f"ContainerRecreateRequest {call.namespace}/{called} goes on restarting"
-    with told(lambda: f"{goes_on}, see: {look}; what keeps it from those to come: {end}"):
-        return await _watch(call, called)
+    text, ended_by = f"{', '.join(containers)} of Pod {name}", "keeps it from those to come"
+    return await Request(REQUESTS, body, text, "restarting", ended_by, POLL_SECONDS, _reporter()).make(call)
 
 
 def _chosen(wanted: list[str], pod: Pod) -> list[str]:
@@ -87,27 +77,24 @@ def _chosen(wanted: list[str], pod: Pod) -> list[str]:
     return wanted or there
 
 
-async def _watch(call: Call, name: str) -> int:
-    shown: dict[str, str] = {}
-    while True:
-        try:
-            found: Json = await call.client.get(REQUESTS, name, call.namespace)
-        except NotFound:
-            raise CommandError(f"ContainerRecreateRequest {call.namespace}/{name}: was deleted") from None
+def _reporter() -> Callable[[Call, Json], Awaitable[int | None]]:
+    said = LastSaid()
+
+    async def report(call: Call, found: Json) -> int | None:
         status = found.get("status") or {}
         states = status.get("containerRecreateStates") or ()
         for one in states:
             word = one["phase"] + (f": {one['message']}" if one.get("message") else "")
-            if shown.get(one["name"]) != word:
-                shown[one["name"]] = word
+            if said.is_news(one["name"], word):
                 call.say(f"{one['name']}: {word}")
-        if status.get("phase") == COMPLETED:
-            done = sum(one["phase"] == SUCCEEDED for one in states)
-            wanted = len(found["spec"]["containers"])
-            why = f"; {status['message']}" if status.get("message") else ""
-            call.say(f"{done} of {wanted} containers restarted{why}")
-            return 0 if done == wanted else 1
-        await call.client.clock.sleep(POLL_SECONDS)
+        if status.get("phase") != COMPLETED:
+            return None
+        done, wanted = sum(one["phase"] == SUCCEEDED for one in states), len(found["spec"]["containers"])
+        why = f"; {status['message']}" if status.get("message") else ""
+        call.say(f"{done} of {wanted} containers restarted{why}")
+        return 0 if done == wanted else 1
+
+    return report
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:

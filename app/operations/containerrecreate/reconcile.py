@@ -13,6 +13,7 @@ from app.kube.concurrently import Turns
 from app.kube.controller import Result
 from app.kube.errors import NotFound
 from app.kube.expectations import is_at_least
+from app.kube.lookup import get_or_none
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -87,10 +88,7 @@ class ContainerRecreateRequestReconciler:
         pod = self._pods.get(name, namespace)
         if pod is not None and is_of(request, pod) and _shows(pod, self._marked.get(pod.metadata.uid, "")):
             return pod
-        try:
-            return await self._client.get(PODS, name, namespace, decode=decode_pod)
-        except NotFound:
-            return None
+        return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)
 
     async def _carry_out(self, request: ContainerRecreateRequest, pod: Pod | None, due: Step) -> None:
         metadata = request.metadata

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import SystemRandom
 from typing import Any, Final
 
@@ -18,8 +18,8 @@ from app.operations.imagepull.objects import NODE_IMAGES
 from app.operations.imagepull.plan import jobs as plan
 from app.pods.hashes import random_suffix
 from app.slices.commands import table
-from app.slices.interrupted import told
 from app.slices.options import Enabled
+from app.slices.requests import LastSaid, Request
 from app.slices.verbs import Call, LongVerb, Option
 
 Json = dict[str, Any]
@@ -93,16 +93,7 @@ async def pull(call: Call) -> int:
     body = new_job(image, call, random_suffix(SystemRandom()))
     for secret in body["spec"].get("pullSecrets", ()):
         await _check_secret(call, secret)
-    name = body["metadata"]["name"]
-    look = f"kubectl get {JOBS.plural}.{JOBS.group} {name} -n {call.namespace}"
-    with told(lambda: f"ImagePullJob {call.namespace}/{name} may have been made, see: {look}"):
-        made: Json = await call.client.create(JOBS, body, call.namespace, field_manager="pykruise")
-    call.say(f"ImagePullJob {call.namespace}/{name}: {image}{' (dry run)' if call.dry_run else ''}")
-    if call.dry_run or not call.flag("wait"):
-        return 0
-    end = look.replace("get", "delete", 1)
-    with told(lambda: f"ImagePullJob {call.namespace}/{name} goes on pulling, see: {look}; what ends it: {end}"):
-        return await _watch(call, image, made["metadata"])
+    return await Request(JOBS, body, str(image), "pulling", "ends it", POLL_SECONDS, _reporter(image)).make(call)
 
 
 async def _check_secret(call: Call, name: str) -> None:
@@ -115,31 +106,28 @@ async def _check_secret(call: Call, name: str) -> None:
         return
 
 
-async def _watch(call: Call, image: FamiliarImage, metadata: Json) -> int:
-    shown: dict[str, str] = {}
-    while True:
-        try:
-            job: Json = await call.client.get(JOBS, metadata["name"], call.namespace)
-        except NotFound:
-            raise CommandError(f"ImagePullJob {call.namespace}/{metadata['name']}: was deleted") from None
+def _reporter(image: FamiliarImage) -> Callable[[Call, Json], Awaitable[int | None]]:
+    said = LastSaid()
+
+    async def report(call: Call, job: Json) -> int | None:
         for one in (await call.client.list(NODE_IMAGES)).items:
-            node, word = one["metadata"]["name"], progress_on(one, image, metadata["uid"])
-            if word and shown.get(node) != word:
-                shown[node] = word
+            node, word = one["metadata"]["name"], progress_on(one, image, job["metadata"]["uid"])
+            if word and said.is_news(node, word):
                 call.say(f"{node}: {word}")
         status = job.get("status") or {}
         message = str(status.get("message") or "")
-        if plan.NO_ROOM in message and shown.get("") != message:
-            shown[""] = message
+        if plan.NO_ROOM in message and said.is_news("", message):
             call.say(message)
-        if status.get("completionTime"):
-            failed = ", ".join(status.get("failedNodes") or ())
-            more = f"; failed: {failed}" if failed else ""
-            if not status.get("desired"):
-                more = "; none was selected, see: kubectl get nodeimages --show-labels"
-            call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{more}")
-            return 1 if status.get("failed") or not status.get("desired") else 0
-        await call.client.clock.sleep(POLL_SECONDS)
+        if not status.get("completionTime"):
+            return None
+        failed = ", ".join(status.get("failedNodes") or ())
+        more = f"; failed: {failed}" if failed else ""
+        if not status.get("desired"):
+            more = "; none was selected, see: kubectl get nodeimages --show-labels"
+        call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{more}")
+        return 1 if status.get("failed") or not status.get("desired") else 0
+
+    return report
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.kube.client import Client
-from app.kube.errors import NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import Node
 from app.operations.podprobe.objects import NODE_POD_PROBES, NodePodProbe, decode_node_pod_probe
 from app.slices.options import Enabled
@@ -15,9 +15,10 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     """The probes of the node, and their last results; a line each."""
     if not (enabled("PodProbeMarkerGate") and enabled("KruiseDaemon")):
         return []
-    try:
-        found: NodePodProbe = await client.get(NODE_POD_PROBES, node.metadata.name, decode=decode_node_pod_probe)
-    except NotFound:
+    found: NodePodProbe | None = await get_or_none(
+        client, NODE_POD_PROBES, node.metadata.name, decode=decode_node_pod_probe
+    )
+    if found is None:
         return []
     states = {
         (status.uid, state.name): state.state

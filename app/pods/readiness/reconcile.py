@@ -11,6 +11,7 @@ from app.kube.client import Client, PatchType
 from app.kube.controller import Result
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import ResourceVersionExpectations
+from app.kube.lookup import get_or_none
 from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -114,12 +115,10 @@ async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], Stat
             if attempt == CONFLICT_ATTEMPTS - 1:
                 raise
             await client.clock.sleep(conflict_wait(attempt))
-        try:
-            pod = await client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        except NotFound:
+        live = await get_or_none(client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        if live is None or live.metadata.uid != uid:
             return None
-        if pod.metadata.uid != uid:
-            return None
+        pod = live
     return None
 
 

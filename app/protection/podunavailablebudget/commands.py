@@ -11,6 +11,7 @@ from app.api import names
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, ProtectedOperation
 from app.kube.client import Client
 from app.kube.errors import Forbidden, NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod
 from app.kube.text import one_line
 from app.protection.podunavailablebudget.explain import OPERATIONS, Judging, counts, explain, told
@@ -62,14 +63,14 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     name = related_budget(pod.metadata.annotations)
     if not name:
         return ()
-    try:
-        budget = await client.get(
-            POD_UNAVAILABLE_BUDGET.resource(),
-            name,
-            pod.metadata.namespace,
-            decode=PodUnavailableBudget.model_validate_json,
-        )
-    except NotFound:
+    budget = await get_or_none(
+        client,
+        POD_UNAVAILABLE_BUDGET.resource(),
+        name,
+        pod.metadata.namespace,
+        decode=PodUnavailableBudget.model_validate_json,
+    )
+    if budget is None:
         return (f"budget      {name}: does not exist, so it holds nothing back",)
     now, judging = client.clock.now(), _judging(enabled)
     lines = [f"budget      {name}; counts as available: {counts(budget, pod, now, judging)}"]

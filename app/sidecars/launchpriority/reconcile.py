@@ -16,6 +16,7 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, NotFound
 from app.kube.events import EventRecorder, reference
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_config_map, decode_metadata
 from app.kube.resources import CONFIGMAPS, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -109,9 +110,10 @@ class LaunchBarrierReconciler:
                 pass
             else:
                 return {priority}
-            try:
-                found = await self._client.get(CONFIGMAPS, barrier_config_map(pod), namespace, decode=decode_config_map)
-            except NotFound:
+            found = await get_or_none(
+                self._client, CONFIGMAPS, barrier_config_map(pod), namespace, decode=decode_config_map
+            )
+            if found is None:
                 continue
             if not is_left_behind(found, pod):
                 return added_in(found)

@@ -8,7 +8,8 @@ from typing import Any
 from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
 from app.kube.client import Client
-from app.kube.errors import KubeError, NotFound
+from app.kube.errors import KubeError
+from app.kube.lookup import get_or_none
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
@@ -140,17 +141,13 @@ class ClusterLookups:
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
         """As the API server has it now."""
-        try:
-            return await self._client.get(SIDECAR_SET.resource(), name, decode=read_sidecar_set)
-        except NotFound:
-            return None
+        return await get_or_none(self._client, SIDECAR_SET.resource(), name, decode=read_sidecar_set)
 
     async def revision(self, name: str) -> ControllerRevision | None:
         """By name, whosever it is."""
-        try:
-            return await self._client.get(CONTROLLERREVISIONS, name, self._namespace, decode=decode_controller_revision)
-        except NotFound:
-            return None
+        return await get_or_none(
+            self._client, CONTROLLERREVISIONS, name, self._namespace, decode=decode_controller_revision
+        )
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
         """By label."""
@@ -164,11 +161,10 @@ class ClusterLookups:
 
     async def whitelist(self) -> str | None:
         """Read at each use, as OpenKruise does: a change of the ConfigMap holds at once."""
-        try:
-            found = await self._client.get(
-                CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._namespace, decode=decode_config_map
-            )
-        except NotFound:
+        found = await get_or_none(
+            self._client, CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._namespace, decode=decode_config_map
+        )
+        if found is None:
             return None
         return found.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY)
 

@@ -16,6 +16,7 @@ from app.kube.controller import Result
 from app.kube.errors import NotFound, TooManyRequests, message_of
 from app.kube.events import EventRecorder, reference
 from app.kube.intorpercent import IntOrPercentError
+from app.kube.lookup import get_or_none
 from app.kube.objects import OwnerReference, Pod
 from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
 from app.kube.store import Change, Store
@@ -135,9 +136,8 @@ class Repair:
         resource = _RESOURCES.get((owner.group, owner.kind))
         if resource is None:
             return None
-        try:
-            found: Mapping[str, Any] = await self._client.get(resource, owner.name, namespace)
-        except NotFound:
+        found: Mapping[str, Any] | None = await get_or_none(self._client, resource, owner.name, namespace)
+        if found is None:
             return None
         metadata = found.get("metadata")
         return found if isinstance(metadata, Mapping) and metadata.get("uid") == owner.uid else None

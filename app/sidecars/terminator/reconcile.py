@@ -13,6 +13,7 @@ from app.kube.clock import rfc3339
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, NotFound
 from app.kube.events import EventRecorder, reference
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_metadata, decode_node
 from app.kube.resources import NODES, PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -92,9 +93,8 @@ class SidecarTerminatorReconciler:
         return None
 
     async def _is_on_virtual_node(self, pod: JobPod) -> bool:
-        try:
-            node = await self._client.get(NODES, pod.spec.node_name, decode=decode_node)
-        except NotFound:
+        node = await get_or_none(self._client, NODES, pod.spec.node_name, decode=decode_node)
+        if node is None:
             return False  # the Pod goes with its node
         return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from app.kube.client import Client
-from app.kube.errors import NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import PODS
 from app.workloads.cloneset.strict_validation import GATE
@@ -37,7 +37,4 @@ class ClusterLookups(ClusterTemplates):
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """As the API server has it now."""
-        try:
-            return await self._client.get(PODS, name, namespace, decode=decode_pod)
-        except NotFound:
-            return None
+        return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)

@@ -11,8 +11,8 @@ from typing import Final
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.controller import Result
-from app.kube.errors import NotFound
 from app.kube.expectations import ResourceVersionExpectations, ScaleAction, ScaleExpectations, is_at_least
+from app.kube.lookup import get_or_none
 from app.kube.objects import Meta, Pod, decode_pod
 from app.kube.resources import PODS
 from app.kube.store import Store
@@ -126,9 +126,8 @@ class ExpectationCheck:
         return present == {pod.metadata.uid for pod in cached if self._kind.manages(pod.metadata, owner.uid)}
 
     async def _forget_if_shown(self, pod: Pod) -> None:
-        try:
-            live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        except NotFound:
+        live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        if live is None:
             return
         if live.metadata.uid == pod.metadata.uid and is_at_least(
             pod.metadata.resource_version, live.metadata.resource_version

@@ -71,7 +71,8 @@ async def native_workload(
     owned = await owned_objects(
         client, namespace, uid, stored["spec"]["selector"], lambda metadata: kind.manages(metadata, uid)
     )
-    return NativeWorkload(found, stored, owned.pods, owned.revisions)
+    revisions = [revision for revision in owned.revisions if revision.controller_uid == uid]
+    return NativeWorkload(found, stored, owned.pods, revisions)
 
 
 def becomes(coming: Preview, pod: str) -> str:

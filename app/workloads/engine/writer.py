@@ -27,6 +27,7 @@ from app.kube.errors import (
     message_of,
 )
 from app.kube.events import EventRecorder, reference
+from app.kube.lookup import get_or_none
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
 from app.pods.budget import Disruption, DisruptionBudget, NoBudget
@@ -153,9 +154,8 @@ class Writer:
 
     async def _live_pod(self, workload: KubeObject, name: str) -> Pod | None:
         """The Pod of that name, whatever the cache shows, if it is the workload's. Raises what the API server says."""
-        try:
-            found = await self._client.get(PODS, name, workload.metadata.namespace, decode=decode_pod)
-        except NotFound:
+        found = await get_or_none(self._client, PODS, name, workload.metadata.namespace, decode=decode_pod)
+        if found is None:
             return None
         controller = found.metadata.controller
         return found if controller is not None and controller.uid == workload.metadata.uid else None

@@ -15,6 +15,7 @@ from app.api.uniteddeployment.defaults import with_defaults
 from app.api.uniteddeployment.types import TEMPLATES, template_of
 from app.kube.client import Client
 from app.kube.errors import CommandError, NotFound
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_controller_revision, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS
 from app.kube.selectors import SelectorError, compile_selector, to_query
@@ -125,8 +126,7 @@ def united_key(pod: Pod) -> str:
 
 async def read_united(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
     """One object; None if there is none of that name."""
-    try:
-        found: dict[str, Any] = await client.get(UNITED_DEPLOYMENT.resource(), name, namespace)
-    except NotFound:
+    found: dict[str, Any] | None = await get_or_none(client, UNITED_DEPLOYMENT.resource(), name, namespace)
+    if found is None:
         return None
     return found

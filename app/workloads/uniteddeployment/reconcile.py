@@ -16,6 +16,7 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import ApiError, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder
+from app.kube.lookup import get_or_none
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
 from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
 from app.kube.selectors import Selector, SelectorError, compile_selector
@@ -222,11 +223,10 @@ class UnitedDeploymentReconciler:
     async def _is_current(self, united: UnitedDeployment) -> bool:
         """PM-109, UD-49: whether it is there still, is not being deleted, and says what the cache says."""
         metadata = united.metadata
-        try:
-            live = await self._client.get(
-                UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
-            )
-        except NotFound:
+        live = await get_or_none(
+            self._client, UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
+        )
+        if live is None:
             return False
         same = (live.metadata.uid, live.metadata.generation) == (metadata.uid, metadata.generation)
         return same and live.metadata.deletion_timestamp is None

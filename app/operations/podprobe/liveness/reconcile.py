@@ -13,8 +13,9 @@ from app.api import names
 from app.api.containerrecreate import ContainerRecreateRequest
 from app.kube.client import Client
 from app.kube.controller import Result
-from app.kube.errors import AlreadyExists, ApiError, KubeError, NotFound
+from app.kube.errors import AlreadyExists, ApiError, KubeError
 from app.kube.events import EventRecorder, reference
+from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
@@ -207,10 +208,7 @@ class LivenessReconciler:
         for key, (uid, made_at) in [*self._made.items()]:
             if now - made_at < UNSEEN_SECONDS:
                 continue
-            try:
-                found = await self._client.get(REQUESTS, key.name, key.namespace, decode=decode_request)
-            except NotFound:
-                found = None
+            found = await get_or_none(self._client, REQUESTS, key.name, key.namespace, decode=decode_request)
             if found is not None and is_open(found):
                 self._made[key] = (uid, now)
             else:
@@ -245,9 +243,8 @@ class LivenessReconciler:
 
     async def _live(self, pod: Pod, failure: Failure) -> Pod | None:
         """The Pod as it is now; None if it is not the same container that runs."""
-        try:
-            live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
-        except NotFound:
+        live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        if live is None:
             return None
         if live.metadata.uid != pod.metadata.uid or not is_probed(live):
             return None
