@@ -124,7 +124,8 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 
 
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
-    """AS-101: Pods in slots that were to go and are not any more. One that the update is about to replace stays."""
+    """AS-101: Pods in slots that were to go and are not any more. One that the update is about to replace stays; while
+    the update is paused there is none, and OrderedReady would wait for it as long (AS-76)."""
     waiting = [
         one
         for one in replicas.wanted
@@ -133,5 +134,6 @@ def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Repl
     ]
     if not waiting:
         return []
-    replaced = {one.ordinal for one in candidates(replicas, current=current, update=update)}
+    listed = [] if replicas.settings.paused else candidates(replicas, current=current, update=update)
+    replaced = {one.ordinal for one in listed}
     return [one for one in waiting if one.is_at(update) or one.ordinal not in replaced]

@@ -169,6 +169,13 @@ def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
         assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).cancel_deletion] == back
 
 
+@pytest.mark.behaviour("AS-76", "AS-101")
+def test_while_the_update_is_paused_it_replaces_nobody_and_whoever_waited_for_that_comes_back() -> None:
+    waiting = pod(1, OLD, state="PreparingDelete")
+    found = plan(settings(3, ordered=True, paused=True, lifecycle=HOOKS), [pod(0), waiting])
+    assert [one.ordinal for one in found.cancel_deletion] == [1]
+
+
 def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
     found = plan(settings(1), [pod(0), pod(1), pod(2)])
     moved = frozenset(one.facts for one in found.delete if one.ordinal == 2)
