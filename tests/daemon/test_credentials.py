@@ -12,7 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.daemon.cri import Auth
-from app.daemon.images.keyring import CredentialsError, lookup, matches_any, read_secret, without_credentials
+from app.daemon.images.keyring import (
+    MAX_SECRET_BYTES,
+    CredentialsError,
+    lookup,
+    matches_any,
+    read_secret,
+    without_credentials,
+)
 from app.daemon.images.plugins import PluginConfigError, Plugins, duration, read_config
 from app.kube.clock import SystemClock
 from app.kube.objects import ObjectMeta, Secret
@@ -49,7 +56,7 @@ def keyring(*keys: str) -> Any:
         (["https://index.docker.io/v1/"], "acme/app", ["https://index.docker.io/v1/"]),
         (["docker.io"], "nginx", ["docker.io"]),
         (["index.docker.io"], "registry.example/nginx", []),
-        (["[bad", "", "user@registry.example", "x" * 5000], "registry.example/app", []),
+        (["[bad", "", "user@registry.example", "x" * 5000, "*" * 300 + ".example"], "registry.example/app", []),
     ],
 )
 def test_which_keys_are_for_an_image(keys: list[str], image: str, found: list[str]) -> None:
@@ -91,6 +98,20 @@ def test_a_secret_that_cannot_be_read_is_named_and_not_shown(data: bytes) -> Non
     with pytest.raises(CredentialsError, match=r"^Secret n/s"):
         read_secret(bad)
     assert read_secret(Secret(ObjectMeta(name="s"), "Opaque", {".dockerconfigjson": data})) == []
+
+
+@pytest.mark.behaviour("KD-104")
+@pytest.mark.parametrize(
+    ("auths", "why"),
+    [
+        ({"a": {"auth": "x" * MAX_SECRET_BYTES}}, "is not read: it holds 262174 bytes, more than 262144"),
+        ({f"r{number}": {} for number in range(257)}, "is not read: it is for 257 registries, more than 256"),
+    ],
+)
+def test_a_secret_that_holds_more_than_any_of_a_registry_is_not_read(auths: Any, why: str) -> None:
+    with pytest.raises(CredentialsError, match=f"^Secret n/s {why}$"):
+        read_secret(secret(auths))
+    assert read_secret(Secret(ObjectMeta(name="s"), "Opaque", {"x": b"x" * 2 * MAX_SECRET_BYTES})) == []
 
 
 @given(st.text(min_size=3), st.text(min_size=3), st.text())

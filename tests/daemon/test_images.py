@@ -253,6 +253,26 @@ async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_ref
         await one.pulled("registry.example/app", **{"1": "Succeeded"})
 
 
+@pytest.mark.behaviour("KD-104")
+@virtual
+async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets() -> None:
+    async with node_with_agent() as (one, agent):
+        names = [f"s{number}" for number in range(64)]
+        for number, name in enumerate(names):
+            registry = {f"other{number}.example": {"username": "u", "password": "p" * 150_000}}
+            data = {".dockerconfigjson": base64.b64encode(json.dumps({"auths": registry}).encode()).decode()}
+            await one.secret(name, data)
+        secrets = [{"namespace": NAMESPACE, "name": name} for name in names]
+        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
+        await one.pulled("nginx", **{"1": "Succeeded"})
+        kept = agent.puller._secrets.known
+        assert list(kept) == [SecretReference(NAMESPACE, name) for name in names[-13:]]
+        await one.secret("large", {".dockerconfigjson": base64.b64encode(b"x" * 600_000).decode()})
+        await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
+        failed = await one.pulled("redis", **{"1": "Failed"})
+        assert f"Secret {NAMESPACE}/large is not read: it holds 600000 bytes" in failed["1"]["message"]
+
+
 @pytest.mark.behaviour("KD-17", "KD-31")
 @virtual
 async def test_an_agent_that_was_ended_within_a_pull_begins_it_anew_and_keeps_what_has_ended() -> None:

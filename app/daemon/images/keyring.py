@@ -23,8 +23,12 @@ CONFIG_JSON: Final = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
 CONFIG_FILE: Final = ("kubernetes.io/dockercfg", ".dockercfg")
 _DOCKER_HUB: Final = "docker.io"
 _DEFAULT_REGISTRY: Final = "index.docker.io"
-#: A registry is known by a name this long at most; more is no name.
+#: A registry is known by a name this long at most, with parts this long; more is no name.
 _MAX_KEY: Final = 1024
+_MAX_LABEL: Final = 255
+#: KD-104: a Secret that holds more is not read. Anybody may write one of 1 MiB, of 100,000 registries.
+MAX_SECRET_BYTES: Final = 256 * 1024
+MAX_REGISTRIES: Final = 256
 
 
 class CredentialsError(ValueError):
@@ -76,7 +80,8 @@ class Pattern:
         for version in ("/v1/", "/v2/"):
             if path.startswith(version):
                 path = path[3:]
-        return cls(tuple(host.split(".")), port, path.rstrip("/"))
+        labels = tuple(host.split("."))
+        return cls(labels, port, path.rstrip("/")) if max(map(len, labels)) <= _MAX_LABEL else None
 
     @property
     def text(self) -> str:
@@ -107,14 +112,16 @@ class Credential:
 def read_secret(secret: Secret) -> list[Credential]:
     """The credentials in a Secret; none in one of another type. Raises :class:`CredentialsError`."""
     name = f"{secret.metadata.namespace}/{secret.metadata.name}"
+    if secret.type not in (CONFIG_JSON[0], CONFIG_FILE[0]):
+        return []
+    if (size := sum(map(len, secret.data.values()))) > MAX_SECRET_BYTES:
+        raise CredentialsError(f"Secret {name} is not read: it holds {size} bytes, more than {MAX_SECRET_BYTES}")
     try:
         if secret.type == CONFIG_JSON[0]:
             config = _decode_config(secret.data.get(CONFIG_JSON[1], b""))
             entries = config.auths if config is not None else None
-        elif secret.type == CONFIG_FILE[0]:
-            entries = _decode_file(secret.data.get(CONFIG_FILE[1], b""))
         else:
-            return []
+            entries = _decode_file(secret.data.get(CONFIG_FILE[1], b""))
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         raise CredentialsError(f"Secret {name} of type {secret.type} cannot be read") from None
     return credentials(entries or {}, f"Secret {name}")
@@ -122,6 +129,8 @@ def read_secret(secret: Secret) -> list[Credential]:
 
 def credentials(entries: Mapping[str, Entry | None], where: str) -> list[Credential]:
     """Entries by registry as credentials. Raises :class:`CredentialsError`."""
+    if len(entries) > MAX_REGISTRIES:
+        raise CredentialsError(f"{where} is not read: it is for {len(entries)} registries, more than {MAX_REGISTRIES}")
     found = []
     for key, entry in entries.items():
         pattern = Pattern.of(key)
@@ -149,21 +158,26 @@ def _decoded(text: str, where: str) -> tuple[str, str]:
     return username, password.rstrip("\x00")
 
 
-def lookup(known: Iterable[Credential], image: str) -> list[Auth]:
-    """KD-36: the credentials for an image, the most specific first, each once."""
+def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
+    """KD-36: those that are for an image, the most specific first."""
     parsed = parse_image(image)
     if parsed is None:
         return []
     is_hub = parsed.repository.startswith(f"{_DOCKER_HUB}/")
-    matching: list[tuple[bool, str, Auth]] = []
+    matching: list[tuple[bool, str, Credential]] = []
     for one in known:
         text = one.pattern.text
         if one.pattern.matches(parsed.repository):
-            matching.append((True, text, one.auth))
+            matching.append((True, text, one))
         elif is_hub and text == _DEFAULT_REGISTRY:
-            matching.append((False, text, one.auth))
+            matching.append((False, text, one))
     matching.sort(key=lambda found: found[:2], reverse=True)
-    return list(dict.fromkeys(auth for _, _, auth in matching))
+    return [one for _, _, one in matching]
+
+
+def lookup(known: Iterable[Credential], image: str) -> list[Auth]:
+    """KD-36: what is tried for an image, one after the other, each once."""
+    return list(dict.fromkeys(one.auth for one in for_image(known, image)))
 
 
 def matches_any(patterns: Iterable[str], image: str) -> bool:

@@ -13,7 +13,7 @@ import msgspec
 
 from app.daemon.cri import Auth, CriError, Runtime, RuntimeUnavailable
 from app.daemon.images import plan
-from app.daemon.images.keyring import Credential, CredentialsError, lookup, read_secret, without_credentials
+from app.daemon.images.keyring import Credential, CredentialsError, for_image, lookup, read_secret, without_credentials
 from app.daemon.images.plan import FAILED, PULLING, SUCCEEDED, WAITING, Key, Task
 from app.daemon.images.plugins import Plugins
 from app.daemon.objects import NODE_IMAGES, ImageTagStatus, NodeImage, SecretReference
@@ -39,6 +39,10 @@ _BURST: Final = 5
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: KD-38: how long a Secret is taken as it was read.
 _SECRET_SECONDS: Final = (300.0, 600.0)
+#: KD-104: how much of Secrets is kept, how many are read at once, and how many credentials one image may have.
+_SECRET_BYTES: Final = 2 * 1024 * 1024
+_READ_AT_ONCE: Final = 4
+_MAX_CREDENTIALS: Final = 256
 _RUNTIME_AWAY_SECONDS: Final = 1.0
 #: Whoever asked for a tag is told when it fails; no more of them than this.
 _MAX_TOLD: Final = 20
@@ -55,27 +59,39 @@ class _Pull:
 
 @dataclass(slots=True)
 class SecretCache:
-    """KD-38: Secrets, read when they are needed."""
+    """KD-38: Secrets, read when they are needed; few at once, for each may have a megabyte."""
 
     client: Client
     rng: Random
-    _known: dict[SecretReference, tuple[float, Secret | None]] = field(default_factory=dict)
+    #: Until when each is believed, and its size; the one that was read first comes first.
+    _known: dict[SecretReference, tuple[float, Secret, int]] = field(default_factory=dict)
+    _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
 
     async def get(self, wanted: SecretReference) -> Secret | None:
         """The Secret; None where it cannot be read, which is logged."""
-        now = self.client.clock.monotonic()
-        until, secret = self._known.get(wanted, (0.0, None))
-        if until > now:
+        async with self._reading:
+            known = self._known.get(wanted)
+            if known is not None and known[0] > self.client.clock.monotonic():
+                return known[1]
+            try:
+                secret: Secret = await self.client.get(SECRETS, wanted.name, wanted.namespace, decode=decode_secret)
+            except KubeError as error:
+                logger.warning("the pull secret %s/%s cannot be read: %s", wanted.namespace, wanted.name, error)
+                return None
+            self._remember(wanted, secret)
             return secret
-        try:
-            secret = await self.client.get(SECRETS, wanted.name, wanted.namespace, decode=decode_secret)
-        except KubeError as error:
-            logger.warning("the pull secret %s/%s cannot be read: %s", wanted.namespace, wanted.name, error)
-            return None
-        # What nobody has asked for since is not kept in memory: it is somebody's credentials.
-        self._known = {one: kept for one, kept in self._known.items() if kept[0] > now}
-        self._known[wanted] = (now + self.rng.uniform(*_SECRET_SECONDS), secret)
-        return secret
+
+    def _remember(self, wanted: SecretReference, secret: Secret) -> None:
+        """Keep it, and of the others those that are believed still and take no more room than there is."""
+        now = self.client.clock.monotonic()
+        self._known.pop(wanted, None)
+        self._known[wanted] = (now + self.rng.uniform(*_SECRET_SECONDS), secret, sum(map(len, secret.data.values())))
+        room = _SECRET_BYTES
+        for one, (until, _, size) in reversed(list(self._known.items())):
+            if until > now and size <= room:
+                room -= size
+            else:
+                del self._known[one]
 
     @property
     def known(self) -> tuple[SecretReference, ...]:
@@ -273,7 +289,9 @@ class ImagePuller:
         for wanted in task.secrets:
             secret = await self._secrets.get(wanted)
             if secret is not None and plan.may_use(task, secret):
-                found += read_secret(secret)
+                found += for_image(read_secret(secret), task.reference)
+                if len(found) > _MAX_CREDENTIALS:
+                    raise CredentialsError(f"more than {_MAX_CREDENTIALS} credentials are for {task.reference}")
         return found + await self._plugins.credentials(task.reference)
 
     def _record_events(self, task: Task, error: str, took: float) -> None:
