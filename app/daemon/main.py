@@ -87,12 +87,13 @@ def gates(text: str) -> dict[str, bool]:
 
 
 def features(given: Mapping[str, bool]) -> Features:
-    """KD-3: what the gates leave of the agent; all are on by default."""
-    watches_pods = given.get("DaemonWatchingPod", True)
+    """KD-3: what the gates leave of the agent; all are on by default, or as the group that they are in."""
+    default = given.get("AllBeta", True)
+    watches_pods = given.get("DaemonWatchingPod", default)
     return Features(
-        probes=given.get("PodProbeMarkerGate", True),
+        probes=given.get("PodProbeMarkerGate", default),
         pods=watches_pods,
-        env_from_metadata=watches_pods and given.get("InPlaceUpdateEnvFromMetadata", True),
+        env_from_metadata=watches_pods and given.get("InPlaceUpdateEnvFromMetadata", default),
     )
 
 

@@ -25,6 +25,8 @@ MAX_HEAD: Final = 64 * 1024
 #: The longest answer that is read as a whole: lists come in pages, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
 _PIECE: Final = 256 * 1024
+#: No length has more.
+_MAX_DIGITS: Final = 18
 #: A connection nobody used for so long is closed: the server does not keep it for ever either.
 _IDLE_SECONDS: Final = 60.0
 _MAX_IDLE: Final = 8
@@ -139,7 +141,7 @@ class Connection:
                 yield piece
             self.reusable = head.keep_alive
         elif (length := head.headers.get("content-length")) is not None:
-            if not (length.isascii() and length.isdigit()):
+            if not (length.isascii() and length.isdigit() and len(length) <= _MAX_DIGITS):
                 raise HttpError(f"the answer has an impossible length: {length[:60]!r}")
             async for piece in self._exactly(int(length)):
                 yield piece

@@ -66,16 +66,22 @@ def plain_hash(name: str, image: str) -> int:
 
 def env_hash(container: Container, pod: Pod) -> int:
     """PM-138: the hash of the env that the container would read from the Pod's labels and annotations now."""
+    return hash_of_env(env_from_metadata(container, pod))
+
+
+def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
+    """The env that it would read from the Pod's labels and annotations now. Of several entries of a name the last is
+    what its process gets."""
     metadata = pod.metadata
-    values = []
+    found: dict[str, str] = {}
     for entry in container.env:
         source = entry.value_from.field_ref if entry.value_from is not None else None
-        found = _FIELD_PATH.fullmatch(source.field_path) if source is not None else None
-        if found is None or entry.name in _NO_REFERENCE:
-            continue
-        value = (metadata.labels if found[1] == "labels" else metadata.annotations).get(found[2], "")
-        values.append((entry.name, value))
-    return _hash_of(sorted(values))
+        path = _FIELD_PATH.fullmatch(source.field_path) if source is not None else None
+        if path is None or entry.name in _NO_REFERENCE:
+            found.pop(entry.name, None)
+        else:
+            found[entry.name] = (metadata.labels if path[1] == "labels" else metadata.annotations).get(path[2], "")
+    return found
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:

@@ -101,6 +101,7 @@ async def test_a_kept_connection_that_was_closed_is_replaced_for_reading_and_rep
         b"no http\r\n\r\n",
         b"HTTP/1.1 abc\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nab",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-3\r\n",
@@ -323,3 +324,5 @@ def test_flags() -> None:
         gates("A")
     off = features({"DaemonWatchingPod": False, "PodProbeMarkerGate": False})
     assert (off.pods, off.probes, off.env_from_metadata) == (False, False, False)
+    group = features({"AllBeta": False, "DaemonWatchingPod": True})
+    assert (group.pods, group.probes, group.env_from_metadata) == (True, False, False)

@@ -83,7 +83,7 @@ async def test_without_its_gate_nothing_is_said_of_the_env() -> None:
         found = await one.until(lambda: meta_of(one))
         assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
         pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        assert not plan.is_due(pod, env_from_metadata=False)
+        assert not plan.is_due(pod, with_env=False)
 
 
 @pytest.mark.behaviour("KD-71")
@@ -245,3 +245,46 @@ async def test_what_others_wrote_on_pods_and_containers_does_no_harm() -> None:
 
         await one.until(read)
         assert (await meta_of(one))[0]["hashes"]["plainHash"] == 0
+
+
+@pytest.mark.behaviour("KD-73")
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (b"A=1\nB=2\n", {"A": "1", "B": "2"}),
+        (b"A=one\ntwo\n\nB=2\n", {"A": "one\ntwo\n", "B": "2"}),
+        (b"A=x=y\n=z\n", {"A": "x=y\n=z"}),
+        ("A=a\u2028b\x0cc\r\n".encode(), {"A": "a\u2028b\x0cc\r"}),
+        (b"A=1\nB=2\nA=3", {"A": "1", "B": "2\nA=3"}),
+        (b"what else\nmy colour=red\nA=1\n", {"my colour": "red", "A": "1"}),
+        (b"P=a\nb=c\nd\nA=1\n", {"P": "a\nb=c\nd", "b": "c\nd", "A": "1"}),
+        (b"P=a\nb=d\nd\nA=1\nQ=\n", {"P": "a", "b": "d\nd", "A": "1", "Q": ""}),
+        (b"", {}),
+    ],
+)
+def test_values_of_several_lines_are_read_as_they_are(output: bytes, found: dict[str, str]) -> None:
+    assert plan.parse_env(output, {"my colour": "red", "P": "a\nb=c\nd", "Q": ""}) == found
+
+
+@pytest.mark.behaviour("KD-73", "KD-74")
+@virtual
+async def test_an_annotation_of_several_lines_is_no_reason_to_restart() -> None:
+    """It was read up to its first line, so that the container was taken for out of date, restarted, and so on."""
+    text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
+    entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}
+    env = [from_label("unset", "SETTINGS"), entry]
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app", "env": env}, annotations={names.SIDECARSET_HASH: "{}", "settings": text})
+        seen = one.newest(pod["metadata"]["uid"], "app")
+        seen.env["SETTINGS"] = text
+        await become_ready(one)
+        condition = {"type": "InPlaceUpdateReady", "status": "False"}
+        status = {"status": {"conditions": [condition]}}
+        await one.client.patch(PODS, "web-0", status, NAMESPACE, subresource="status")
+        await one.until(lambda: meta_of(one))
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        reported = runtime_meta(decoded)
+        assert reported is not None
+        assert is_env_current(decoded, reported)

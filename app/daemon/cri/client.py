@@ -39,8 +39,8 @@ _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
 #: What a runtime is given beyond the time it was asked to wait.
 _SLACK_SECONDS: Final = 5.0
-#: KD-64: nobody reads more of a command's output.
-_MAX_OUTPUT: Final = 64 * 1024
+#: Nobody reads more of a command's output: what Linux lets a process be started with, which `env` prints.
+_MAX_OUTPUT: Final = 2 * 1024 * 1024
 _MAX_MESSAGE: Final = 2048
 #: No id is longer.
 _MAX_ID: Final = 512

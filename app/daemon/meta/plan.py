@@ -14,7 +14,15 @@ from app.api import names
 from app.daemon.cri import ContainerDetails, ContainerState
 from app.kube.objects import Container, Pod
 from app.pods.launchpriority import launch_priorities
-from app.pods.runtimemeta import ContainerHashes, ContainerMeta, RuntimeMeta, env_hash, hash_of_env, runtime_meta
+from app.pods.runtimemeta import (
+    ContainerHashes,
+    ContainerMeta,
+    RuntimeMeta,
+    env_from_metadata,
+    env_hash,
+    hash_of_env,
+    runtime_meta,
+)
 
 #: KD-14: what the kubelet writes on containers.
 HASH: Final = "io.kubernetes.container.hash"
@@ -23,6 +31,7 @@ PRE_STOP: Final = "io.kubernetes.container.preStopHandler"
 PORTS: Final = "io.kubernetes.container.ports"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
+_IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
 _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
 
@@ -33,7 +42,7 @@ def is_reported(pod: Pod) -> bool:
     return ours and metadata.deletion_timestamp is None and bool(pod.status.container_statuses)
 
 
-def is_due(pod: Pod, *, env_from_metadata: bool = True) -> bool:
+def is_due(pod: Pod, *, with_env: bool = True) -> bool:
     """KD-71: whether the report is missing something, or may be out of date."""
     if not is_reported(pod):
         return False
@@ -47,21 +56,9 @@ def is_due(pod: Pod, *, env_from_metadata: bool = True) -> bool:
         known, container = by_name.get(status.name), containers.get(status.name)
         if known is None or known.container_id != status.container_id:
             return True
-        if env_from_metadata and container is not None and known.hashes.env_hash != env_hash(container, pod):
+        if with_env and container is not None and known.hashes.env_hash != env_hash(container, pod):
             return True
     return False
-
-
-def env_names(container: Container) -> list[str]:
-    """KD-73: the names of its env that come from labels and annotations."""
-    return [
-        entry.name
-        for entry in container.env
-        if entry.value_from is not None
-        and entry.value_from.field_ref is not None
-        and entry.value_from.field_ref.field_path.startswith(("metadata.labels[", "metadata.annotations["))
-        and entry.name not in (names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT)
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +69,11 @@ class Seen:
     env: Mapping[str, str] | None = None
 
 
-def needs_env(container: Container, details: ContainerDetails, known: ContainerMeta | None) -> bool:
+def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: ContainerMeta | None) -> bool:
     """KD-73: whether the process must be asked: it has env from labels or annotations, runs, and nobody has asked it
     yet."""
     return (
-        bool(env_names(container))
+        bool(env_from_metadata(container, pod))
         and details.state is ContainerState.RUNNING
         and (known is None or known.hashes.env_hash == 0)
     )
@@ -87,8 +84,8 @@ def known_of(meta: RuntimeMeta | None, full_id: str) -> ContainerMeta | None:
     return next((one for one in meta.containers if one.container_id == full_id), None) if meta is not None else None
 
 
-def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, env_from_metadata: bool = True) -> RuntimeMeta:
-    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has. ``env_from_metadata``:
+def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, with_env: bool = True) -> RuntimeMeta:
+    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has. ``with_env``:
     whether it says what they read from the Pod's labels and annotations."""
     meta = runtime_meta(pod)
     containers = {container.name: container for container in pod.spec.containers}
@@ -107,8 +104,8 @@ def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, env_from_metad
                 restart_count=_integer(annotations.get(RESTART_COUNT, "")),
                 hashes=ContainerHashes(plain_hash=_hexadecimal(annotations.get(HASH, ""))),
             )
-        if env_from_metadata and known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
-            wanted = env_names(container)
+        if with_env and known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
+            wanted = env_from_metadata(container, pod)
             if wanted and one.env is None:
                 found.append(known)
                 continue
@@ -174,14 +171,19 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     return [one for one in found if priorities.get(one.name, 0) == highest]
 
 
-def parse_env(output: bytes) -> dict[str, str]:
-    """What ``env`` prints: the first line of each variable."""
+def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
+    """What ``env`` prints, as far as that can be told: a value may have several lines, of which each may look like
+    another variable. ``current``: what the Pod says now; who has that has not something shorter."""
+    text = output.decode("utf-8", "replace").removesuffix("\n")
     found: dict[str, str] = {}
-    for line in output.decode("utf-8", "replace").splitlines():
+    last = ""
+    for line in text.split("\n"):
         name, equals, value = line.partition("=")
-        if equals:
-            found.setdefault(name, value)
-    return found
+        if equals and name not in found and (name in current or _IS_NAME(name)):
+            found[name], last = value, name
+        elif last:
+            found[last] += f"\n{line}"
+    return found | {name: value for name, value in current.items() if f"\n{name}={value}\n" in f"\n{text}\n"}
 
 
 def grace_of(annotations: Mapping[str, str]) -> int:

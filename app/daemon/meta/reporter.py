@@ -25,7 +25,7 @@ from app.kube.objects import Container, Pod, decode_metadata
 from app.kube.queue import QueueMetrics, RateLimits
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.runtimemeta import RuntimeMeta, runtime_meta
+from app.pods.runtimemeta import RuntimeMeta, env_from_metadata, runtime_meta
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class MetaReporter:
         # KD-71: at the start those that were never reported wait for their next change.
         if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
             return ()
-        return (key_of(pod),) if plan.is_due(pod, env_from_metadata=self._env_from_metadata) else ()
+        return (key_of(pod),) if plan.is_due(pod, with_env=self._env_from_metadata) else ()
 
     def _runtime_of(self, pod: Pod) -> Runtime | None:
         for status in pod.status.container_statuses:
@@ -119,7 +119,7 @@ class MetaReporter:
         if runtime is None:
             return None
         seen, complete = await self._look(pod, runtime)
-        meta = plan.reported(pod, runtime.name, seen, env_from_metadata=self._env_from_metadata)
+        meta = plan.reported(pod, runtime.name, seen, with_env=self._env_from_metadata)
         if meta.containers and meta != runtime_meta(pod):
             await self._write(pod, meta)
         if self._env_from_metadata and plan.outdated(pod, meta):
@@ -139,7 +139,7 @@ class MetaReporter:
                 continue
             known = plan.known_of(meta, f"{runtime.name}://{details.id}")
             env = None
-            if self._env_from_metadata and plan.needs_env(container, details, known):
+            if self._env_from_metadata and plan.needs_env(pod, container, details, known):
                 env = await self._env(runtime, details.id, pod, container)
                 complete = complete and env is not None
             seen[name] = Seen(details, env)
@@ -157,7 +157,7 @@ class MetaReporter:
         if result.code != 0:
             logger.warning("%s: env in container %s ended with %d", key_of(pod), container.name, result.code)
             return None
-        return plan.parse_env(result.stdout)
+        return plan.parse_env(result.stdout, env_from_metadata(container, pod))
 
     async def _write(self, pod: Pod, meta: RuntimeMeta) -> None:
         """KD-75: the annotation, with the Pod's status, which is what a node may write."""

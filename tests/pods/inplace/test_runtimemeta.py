@@ -31,6 +31,8 @@ def test_hashes_of_known_containers() -> None:
         ([env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
         ([env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
         ([{"name": "CFG", "value": "1"}], {}, 86995377),
+        ([env_from("annotations", "cfg"), env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
+        ([env_from("annotations", "old", "e2"), env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
         ([env_from("annotations", "cfg", "SIDECARSET_VERSION")], {"cfg": "1"}, 86995377),
         ([{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], {}, 86995377),
     ],
