@@ -41,7 +41,7 @@ class EphemeralJobSpec(ApiModel):
     paused: bool = False
     """Puts nothing into further Pods until it is set to false again."""
     active_deadline_seconds: Int64 | None = None
-    """After how many seconds the job fails; no limit by default."""
+    """After how many seconds the job fails, unless it is paused then; no limit by default."""
     ttl_seconds_after_finished: Int32 | None = None
     """How long the job is kept after its end, in seconds; 1800 by default, 0 deletes it at once."""
 

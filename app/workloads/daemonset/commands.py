@@ -84,7 +84,8 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
     resolved = _resolved(owner, gates)
     pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
-    plan = plan_revision(owner.name, resolved.content.data, known, 0, resolved.content.digest)
+    collisions = (owner.status.collision_count or 0) if owner.status is not None else 0
+    plan = plan_revision(owner.name, resolved.content.data, known, collisions, resolved.content.digest)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     selector = resolved.settings.node_selector
     unselected = frozenset(

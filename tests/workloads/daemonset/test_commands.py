@@ -6,7 +6,7 @@ import pytest
 
 from app.kube.errors import CommandError
 from app.kube.objects import decode_node, decode_pod
-from app.kube.resources import NODES, PODS
+from app.kube.resources import CONTROLLERREVISIONS, NODES, PODS
 from app.manager.gates import parse_gates
 from app.workloads.daemonset.commands import explain, explain_node, parsed, plan, progress_of, restart
 from tests.kube.fakes import virtual
@@ -52,6 +52,27 @@ async def test_a_plan_is_played_to_its_end() -> None:
         assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
         assert "beside the old one" in held
         assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
+
+
+@virtual
+@pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
+async def test_a_plan_names_the_revision_that_comes(taken: bool) -> None:
+    async with small_cluster() as cluster:
+        await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
+        await cluster.all_updated()
+
+        async def named(image: str) -> str:
+            told = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
+            return told.splitlines()[0].rpartition(" ")[2]
+
+        if taken:
+            body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}
+            await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
+            await cluster.image("nginx:2")
+            assert (await cluster.all_updated())["collisionCount"] == 1
+        expected = await named("nginx:3")
+        await cluster.image("nginx:3")
+        assert f"ds-{(await cluster.all_updated())['updateRevision']}" == expected
 
 
 @virtual
