@@ -88,6 +88,19 @@ async def test_a_call_that_takes_too_long_says_so(tmp_path: Path) -> None:
         await runtime.close()
 
 
+@pytest.mark.behaviour("KD-105")
+async def test_a_command_that_prints_without_end_is_not_read_to_its_end(tmp_path: Path) -> None:
+    async with served(tmp_path) as (simulated, path):
+        runtime = await GrpcRuntime.connect(path)
+        one = simulated.start("u1", "main")
+        one.execute = lambda command: ExecResult(0, b"x" * int(command[0]), b"")
+        assert (await runtime.execute(one.id, ["200000"], 3)).code == 0
+        for size in ("300000", "3000000", "15000000"):
+            with pytest.raises(CriError, match=r"^the command has printed more than 256 KiB$"):
+                await runtime.execute(one.id, [size], 3)
+        await runtime.close()
+
+
 @pytest.mark.parametrize(
     ("code", "shown"),
     [("NOT_FOUND", "NotFound"), ("FAILED_PRECONDITION", "FailedPrecondition"), ("CANCELLED", "Canceled")],

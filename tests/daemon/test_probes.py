@@ -15,7 +15,8 @@ from app.daemon.cri import ContainerDetails, ContainerState, CriError, ExecResul
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probes import plan
 from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
-from app.kube.resources import PODS
+from app.daemon.probes.prober import COMMANDS_AT_ONCE
+from app.kube.resources import NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
 from tests.kube.fakes import running, virtual
 
@@ -168,7 +169,7 @@ def pod_probe(pod: dict[str, Any], *probes: dict[str, Any], ip: str = "") -> dic
     metadata = pod["metadata"]
     return {
         "name": metadata["name"],
-        "namespace": NAMESPACE,
+        "namespace": metadata["namespace"],
         "uid": metadata["uid"],
         "IP": ip,
         "probes": [
@@ -306,6 +307,33 @@ async def test_a_slow_probe_is_never_run_twice_at_once() -> None:
         await until_states(one, "Succeeded:")
         await one.clock.sleep(120)
         assert most == 1
+
+
+@pytest.mark.behaviour("KD-105")
+@virtual
+async def test_commands_of_one_namespace_run_a_few_at_once_and_keep_no_other_waiting() -> None:
+    async with node_with_agent() as (one, agent):
+        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+        running_now = 0
+
+        async def forever(_command: Any) -> ExecResult:
+            nonlocal running_now
+            running_now += 1
+            await one.clock.sleep(10**9)
+            return ExecResult(0)
+
+        probes = []
+        for number in range(3):
+            pod = await one.pod({"name": "main"}, name=f"web-{number}")
+            one.newest(pod["metadata"]["uid"], "main").execute = forever
+            commands = [command("x", str(index), timeoutSeconds=2**31 - 1) for index in range(20)]
+            probes.append(pod_probe(pod, *commands))
+        other = await one.pod({"name": "main"}, name="other", namespace="others")
+        await one.probes(*probes, pod_probe(other, command("echo", "fine")))
+        await one.clock.sleep(60)
+        assert running_now == COMMANDS_AT_ONCE
+        assert agent.prober is not None
+        assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
 
 
 @pytest.mark.behaviour("KD-67")

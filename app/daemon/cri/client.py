@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
@@ -24,10 +25,22 @@ from app.daemon.cri.types import (
     RuntimeUnavailable,
 )
 
+#: KD-105: the largest answer about a command that has ended.
+MAX_ANSWER: Final = 256 * 1024
+
+
+def _limited(service: str, method: str, size: int) -> str:
+    """A configuration of gRPC in which the answers of one method have at most so many bytes."""
+    config = {"name": [{"service": service, "method": method}], "maxResponseMessageBytes": size}
+    return json.dumps({"methodConfig": [config]})
+
+
 #: KD-16: as OpenKruise's client.
 _OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
+    # Of what a command prints nobody reads more than 10 KiB; what it may print is anybody's choice (KD-105).
+    ("grpc.service_config", _limited("runtime.v1.RuntimeService", "ExecSync", MAX_ANSWER)),
     ("grpc.enable_http_proxy", 0),
     # A runtime that was restarted is found again at once; nothing else can have gone wrong with a socket.
     ("grpc.min_reconnect_backoff_ms", 100),
@@ -182,7 +195,10 @@ class GrpcRuntime:
         try:
             return await call(request, timeout=seconds)
         except grpc.aio.AioRpcError as error:
-            raise error_of(method.rpartition("/")[2], error) from None
+            name = method.rpartition("/")[2]
+            if name == "ExecSync" and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
+                raise CriError(f"the command has printed more than {MAX_ANSWER // 1024} KiB") from None
+            raise error_of(name, error) from None
 
 
 def _state(number: int) -> ContainerState:
