@@ -20,11 +20,13 @@ def register(app: typer.Typer) -> None:
 
 
 def dashboard(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port on this machine; 0: any that is free")] = 8900,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port on this machine; 0: any that is free")
+    ] = 8900,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show the cluster on a page, as it changes.
+    """Show the cluster on a live web page.
 
     Workloads and their roll-outs, Pods, sidecars, budgets and spreads. It reads with the rights of the kubeconfig, and
     writes nothing. Ctrl-C ends it.

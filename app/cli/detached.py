@@ -46,7 +46,7 @@ def stop(kubeconfig: Path) -> None:
     try:
         pid = int(file.read_text("utf-8"))
     except (OSError, ValueError):
-        raise StartError(f"no sandbox in the background belongs to {kubeconfig}; another ends with Ctrl-C") from None
+        raise StartError(f"no background sandbox wrote {kubeconfig}; one in the foreground ends with Ctrl-C") from None
     manager_log = kubeconfig.with_name(f"{kubeconfig.stem}-manager.log")
     # Who was killed has left its files, and its number may be another's by now: nothing of ours answers then.
     if _address(kubeconfig):

@@ -13,12 +13,16 @@ from app.slices.options import parse_duration
 Output: TypeAlias = Annotated[
     Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="For people, or programs")
 ]
-Namespace = Annotated[str, typer.Option("--namespace", "-n", help="Default: the namespace of the context")]
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: the namespace of the context")
+]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces")]
-Kubeconfig = Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")]
-Context = Annotated[str, typer.Option("--context", help="Context of the kubeconfig")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Ask the API server whether it would do it; change nothing")]
-Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, as the manager has them")]
+Kubeconfig = Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")]
+Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only ask the API server whether it would accept it; change nothing")
+]
+Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false, as the manager has them")]
 
 
 def words(help_text: str = "KIND NAME, or KIND/NAME", metavar: str = "KIND NAME") -> typer.models.ArgumentInfo:
@@ -38,7 +42,7 @@ def duration(given: str | float) -> float:
     try:
         seconds = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no duration; write it like 90s, 5m or 1h30m") from None
+        raise typer.BadParameter(f"{text!r} is not a duration; write it like 90s, 5m or 1h30m") from None
     if seconds < 0 or seconds > 1e9:
         raise typer.BadParameter(f"{text} is no time to wait; write it like 90s, 5m or 1h30m, 0: without end")
     return seconds

@@ -57,7 +57,8 @@ def _default(option: Option) -> str | bool:
 
 def _annotation(option: Option) -> Any:
     names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
-    found = typer.Option(*names, help=option.help, show_default=bool(option.default))
+    takes = None if option.flag else option.takes
+    found = typer.Option(*names, help=option.help, show_default=bool(option.default), metavar=takes)
     return Annotated[bool, found] if option.flag else Annotated[str, found]
 
 

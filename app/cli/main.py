@@ -71,17 +71,21 @@ def daemon(ctx: typer.Context) -> None:
     raise typer.Exit(run_daemon(ctx.args, os.environ))
 
 
-_Gates = Annotated[str, typer.Option("--feature-gates", help="A=true,B=false")]
-_Level = Annotated[int, typer.Option("--verbosity", "-v", help="5 and more show every decision")]
+_Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false")]
+_Level = Annotated[int, typer.Option("--verbosity", "-v", metavar="N", help="5 and more show every decision")]
 
 
 @app.command()
 def serve(
-    policies: Annotated[Path, typer.Option(help="Folder (or file) with SidecarSets and Namespaces as YAML")],
-    host: Annotated[str, typer.Option(help="Address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on")] = 9443,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that answer")] = 1,
-    certs: Annotated[Path, typer.Option(help="Folder of the certificates; made if there are none")] = Path("certs"),
+    policies: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder (or file) with SidecarSets and Namespaces as YAML")
+    ],
+    host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on")] = 9443,
+    workers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes that answer")] = 1,
+    certs: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder of the certificates; made if there are none")
+    ] = Path("certs"),
     feature_gates: _Gates = "",
     verbosity: _Level = 0,
     logging_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
@@ -112,12 +116,17 @@ def serve(
 @app.command()
 def review(
     file: Annotated[
-        str, typer.Argument(help="AdmissionReview or manifests, YAML or JSON; a folder of them; - for standard input")
+        str,
+        typer.Argument(
+            metavar="FILE", help="AdmissionReview or manifests, YAML or JSON; a folder of them; - for standard input"
+        ),
     ],
-    policies: Annotated[Path | None, typer.Option(help="Folder (or file) with SidecarSets and Namespaces")] = None,
-    of_cluster: Annotated[bool, typer.Option("--cluster", help="With those of the cluster, not of a folder")] = False,
+    policies: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Folder (or file) with SidecarSets and Namespaces")
+    ] = None,
+    of_cluster: Annotated[bool, typer.Option("--cluster", help="Use those of the cluster instead of a folder")] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", help="Namespace of a manifest without one")
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of a manifest without one")
     ] = "default",
     output: Annotated[Literal["diff", "json"], typer.Option("--output", "-o", help="A diff, or the answer")] = "diff",
     feature_gates: _Gates = "",
@@ -126,7 +135,7 @@ def review(
 ) -> None:
     """Show what admission would change, and by which rule.
 
-    Reviews are decided here, nothing is asked of a manager. A workload is followed by a Pod of its template.
+    Reviews are decided locally; no manager is asked. A workload is followed by a Pod of its template.
     Exit code 1: denied; 2: the file or the policies cannot be used.
     """
     from rich.console import Console

@@ -32,9 +32,9 @@ def register(app: typer.Typer) -> None:
 def migrate(
     what: What,
     source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="The workload whose replicas move")],
-    replicas: Annotated[int | None, typer.Option(min=0, help="How many move; default: all")] = None,
+    replicas: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many move; default: all")] = None,
     max_surge: Annotated[
-        int | None, typer.Option(min=1, help="How many move at a time, beside those that run; default: 1")
+        int | None, typer.Option(min=1, metavar="N", help="How many move at a time, beside those that run; default: 1")
     ] = None,
     namespace: Namespace = "",
     timeout: Timeout = 0.0,

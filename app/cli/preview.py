@@ -32,9 +32,11 @@ def register(app: typer.Typer) -> None:
 
 def plan(
     what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
-    file: Annotated[str, typer.Option("--filename", "-f", help="The object as you want it; - for standard input")] = "",
+    file: Annotated[
+        str, typer.Option("--filename", "-f", metavar="FILE", help="The object as you want it; - for standard input")
+    ] = "",
     origin: Annotated[
-        str, typer.Option("--from", help="statefulset/NAME: what becomes of a native one that is moved over")
+        str, typer.Option("--from", metavar="KIND/NAME", help="What becomes of a native StatefulSet that is moved over")
     ] = "",
     namespace: Namespace = "",
     output: Output = "text",
@@ -66,14 +68,14 @@ def plan(
 
 
 def explain(
-    what: Annotated[list[str], words("pod NAME, node NAME, or the NAME of a workload of a KIND of ours")],
+    what: Annotated[list[str], words("pod NAME, node NAME, or KIND NAME of one of our kinds")],
     namespace: Namespace = "",
     output: Output = "text",
     feature_gates: Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Tell why a Pod, a node or a workload is as it is.
+    """Explain why a Pod, a node or a workload is as it is.
 
     What it waits for, what comes next for it, and what you can do. What a node lacks; who lacks a sidecar.
     """
@@ -84,7 +86,7 @@ def explain(
         word, name = parts_of(what)
         commands = None if word in (*_PODS, *_NODES) else kind_of(word)
     except CommandError as error:
-        raise failed(f"explain {error}; or explain pod NAME, node NAME", error.exit_code) from None
+        raise failed(f"explain: {error}; also pod NAME and node NAME", error.exit_code) from None
     if not name:
         raise failed(f"explain {' '.join(what)}: expected KIND NAME, or KIND/NAME", 2)
 
@@ -275,7 +277,7 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
         if not beside and not waits:
             kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
             raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and it lacks nothing")
-        return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)))
+        return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
     stored = await read(client, commands, namespace, reference.name)
     lines = await commands.explain(client, pod, stored, features.enabled)
     todo += _held(commands, stored)

@@ -50,7 +50,7 @@ def unprotect(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Let an object be deleted again."""
+    """Lift an object's protection from deletion."""
     _command(what, namespace, "", kubeconfig, context, dry_run=dry_run)
 
 

@@ -33,7 +33,7 @@ from app.kube.clock import SystemClock
 from app.kube.text import one_line, printable
 from app.manager import cited
 from app.manager.gates import FeatureGates
-from app.manager.manifests import Manifest, ManifestError, parse_manifests, read_manifests
+from app.manager.manifests import Manifest, ManifestError, manifest_files, parse_manifests, read_manifests
 from app.manager.slices import slices
 from app.manager.standalone import Standalone
 
@@ -132,8 +132,7 @@ def _manifests(path: str) -> Sequence[Manifest]:
         return parse_manifests(sys.stdin.read(), "standard input")
     if not Path(path).is_dir():
         return read_manifests(Path(path))
-    files = sorted(file for file in Path(path).rglob("*") if file.suffix in (".yaml", ".yml", ".json"))
-    return [manifest for file in files for manifest in read_manifests(file)]
+    return [manifest for file in manifest_files(Path(path)) for manifest in read_manifests(file)]
 
 
 def _pod_of(workload: Review) -> Review | None:

@@ -26,7 +26,7 @@ from app.cli.status import Listing, show_all, show_status
 if TYPE_CHECKING:
     from app.kube.client import Client
 
-rollout = typer.Typer(help="Look at and steer the roll-out of a workload.", no_args_is_help=True)
+rollout = typer.Typer(help="Watch and control the roll-out of a workload.", no_args_is_help=True)
 setting = typer.Typer(help="Change one thing in a workload.", no_args_is_help=True)
 
 
@@ -39,7 +39,7 @@ def register(app: typer.Typer) -> None:
 
 @rollout.command()
 def status(
-    what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME; a KIND, or nothing: all of them")] = None,
+    what: Annotated[list[str] | None, words("KIND NAME or KIND/NAME; a KIND alone, or nothing: list all")] = None,
     namespace: Namespace = "",
     all_namespaces: AllNamespaces = False,
     watch: Annotated[bool, typer.Option("--watch/--no-watch", "-w", help="Wait until it is done")] = True,
@@ -48,10 +48,10 @@ def status(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show how far a roll-out is, until it is done.
+    """Show the progress of a roll-out until it is done.
 
-    Without a name: how far all are. Exit code 1: it failed or took too long, or the list lacks kinds that you may not
-    read.
+    Without a name: the progress of all. Exit code 1: it failed or took too long, or the list lacks kinds that you may
+    not read.
     """
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
@@ -76,7 +76,9 @@ def status(
 def history(
     what: What,
     namespace: Namespace = "",
-    revision: Annotated[int, typer.Option(min=0, help="Show what this revision holds")] = 0,
+    revision: Annotated[
+        int, typer.Option(min=0, metavar="N", show_default=False, help="Show what this revision holds")
+    ] = 0,
     output: Output = "text",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
@@ -93,12 +95,17 @@ def history(
 def undo(
     what: What,
     namespace: Namespace = "",
-    to_revision: Annotated[int, typer.Option("--to-revision", min=0, help="Default: the one before the newest")] = 0,
+    to_revision: Annotated[
+        int,
+        typer.Option(
+            "--to-revision", min=0, metavar="N", show_default=False, help="Default: the one before the newest"
+        ),
+    ] = 0,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Take the template of an earlier revision again."""
+    """Go back to the template of an earlier revision."""
 
     async def work(client: Client, where: str) -> str:
         return await undone(client, where, what, to_revision, dry_run=dry_run)
@@ -110,7 +117,7 @@ def undo(
 def restart(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Replace all Pods by new ones, step by step."""
+    """Replace all Pods with new ones, step by step."""
 
     async def work(client: Client, where: str) -> str:
         return await restarted(client, where, what)
@@ -130,7 +137,7 @@ def pause(
 def resume(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Let a paused roll-out go on."""
+    """Continue a paused roll-out."""
     _pause(what, namespace, kubeconfig, context, paused=False, dry_run=dry_run)
 
 
@@ -152,7 +159,7 @@ def image(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Give containers other images.
+    """Change the images of containers.
 
     Those of a workload's template, or of a SidecarSet.
     """
@@ -171,9 +178,9 @@ def scale_in(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Take exactly these Pods away.
+    """Delete exactly these Pods.
 
-    The replicas are lowered by their number.
+    The replicas are lowered by as many.
     """
 
     async def work(client: Client, where: str) -> str:

@@ -61,19 +61,25 @@ def register(app: typer.Typer) -> None:
 
 
 def sandbox(
-    nodes: Annotated[int, typer.Option(min=1, max=1000, help="How many simulated nodes")] = 3,
-    kubeconfig: Annotated[Path, typer.Option(help="File to write; removed at the end")] = Path("sandbox.kubeconfig"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the API server; 0: any that is free")] = 0,
+    nodes: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many simulated nodes")] = 3,
+    kubeconfig: Annotated[Path, typer.Option(metavar="FILE", help="File to write; removed at the end")] = Path(
+        "sandbox.kubeconfig"
+    ),
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of the API server; 0: any that is free")
+    ] = 0,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not show what happens to Pods")] = False,
     with_samples: Annotated[
         bool, typer.Option("--samples/--no-samples", help="Load policies/samples to begin with")
     ] = True,
-    feature_gates: Annotated[str, typer.Option("--feature-gates", help="A=true,B=false, for the manager")] = "",
+    feature_gates: Annotated[
+        str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false, for the manager")
+    ] = "",
     detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return when it is ready")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the one that was started elsewhere")] = False,
     stop: Annotated[bool, typer.Option("--stop", help="End the one in the background")] = False,
 ) -> None:
-    """Run a cluster without a cluster, until Ctrl-C.
+    """Run a simulated cluster in memory until Ctrl-C.
 
     API server in memory, simulated nodes, and the manager. For trying out and for tests.
     """

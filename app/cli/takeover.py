@@ -35,22 +35,25 @@ def register(app: typer.Typer) -> None:
 
 
 def takeover(
-    image: Annotated[str, typer.Option("--image", help="Image of ours that the nodes can pull")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without, only say what would be done")] = False,
+    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image of ours that the nodes can pull")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what would be done")] = False,
     back: Annotated[bool, typer.Option("--back", help="Give the cluster back to what ran before")] = False,
     leave_unserved: Annotated[
-        bool, typer.Option("--leave-unserved", help="Also while there are objects of kinds that are not served here")
+        bool,
+        typer.Option("--leave-unserved", help="Go ahead although there are objects of kinds that are not served here"),
     ] = False,
-    namespace: Annotated[str, typer.Option("--namespace", "-n", help="Where OpenKruise runs")] = "kruise-system",
+    namespace: Annotated[
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Where OpenKruise runs")
+    ] = "kruise-system",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Take a cluster over from OpenKruise.
+    """Replace a running OpenKruise with ours, or go back.
 
-    In an order that leaves no moment without an answer.
+    Every review is answered meanwhile.
 
-    Without --yes nothing is changed. Interrupted, the same command goes on where it stands. Exit code 1: something
-    keeps it from being done, or went wrong.
+    Without --yes nothing is changed. Interrupted, the same command resumes where it stopped. Exit code 1: it
+    cannot be done, or went wrong.
     """
 
     async def work(client: Client, where: str) -> None:
@@ -86,8 +89,7 @@ async def run(
     for line in shown(plan):
         say(line)
     if plan.blockers:
-        things = "one thing keeps" if len(plan.blockers) == 1 else f"{len(plan.blockers)} things keep"
-        raise CommandError(f"{things} it from being done, see above")
+        raise CommandError("it cannot be done, see above")
     if not plan.steps:
         say("Nothing is left to be done; --back gives the cluster back.")
         return

@@ -19,15 +19,20 @@ def register(app: typer.Typer) -> None:
 def prepare_uninstall(
     namespace: Annotated[
         str,
-        typer.Option("--namespace", "-n", help="Namespace of the manager; default: $POD_NAMESPACE, or kruise-system"),
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Namespace of the manager; default: $POD_NAMESPACE, or kruise-system",
+        ),
     ] = "",
-    kubeconfig: Annotated[str, typer.Option("--kubeconfig", help="kubeconfig file")] = "",
-    context: Annotated[str, typer.Option("--context", help="Context of the kubeconfig")] = "",
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")] = "",
+    context: Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")] = "",
 ) -> None:
-    """Stop the manager and take its webhooks away.
+    """Stop the manager and remove its webhooks.
 
-    Refused while workloads of ours exist. helm uninstall runs it by itself. Exit code 1: refused, or the API server
-    did not let us.
+    Refused while workloads of ours exist. helm uninstall runs it by itself. Exit code 1: refused, here or by the API
+    server.
     """
     import asyncio
 

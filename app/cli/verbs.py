@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from app.cli.cluster import with_cluster
 from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
@@ -64,7 +64,7 @@ class WithVerbs(TyperGroup):
         found = super().get_command(ctx, cmd_name)
         if found is None and (verb := verbs().get(cmd_name)) is not None:
             return Later(cmd_name, verb["help"])
-        return found
+        return without_types(found)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """The names of all, those of every day first."""
@@ -98,6 +98,20 @@ class WithVerbs(TyperGroup):
         sys.exit(run(command))
 
 
+def without_types(command: Any) -> Any:
+    """The help of a command, or of a group's, names its arguments as people write them, not their types in Python."""
+    for one in getattr(command, "commands", {}).values():
+        without_types(one)
+    for parameter in getattr(command, "params", ()):
+        if isinstance(parameter, TyperArgument):
+            parameter.display_type_rich = _no_type  # type: ignore[assignment,method-assign]
+    return command
+
+
+def _no_type(**_: Any) -> str:
+    return ""
+
+
 def instead(name: str) -> str:
     """What does the work of a command that is not here; '' for one that nobody knows."""
     return _INSTEAD.get(name, "")
@@ -119,7 +133,7 @@ class Later(TyperCommand):
         from app.slices.verbs import LongVerb
 
         verb = verb_called(self._called)
-        return command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb)
+        return without_types(command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb))
 
 
 def command_of(verb: Verb) -> Any:

@@ -59,16 +59,16 @@ def kind_of(word: str) -> Commands:
 
 def _instead(word: str) -> str:
     if _BUILT_IN.fullmatch(word):
-        return f"is a kind of Kubernetes itself; kubectl has the same commands: kubectl rollout status {word}/NAME"
+        return "is built into Kubernetes; kubectl looks after it: kubectl rollout, kubectl set image, kubectl describe"
     if word in _ROLLOUTS:
-        return "is a kind of Kruise Rollouts, another project; its workload is asked: pykruise rollout status KIND NAME"
+        return "is a kind of Kruise Rollouts, another project; ask for its workload: pykruise rollout status KIND NAME"
     from app.manager.slices import kinds
 
     for kind in kinds():
         if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
             what = f"kubectl describe {kind.singular}.{kind.group} NAME"
             return f"has no roll-out and no commands of its own; look at it with {what}"
-    return f"is no kind this command knows; it knows {', '.join(one['singular'] for one in index.kinds())}"
+    return f"is not a kind that pykruise knows; it knows {', '.join(one['singular'] for one in index.kinds())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:

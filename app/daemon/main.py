@@ -50,7 +50,7 @@ class _Parser(argparse.ArgumentParser):
 
 def parser() -> argparse.ArgumentParser:
     """The flags of OpenKruise's agent, and --kubeconfig."""
-    found = _Parser(prog="pykruise daemon", description=__doc__, allow_abbrev=False)
+    found = _Parser(prog="pykruise daemon", description="Run the agent of a node.", allow_abbrev=False)
     flag = found.add_argument
     flag("--kubeconfig", default="", help="how to reach the API server; by default the service account of the Pod")
     flag("--addr", default=":10221", help="address of /healthz and /metrics")

@@ -67,6 +67,7 @@ class TransportError(KubeError):
     def __init__(self, request: RequestInfo, message: str) -> None:
         super().__init__(f"{request}: {message}")
         self.request = request
+        self.message = message
 
 
 class DecodeError(KubeError):
@@ -249,6 +250,8 @@ class InterruptedCommandError(CommandError):
 
 def sentence(error: BaseException) -> str:
     """What went wrong, for a person: what the API server said as kubectl would print it, without the request."""
+    if isinstance(error, TransportError):
+        return error.message
     if not isinstance(error, ApiError):
         return str(error)
     if isinstance(error, NotFound) and not (error.status.details and error.status.details.name):

@@ -5,6 +5,7 @@ YAML is read as kubectl reads it: dates and ``80:80`` stay text, a key given twi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 import yaml
 
+SUFFIXES: Final = (".yaml", ".yml", ".json")
 _DEEPEST: Final = 100
 _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
@@ -72,6 +74,24 @@ def read_manifests(path: Path) -> list[Manifest]:
             f"{path}: is not UTF-8: byte 0x{error.object[error.start]:02x} at offset {error.start}"
         ) from None
     return parse_manifests(text, str(path))
+
+
+def manifest_files(folder: Path) -> list[Path]:
+    """The files of a folder and those below it that may hold objects, in order. Hidden ones are left out: those of
+    version control and of tools, and the second path that a mounted ConfigMap has to each of its files.
+
+    Raises OSError.
+    """
+
+    def told(error: OSError) -> None:
+        if not isinstance(error, PermissionError):  # a folder that one may not read has nothing for one
+            raise error
+
+    found = list[Path]()
+    for where, folders, files in os.walk(folder, onerror=told):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(where, name) for name in files if not name.startswith(".")]
+    return sorted(path for path in found if path.suffix in SUFFIXES)
 
 
 def parse_manifests(text: str, file: str) -> list[Manifest]:

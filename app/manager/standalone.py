@@ -45,7 +45,7 @@ from app.kube.store import key_of
 from app.manager.flags import parse_flags
 from app.manager.gates import FeatureGates
 from app.manager.handlers import build_handlers
-from app.manager.manifests import Manifest, ManifestError, UnreadableError, read_manifests
+from app.manager.manifests import SUFFIXES, Manifest, ManifestError, UnreadableError, manifest_files, read_manifests
 from app.manager.metrics import ManagerMetrics
 from app.manager.slices import slices
 from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
@@ -57,7 +57,6 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS: Final = 1.0
 #: The stamp of a file that could not be read: the next look tries again.
 _NOT_READ: Final = (-1, -1)
-_SUFFIXES: Final = (".yaml", ".yml", ".json")
 _FIELD: Final = re.compile(r"\b(?:spec|metadata)(?:\.[\w-]+|\[[^\]]*\])+")
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _UID_SPACE: Final = uuid.UUID("5d0c6f9e-6d7a-4c53-9a38-3f9b8f0e4c11")
@@ -186,10 +185,10 @@ class Standalone:
     def _stamps(self) -> dict[Path, tuple[int, int]]:
         if self._path is None:
             return {}
-        found = [self._path] if self._path.is_file() else sorted(self._path.rglob("*"))
+        found = [self._path] if self._path.is_file() else manifest_files(self._path)
         stamps = {}
         for path in found:
-            if path.suffix not in _SUFFIXES or path.name in (WEBHOOK_POLICIES, PROTECTED_KINDS):
+            if path.suffix not in SUFFIXES or path.name in (WEBHOOK_POLICIES, PROTECTED_KINDS):
                 continue
             try:
                 state = path.stat()

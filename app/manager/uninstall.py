@@ -94,7 +94,7 @@ async def _in_use(client: Client, kinds: Sequence[KindDefinition]) -> str:
     if not found:
         return ""
     named = ", ".join(found) + (" and more" if more else "")
-    return f"uninstall refused: {named} would be deleted with their Pods; delete them first"
+    return f"uninstall refused: {named} would be deleted with every Pod; delete them first"
 
 
 async def _stop(client: Client, namespace: str) -> None:

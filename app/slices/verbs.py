@@ -17,13 +17,15 @@ _LONGEST: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``--name VALUE``, or ``--name`` alone where it is a ``flag``; ``short`` without its dash."""
+    """``--name VALUE``, or ``--name`` alone where it is a ``flag``; ``short`` without its dash. ``takes``: what stands
+    for the value in the help."""
 
     name: str
     help: str
     flag: bool = False
     short: str = ""
     default: str = ""
+    takes: str = "TEXT"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Call:
         except ValueError:
             found = -1.0
         if not 0 <= found < _LONGEST:
-            raise WrongCommandError(f"--{name}: {text!r} is no duration; write it like 90s, 5m or 1h30m")
+            raise WrongCommandError(f"--{name}: {text!r} is not a duration; write it like 90s, 5m or 1h30m")
         return ceil(found)
 
     def object_name(self, *words: str) -> str:

@@ -132,6 +132,8 @@ def test_help_says_what_it_does(command: Command) -> None:
     usage, _, said, *_ = result.stdout.splitlines()
     assert command.name in usage
     assert said.strip()[:1].isupper()
+    # What Python calls its types says nothing to a person.
+    assert re.findall(r"<(?:str|int|float|path|list)\b[^>]*>", result.stdout) == []
 
 
 @pytest.mark.parametrize("path", [(), ("rollout",), ("set",)], ids=["pykruise", "rollout", "set"])

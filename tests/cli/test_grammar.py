@@ -93,10 +93,10 @@ def test_without_a_cluster_a_command_is_one_line_and_exit_code_2(command: str, w
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("deploy/web", "is a kind of Kubernetes itself; kubectl has the same commands"),
+        ("deploy/web", "is built into Kubernetes; kubectl looks after it: kubectl rollout"),
         ("rollouts/web", "is a kind of Kruise Rollouts, another project"),
         ("nodeimage/web", "has no roll-out and no commands of its own; look at it with kubectl describe nodeimage"),
-        ("bogus/web", "is no kind this command knows; it knows "),
+        ("bogus/web", "is not a kind that pykruise knows; it knows "),
         ("a/b/c", "expected KIND NAME, or KIND/NAME"),
         ("clone/", "expected KIND NAME, or KIND/NAME"),
     ],
@@ -137,7 +137,7 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_exit_code_1(tmp_path: Pa
     [
         ("bogus", "no such command 'bogus'; see "),
         ("rollout statu clone/web", "no such command 'statu'. Did you mean 'status', 'restart'?; see "),
-        ("rollout status clone/web --timeout 5x", "'5x' is no duration; write it like 90s, 5m or 1h30m"),
+        ("rollout status clone/web --timeout 5x", "'5x' is not a duration; write it like 90s, 5m or 1h30m"),
         ("rollout status clone/web --timeout -5s", "is no time to wait"),
         ("rollout status clone/web -A", "leave the name out, or name a namespace"),
         ("rollout status clone/web --nonsense", "no such option: --nonsense"),
@@ -147,7 +147,7 @@ def test_a_cluster_that_does_not_answer_is_one_line_and_exit_code_1(tmp_path: Pa
         ("set image clone/web", "expected KIND NAME CONTAINER=IMAGE, where * is every container"),
         ("set image clone/web main=", "expected KIND NAME CONTAINER=IMAGE, where * is every container"),
         ("set image clone/web a=b a=c", "a container is named twice"),
-        ("scale-in clone/web --pods ,", "--pods: expected names of Pods, with commas between"),
+        ("scale-in clone/web --pods ,", "--pods: expected names of Pods, separated by commas"),
         ("scale-in clone/web --pods a,a", "--pods: a Pod is named twice"),
         ("scaledown", "there is no command scaledown here; it is: pykruise scale-in KIND NAME --pods NAME,NAME"),
         ("set env clone/web A=b", "there is no command env here; it is: kubectl edit"),

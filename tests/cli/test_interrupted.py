@@ -148,5 +148,5 @@ def test_times_are_durations_everywhere(text: str, seconds: int) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "-5", "-5s", "5 m", "99999999999", "9999999h"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     asked, _ = call(Busy(), "pod/web-0", timeout=text)
-    with pytest.raises(WrongCommandError, match=r"--timeout: .* is no duration; write it like 90s, 5m or 1h30m"):
+    with pytest.raises(WrongCommandError, match=r"--timeout: .* is not a duration; write it like 90s, 5m or 1h30m"):
         asked.seconds("timeout")

@@ -128,7 +128,7 @@ def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     again = run("--stop")
     assert again.returncode == 1
-    assert "no sandbox in the background belongs to" in again.stderr
+    assert "no background sandbox wrote" in again.stderr
 
 
 def test_a_start_in_the_background_that_fails_says_why(tmp_path: Path) -> None:

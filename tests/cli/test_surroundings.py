@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 from app.api import names
 from app.cli.changes import images_of
 from app.cli.main import app
-from app.cli.preview import explanation
+from app.cli.preview import explanation, whole_explanation
 from app.cli.status import _shown, show_all, show_status
-from app.cli.workloads import known
+from app.cli.workloads import known, wanted
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, WrongCommandError
 from app.kube.transport import Request, Response
@@ -25,7 +25,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.slices.commands import Progress
 from tests.cli.answers import Answers
-from tests.cli.test_rollout import DONE, PODS, WHAT, world
+from tests.cli.test_rollout import DONE, PODS, WHAT, rolling, world
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.pods.apiserver import ApiServer
 
@@ -76,7 +76,7 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
         done = in_shell(line)
     finally:
         server.close()
-    assert (done.returncode, done.stderr) == (1, "pykruise: one thing keeps it from being done, see above\n")
+    assert (done.returncode, done.stderr) == (1, "pykruise: it cannot be done, see above\n")
     assert "there is nothing to take over" in done.stdout
 
 
@@ -183,6 +183,22 @@ async def test_what_one_may_not_read_about_a_pod_is_said_beside_the_rest() -> No
     said = await explanation(client, "shop", "web-0", parse_gates(""))
     assert "PodUnavailableBudget: not looked at: refused: you cannot list it" in said
     assert said.startswith("Pod shop/web-0 of CloneSet web")
+    del server.objects[f"{PODS}/web-0"]["metadata"]["ownerReferences"]
+    said = await explanation(client, "shop", "web-0", parse_gates(""))
+    assert said.splitlines()[0] == "Pod shop/web-0"
+    assert said.splitlines()[-1] == "to do: nothing"
+
+
+@virtual
+@pytest.mark.behaviour("CLI-24")
+async def test_an_object_is_explained_whose_pods_one_may_not_read() -> None:
+    server, _ = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
+    client = Client(Guarded((PODS,), server), VirtualClock())
+    assert (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines() == [
+        "CloneSet shop/web: 3 of 3 Pods updated, 3 available",
+        "the rest was not looked at: refused: you cannot list it",
+        "to do: pykruise rollout resume cloneset web",
+    ]
 
 
 class Hung(ApiServer):

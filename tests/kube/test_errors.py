@@ -13,9 +13,11 @@ from app.kube.errors import (
     RequestInfo,
     ServerError,
     TooManyRequests,
+    TransportError,
     Unauthorized,
     api_error,
     describe,
+    sentence,
 )
 from tests.kube.fakes import status_body
 
@@ -77,6 +79,12 @@ def test_an_answer_that_is_no_status_still_gives_an_error(body, message):
     error = api_error(REQUEST, 502, body, "soon")
     assert isinstance(error, ServerError)
     assert (error.code, error.message, error.retry_after) == (502, message, None)
+
+
+def test_people_are_told_of_a_broken_connection_without_the_request():
+    error = TransportError(RequestInfo("GET", "/api/v1/pods"), "cannot connect to https://k: Connection refused")
+    assert sentence(error) == "cannot connect to https://k: Connection refused"
+    assert str(error).startswith("GET /api/v1/pods: cannot")
 
 
 def test_objects_are_named_with_their_kind():

@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.manager.manifests import ManifestError, parse_manifests, read_manifests
+from app.manager.manifests import ManifestError, manifest_files, parse_manifests, read_manifests
+
+
+def test_a_folder_is_read_without_what_is_hidden_and_a_mounted_config_map_once(tmp_path: Path) -> None:
+    hidden = tmp_path / "..2026_11_23"
+    for folder in (hidden, tmp_path / ".venv" / "lib", tmp_path / "below"):
+        folder.mkdir(parents=True)
+        (folder / "a.yaml").write_text("kind: A", "utf-8")
+    (tmp_path / "..data").symlink_to(hidden)
+    (tmp_path / "b.yml").symlink_to(Path("..data", "a.yaml"))
+    (tmp_path / ".c.json").write_text("{}", "utf-8")
+    (tmp_path / "notes.txt").write_text("", "utf-8")
+    assert [str(path.relative_to(tmp_path)) for path in manifest_files(tmp_path)] == ["b.yml", "below/a.yaml"]
 
 
 def test_documents_lists_and_json_give_their_objects() -> None:

@@ -115,16 +115,21 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
 
 RESTART: Final = LongVerb(
     "restart",
-    "Restart containers of a Pod in place. A ContainerRecreateRequest does it.",
+    "Restart containers of a Pod in place. Creates a ContainerRecreateRequest.",
     "pod/NAME",
     (
-        Option("container", "Names of containers, with commas; may be left out where there is one", short="c"),
-        Option("wait", "Show how far each is until all are done; exit code 1 if one failed", flag=True, short="w"),
+        Option(
+            "container",
+            "Names of containers, separated by commas; optional if there is only one",
+            short="c",
+            takes="NAMES",
+        ),
+        Option("wait", "Show the progress of each until all are done; exit code 1 if one failed", flag=True, short="w"),
         Option("ordered", "One after the other, each when the one before is ready", flag=True),
         Option("force", "Also those that were restarted meanwhile", flag=True),
-        Option("keep-going", "Go on where one cannot be stopped", flag=True),
-        Option("grace", "How long it has to stop, such as 30s; as in the Pod by default"),
-        Option("deadline", "Give up after this, such as 5m; 0: never", default="0"),
+        Option("keep-going", "Continue if one cannot be stopped", flag=True),
+        Option("grace", "Grace period, such as 30s; by default that of the Pod", takes="DURATION"),
+        Option("deadline", "Give up after this, such as 5m; 0: never", default="0", takes="DURATION"),
     ),
     restart,
 )

@@ -155,15 +155,17 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
 
 PULL: Final = LongVerb(
     "pull",
-    "Pull an image on nodes ahead of time. An ImagePullJob does it.",
+    "Pull an image on nodes ahead of time. Creates an ImagePullJob.",
     "IMAGE",
     (
-        Option("nodes", "Only nodes with these labels, such as zone=a,disk!=slow", short="l"),
-        Option("wait", "Show how far each node is until all are done; exit code 1 if one failed", flag=True, short="w"),
-        Option("parallelism", "On so many nodes at once", default="10"),
-        Option("deadline", "Give up after this, such as 5m; 0: never", default="0"),
-        Option("secret", "Names of pull secrets of the namespace, with commas"),
-        Option("again", "Also where the node has the image", flag=True),
+        Option("nodes", "Only nodes with these labels, such as zone=a,disk!=slow", short="l", takes="LABELS"),
+        Option(
+            "wait", "Show the progress of each node until all are done; exit code 1 if one failed", flag=True, short="w"
+        ),
+        Option("parallelism", "How many nodes at once", default="10", takes="N"),
+        Option("deadline", "Give up after this, such as 5m; 0: never", default="0", takes="DURATION"),
+        Option("secret", "Pull secrets of the namespace, separated by commas", takes="NAMES"),
+        Option("again", "Also on nodes that have the image already", flag=True),
     ),
     pull,
 )

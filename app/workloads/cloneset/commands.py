@@ -60,7 +60,7 @@ def progress_of(cloneset: CloneSet) -> Progress:
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Replace all Pods by new ones, step by step."""
+    """Replace all Pods with new ones, step by step."""
     from app.workloads.cloneset import looking
 
     return await looking.restart(client, stored)

@@ -80,7 +80,7 @@ def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situati
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Replace all Pods by new ones, step by step."""
+    """Replace all Pods with new ones, step by step."""
     owner = parsed(stored)
     return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
 

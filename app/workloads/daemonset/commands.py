@@ -130,7 +130,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Replace all Pods by new ones, step by step."""
+    """Replace all Pods with new ones, step by step."""
     owner = parsed(stored)
     name, settings = owner.name, _resolved(owner, Gates()).settings
     refuse_paused(RESOURCE, name, paused=settings.paused)

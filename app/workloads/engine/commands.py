@@ -81,7 +81,7 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 async def restart(
     client: Client, kind: WorkloadKind, owner: KubeObject, strategy: UpdateStrategy, selector: Mapping[str, Any]
 ) -> str:
-    """Replace all Pods by new ones, step by step. Raises CommandError."""
+    """Replace all Pods with new ones, step by step. Raises CommandError."""
     rolling = strategy.rolling_update
     refuse_paused(kind.resource, owner.name, paused=rolling is not None and rolling.paused)
     if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):

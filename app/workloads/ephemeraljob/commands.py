@@ -278,13 +278,13 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
 
 DEBUG: Final = LongVerb(
     "debug",
-    "Put a container with tools into a running Pod. An EphemeralJob does it; you are attached to the container.",
+    "Add a container with tools to a running Pod. Creates an EphemeralJob, and attaches you to the container.",
     "pod/NAME [-- COMMAND]",
     (
-        Option("image", "The image to run there"),
-        Option("target", "Share the processes of this container", short="c"),
-        Option("name", "What the container is called; drawn by default"),
-        Option("timeout", "Wait so long for it to run, such as 5m", default="120"),
+        Option("image", "The image to run there", takes="IMAGE"),
+        Option("target", "Share the processes of this container", short="c", takes="CONTAINER"),
+        Option("name", "Name of the container; random by default", takes="NAME"),
+        Option("timeout", "How long to wait until it runs, such as 5m", default="120", takes="DURATION"),
         Option("no-attach", "Only say how to attach to it", flag=True),
     ),
     debug,
