@@ -167,6 +167,10 @@ def test_a_cluster_moves_over_and_its_release_is_ended_by_hand(tmp_path: Path, c
         assert record[-1] in said
         assert "STATUS: deployed" in cloned.does(line("docs/moving-over.md", "helm upgrade --install"))
         assert image().startswith("registry.example/team/kruise-manager:")
+        kubectl("create", "namespace", "shop")
+        bound = cloned.does(line("docs/installing.md", "kubectl create rolebinding"))
+        assert "created" in bound
+        kubectl("get", "clusterrole", "kruise-manager-pull-secrets-role")
 
         cloned.does(line("docs/installing.md", "kubectl scale"))
         cloned.does(line("docs/installing.md", "kubectl delete mutatingwebhookconfiguration"))
