@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tests.cluster.controlplane import ControlPlane, free_port
+from tests.cluster.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
@@ -83,14 +84,14 @@ class World:
 
 
 def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.0) -> Found:
-    """The first true thing ``look`` returns; fails with ``what`` after the deadline."""
+    """The first true thing ``look`` returns; fails with ``what``, and with what it raised last, after the deadline."""
     deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
         try:
             found = look()
-        except AssertionError as failure:
-            last = failure
+        except (AssertionError, ClusterError) as failure:
+            last = failure  # what a controller makes again is not there for a moment
         else:
             if found:
                 return found
