@@ -1,8 +1,8 @@
 """Which tests are about a module: ``python -m tests.of app/workloads/cloneset/scaling.py`` prints them.
 
-A test is about a module if it has its name and place, if it imports it, or if its mark names a rule that the module
-cites. A module without any is tested through those that import it: then theirs are printed, or else those of its
-folder. For a package it prints those of all its modules.
+A test is about a module if it has its name and place, if ``tests/mirrored.py`` says so, if it imports it, or if its
+mark names a rule that the module cites. A module without any is tested through those that import it: then theirs are
+printed, or else those of its folder. For a package it prints those of all its modules.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.behaviours import CITED, ROOT, proven
+from tests.mirrored import elsewhere
 
 Importers = Mapping[str, frozenset[Path]]
 
@@ -53,8 +54,11 @@ def own(path: Path) -> Iterator[str]:
     """The tests that are about one module itself: files, or functions in them."""
     below = ROOT / "tests" / path.relative_to(ROOT / "app").parent
     by_name = (below / f"test_{path.stem}.py", below.with_name(f"test_{path.stem}.py"))
+    by_table = (ROOT / "tests" / row.tests for row in elsewhere(path))
     by_import = (one for one in importers("tests").get(name_of(path), ()) if one.name.startswith("test_"))
-    yield from sorted(one.relative_to(ROOT).as_posix() for one in {*filter(Path.exists, by_name), *by_import})
+    yield from sorted(
+        one.relative_to(ROOT).as_posix() for one in {*filter(Path.is_file, (*by_name, *by_table)), *by_import}
+    )
     rules = {found[0] for found in CITED.finditer(path.read_text("utf-8"))}
     yield from sorted({one for rule in rules for one in by_rule().get(rule, ())})
 

@@ -13,7 +13,7 @@ from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.sidecars.sidecarset.plan.view import set_view
 from app.sidecars.sidecarset.rolling import Pass, Progress, Roller
-from tests.sidecars.sidecarset.test_rollout_plan import OLD, pod_counts
+from tests.sidecars.sidecarset.plan.test_rollout import OLD, pod_counts
 from tests.sidecars.sidecarset.test_status import sidecar_set
 
 

@@ -17,7 +17,7 @@ from app.workloads.cloneset.reconcile import CloneSetReconciler
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
 from app.workloads.engine.outcome import Outcome
 from tests.kube.fakes import virtual
-from tests.workloads.cloneset.test_shell import KEY, claim_of, filled, pod_of
+from tests.workloads.cloneset.test_watches import KEY, claim_of, filled, pod_of
 
 
 async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> CloneSetSnapshot:

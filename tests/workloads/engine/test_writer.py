@@ -18,7 +18,7 @@ from app.workloads.cloneset.plan.settings import Gates
 from app.workloads.engine.kind import OWNER
 from app.workloads.engine.outcome import PodGoneError, PodHeldError, gather_results, outcome_of
 from tests.kube.fakes import virtual
-from tests.workloads.cloneset.test_shell import claim_of, filled, pod_of
+from tests.workloads.cloneset.test_watches import claim_of, filled, pod_of
 
 PODS = "/api/v1/namespaces/moving/pods/"
 

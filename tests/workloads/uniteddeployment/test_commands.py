@@ -22,7 +22,7 @@ from app.workloads.uniteddeployment.commands import (
     undo,
 )
 from app.workloads.uniteddeployment.reading import pods_of
-from tests.workloads.uniteddeployment.test_united_controller import adaptive
+from tests.workloads.uniteddeployment.test_reconcile import adaptive
 from tests.workloads.uniteddeployment.world import NAMESPACE, UNITED, World, in_world
 
 ENABLED = parse_gates("").enabled
