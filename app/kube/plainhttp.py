@@ -25,6 +25,11 @@ MAX_HEAD: Final = 64 * 1024
 #: The longest answer that is read as a whole: lists come in pages, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
 _PIECE: Final = 256 * 1024
+#: How many answers may come before the answer, and how many lines after it: nobody sends more, and some would for ever.
+_MAX_INTERIM: Final = 16
+_MAX_TRAILERS: Final = 100
+#: How long a connection that is closed may take to send what is left, and to take leave of the other side.
+CLOSE_SECONDS: Final = 2.0
 #: No length has more.
 _MAX_DIGITS: Final = 18
 #: A connection nobody used for so long is closed: the server does not keep it for ever either.
@@ -104,10 +109,11 @@ class Connection:
             await self._writer.drain()
         except (ConnectionError, BrokenPipeError) as error:
             raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
-        while True:
+        for _ in range(_MAX_INTERIM):
             head = await self._head()
             if head.status >= 200 or head.status == 101:
                 return head
+        raise HttpError(f"{_MAX_INTERIM} answers came, and none of them is the last")
 
     async def _head(self) -> Head:
         try:
@@ -161,9 +167,10 @@ class Connection:
             if length < 0:
                 raise HttpError(f"the answer is not in chunks: {line[:60]!r}")
             if length == 0:
-                while await self._line():
-                    pass  # trailers
-                return
+                for _ in range(_MAX_TRAILERS):
+                    if not await self._line():
+                        return
+                raise HttpError(f"more than {_MAX_TRAILERS} lines follow the answer")
             async for piece in self._exactly(length):
                 yield piece
             if await self._line():
@@ -194,8 +201,9 @@ class Connection:
             raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
 
     def close(self) -> None:
-        """End the connection, without waiting."""
+        """End the connection, without waiting; whatever the other side does, it is gone soon."""
         self._writer.close()
+        asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._writer.transport.abort)
 
 
 def _ignore(_code: str, _method: str, _host: str) -> None:

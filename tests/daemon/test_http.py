@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -13,10 +15,11 @@ from app.daemon.actions import HookError, Network, probe_connection, probe_reque
 from app.daemon.health import MAX_CONNECTIONS, HealthServer
 from app.daemon.main import UsageError, address, features, gates
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
+from app.kube import plainhttp
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, TransportError
-from app.kube.plainhttp import PlainTransport
+from app.kube.plainhttp import Connection, PlainTransport
 from app.kube.wire import Request
 from app.sandbox.cri import SimulatedRuntime
 
@@ -232,6 +235,48 @@ async def test_a_hook_fails_in_a_way_that_holds_nobody_up(host: str, answers: li
         hook = Handler(http_get=HttpGetAction(port=port, host=host))
         with pytest.raises(HookError, match=re.escape(why)):
             await run_hook(SimulatedRuntime(clock), "c1", hook, (), "127.0.0.1", clock, Network())
+
+
+@pytest.mark.behaviour("KD-105")
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (b"HTTP/1.1 100 Continue\r\n\r\n" * 20, "16 answers came, and none of them is the last"),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 101, ""),
+    ],
+    ids=["before", "after"],
+)
+async def test_an_answer_without_end_ends_the_probe(answer: bytes, why: str) -> None:
+    async with server(answer) as (port, _, _):
+        async with asyncio.timeout(20):
+            outcome = await probe_request(HttpGetAction(port=port), "127.0.0.1", 10**9)
+    assert outcome.succeeded is (not why)
+    assert outcome.message.endswith(why)
+
+
+@pytest.mark.behaviour("KD-105")
+async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[asyncio.Transport] = []
+    connect = Connection.open
+
+    async def noted(*args: Any) -> Connection:
+        connection = await connect(*args)
+        opened.append(connection._writer.transport)
+        return connection
+
+    monkeypatch.setattr(plainhttp, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(Connection, "open", noted)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        headers = [HttpHeader("x", "y" * 16 * 1024 * 1024)]
+        action = HttpGetAction(port=listening.getsockname()[1], http_headers=headers)
+        probe = asyncio.create_task(probe_request(action, "127.0.0.1", 10**9))
+        async with asyncio.timeout(20):
+            while not opened or not opened[0].get_write_buffer_size():
+                await asyncio.sleep(0.01)
+            probe.cancel()
+            await asyncio.wait((probe,))
+            while opened[0].get_extra_info("socket").fileno() >= 0:
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.behaviour("KD-64")

@@ -15,7 +15,7 @@ from app.daemon.cri import ContainerDetails, ContainerState, CriError, ExecResul
 from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probes import plan
 from app.daemon.probes.plan import Key, ProbeProgress, Result, Wanted
-from app.daemon.probes.prober import COMMANDS_AT_ONCE
+from app.daemon.probes.prober import AT_ONCE
 from app.kube.resources import NAMESPACES, PODS
 from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
 from tests.kube.fakes import running, virtual
@@ -311,7 +311,7 @@ async def test_a_slow_probe_is_never_run_twice_at_once() -> None:
 
 @pytest.mark.behaviour("KD-105")
 @virtual
-async def test_commands_of_one_namespace_run_a_few_at_once_and_keep_no_other_waiting() -> None:
+async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_waiting() -> None:
     async with node_with_agent() as (one, agent):
         await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
         running_now = 0
@@ -331,7 +331,7 @@ async def test_commands_of_one_namespace_run_a_few_at_once_and_keep_no_other_wai
         other = await one.pod({"name": "main"}, name="other", namespace="others")
         await one.probes(*probes, pod_probe(other, command("echo", "fine")))
         await one.clock.sleep(60)
-        assert running_now == COMMANDS_AT_ONCE
+        assert running_now == AT_ONCE
         assert agent.prober is not None
         assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
 

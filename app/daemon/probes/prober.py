@@ -30,8 +30,8 @@ logger = logging.getLogger(__name__)
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
 #: Results that come within this time are written together.
 _TOGETHER_SECONDS: Final = 0.2
-#: KD-105: how many commands run at once in the Pods of one namespace.
-COMMANDS_AT_ONCE: Final = 32
+#: KD-105: how many probes of the Pods of one namespace are made at once.
+AT_ONCE: Final = 32
 #: How long what the runtime says about containers that run is taken for true, at the longest.
 _TRUSTED_SECONDS: Final = 10.0
 #: The same where one does not run, or nobody would tell.
@@ -142,7 +142,7 @@ class Prober:
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
         #: By namespace; forgotten with the last probe that has one or waits for one.
-        self._commands: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._written = ""
         # KD-4: two queues, as OpenKruise has them: what is to be probed, and what is to be told.
         self.controller = Controller(
@@ -274,7 +274,8 @@ class Prober:
         if not step.probe or container is None:
             return
         try:
-            outcome = await self._probe(key, want, container.id)
+            async with self._made.setdefault(key.namespace, asyncio.Semaphore(AT_ONCE)):
+                outcome = await self._probe(want, container.id, self._address(key, want))
         except ProbeError as error:
             self._containers.doubt(key.uid)
             # That the runtime is away says nothing about the probe.
@@ -297,11 +298,10 @@ class Prober:
             worker.probed_at = rfc3339(self._clock.now())
             self.teller.queue.add_after(self._key, _TOGETHER_SECONDS)
 
-    async def _probe(self, key: Key, want: Wanted, container_id: str) -> Outcome:
-        probe, address = want.probe, self._address(key, want)
+    async def _probe(self, want: Wanted, container_id: str, address: str) -> Outcome:
+        probe = want.probe
         if probe.exec is not None:
-            async with self._commands.setdefault(key.namespace, asyncio.Semaphore(COMMANDS_AT_ONCE)):
-                return await probe_command(self._runtime, container_id, probe.exec, want.timeout)
+            return await probe_command(self._runtime, container_id, probe.exec, want.timeout)
         if probe.http_get is not None:
             return await self._network.request(probe.http_get, address, want.timeout)
         if probe.tcp_socket is not None:
