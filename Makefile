@@ -38,7 +38,7 @@ $(STAMP): requirements-dev.lock pyproject.toml
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-sandbox: venv ## A cluster without a cluster: API server in memory, simulated nodes, the manager; for trying out
+sandbox: venv ## A simulated cluster: API server in memory, nodes, the manager; to try things out
 	@$(BIN)/pykruise sandbox
 
 serve: venv ## Answer admission reviews without a cluster, from the YAML files in policies/samples

@@ -1,4 +1,4 @@
-"""``pykruise sandbox``: a cluster without a cluster, for trying out and for tests."""
+"""``pykruise sandbox``: a simulated cluster, to try things out and for tests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SAMPLES = _ROOT / "policies" / "samples"
 _EXAMPLE = _ROOT / "docs" / "guides" / "examples" / "cloneset.yaml"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
-It is for trying out and for tests: nothing is kept, there is no authentication or authorization,
+It is for trying things out and for tests: nothing is kept, there is no authentication or authorization,
 no container really runs.
 
   export KUBECONFIG={kubeconfig}{path}
@@ -146,7 +146,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print("Starting a cluster without a cluster: a few seconds …")
+    console.print("Starting a simulated cluster: a few seconds …")
     with TemporaryDirectory(prefix="pykruise-sandbox-") as own:
         # People get their kubeconfig when all is ready; the manager has one of its own before.
         async with run_sandbox(replace(options, kubeconfig=Path(own) / "kubeconfig", log_file=options.log)) as running:

@@ -59,7 +59,7 @@ def sandbox(folder: Path, *arguments: str) -> Iterator[Running]:
 
 def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with sandbox(tmp_path, "--nodes=2") as running:
-        running.says("It is for trying out and for tests")
+        running.says("It is for trying things out and for tests")
         running.says("^Ready: admission answers")
         authority = next(tmp_path.glob("*-ca.pem"))
         address = re.search(r"https://[\d.]+:\d+", running.says("A sandbox runs at"))
