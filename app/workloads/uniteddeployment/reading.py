@@ -87,10 +87,10 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
     }
     content = content_of(united)
     known = await revisions_of(client, united)
-    plan = plan_revision(content.name, content.data, known, 0)
+    status = united.status.to_dict() if united.status is not None else {}
+    plan = plan_revision(content.name, content.data, known, status.get("collisionCount") or 0)
     new = isinstance(plan, Create)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
-    status = united.status.to_dict() if united.status is not None else {}
     current = next((one for one in known if one.name == status.get("currentRevision")), update)
     here = Situation(
         united,

@@ -55,6 +55,47 @@ async def test_a_plan_is_played_to_its_end() -> None:
 
 
 @virtual
+async def test_a_plan_says_why_pods_go_or_stay() -> None:
+    async with small_cluster() as cluster:
+        in_place = rolling("InPlaceIfPossible", maxUnavailable=1)
+        await cluster.apply(updateStrategy=in_place)
+        await cluster.all_updated()
+        await cluster.node("node3", {"metadata": {"labels": {"zone": "a"}}})
+        found = await stored(cluster)
+
+        async def told(**spec: object) -> list[str]:
+            lines = (await plan(cluster.user, {**changed(found), "spec": {**found["spec"], **spec}}, ENABLED)).text()
+            return [" ".join(line.split()) for line in lines.splitlines()[1:]]
+
+        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+        assert (await told(template=template(nodeSelector={"zone": "a"})))[1:] == [
+            f"1 node1 {names['node1']} delete nodeSelector asks for label zone=a",
+            f"1 node2 {names['node2']} delete nodeSelector asks for label zone=a",
+            f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
+        ]
+        new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
+        assert await told(template=new, updateStrategy={"type": "OnDelete"}) == [
+            f"{nothing}OnDelete: the others are updated when somebody deletes them"
+        ]
+        assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
+            f"{nothing}paused: the others are updated when it is resumed"
+        ]
+        unreadable = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+        assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [
+            f"{nothing}held back by the node selector"
+        ]
+        selected = rolling("InPlaceIfPossible", maxUnavailable=1, selector={"matchLabels": {"zone": "a"}})
+        assert (await told(template=new, updateStrategy=selected))[1:] == [
+            f"1 node3 {names['node3']} update in place -",
+            "2 nodes keep their old Pod: node1, node2; held back by the node selector",
+        ]
+        await cluster.node("node2", {"spec": {"taints": [{"key": "private", "effect": "NoSchedule"}]}})
+        await cluster.settled(desiredNumberScheduled=2)
+        tolerant = template(tolerations=[{"operator": "Exists"}])
+        assert len([line for line in await told(template=tolerant) if " recreate " in line]) == 3
+
+
+@virtual
 @pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
 async def test_a_plan_names_the_revision_that_comes(taken: bool) -> None:
     async with small_cluster() as cluster:

@@ -9,7 +9,7 @@ import pytest
 from app.cli.changes import set_paused
 from app.kube.errors import CommandError
 from app.kube.objects import decode_pod
-from app.kube.resources import PODS
+from app.kube.resources import CONTROLLERREVISIONS, PODS
 from app.manager.gates import parse_gates
 from app.workloads.uniteddeployment.commands import (
     explain_object,
@@ -43,6 +43,34 @@ async def change_image(there: World, image: str) -> None:
     container = [{"name": "main", "image": image}]
     spec = {"template": {"spec": {"containers": container}}}
     await there.change({"template": {"cloneSetTemplate": {"spec": spec}}})
+
+
+@pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
+def test_a_plan_names_the_revision_that_comes(taken: bool) -> None:
+    async def scenario(there: World) -> None:
+        await there.unite({"name": "a", "replicas": 1}, {"name": "b"})
+        await there.has(a=1, b=3)
+
+        async def named(image: str) -> str:
+            found = await stored(there)
+            spec_of(found)["template"]["spec"]["containers"][0]["image"] = image
+            head = (await plan(there.client, found, ENABLED)).head
+            return head.partition("revision ")[2].partition(";")[0]
+
+        async def recorded_as(name: str) -> bool:
+            return (await there.status()).get("updatedRevision") == name
+
+        if taken:
+            body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}
+            await there.client.create(CONTROLLERREVISIONS, body, NAMESPACE)
+            await change_image(there, "nginx:2")
+            await there.settled()
+            assert (await there.status())["collisionCount"] == 1
+        expected = await named("nginx:3")
+        await change_image(there, "nginx:3")
+        await there.until(lambda: recorded_as(expected))
+
+    in_world(scenario)
 
 
 def test_a_plan_says_what_is_written_next() -> None:
