@@ -7,12 +7,15 @@ when it is needed and ends it when nothing was converted for a while.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import os
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple, Self
 
@@ -25,6 +28,9 @@ from app.api.conversion import convert
 SMALL_BYTES: Final = 64 * 1024
 #: How long one conversion may take, waiting for others included: what an API server waits at most.
 LIMIT_SECONDS: Final = 30.0
+#: For so many bytes a body lets others pass for a second: whoever asks for all of a large namespace, again and again,
+#: shall not keep the others' small lists from being converted in time.
+_BYTES_PER_SECOND: Final = 4 * 1024 * 1024
 #: How long the process is kept for the next.
 IDLE_SECONDS: Final = 60.0
 
@@ -78,6 +84,47 @@ def _start(command: Sequence[str], connection: socket.socket) -> subprocess.Pope
     return subprocess.Popen(command, stdin=there, stdout=there, start_new_session=True, env=environment)  # noqa: S603
 
 
+class _Turns:
+    """One at a time. Whoever brings a large body lets small ones pass that come within as long as it takes."""
+
+    def __init__(self) -> None:
+        self._busy = False
+        #: When it is whose turn, in what order they came, and who is told.
+        self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        """The turn of a body of that size."""
+        await self._take(size)
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    async def _take(self, size: int) -> None:
+        if not self._busy:
+            self._busy = True
+            return
+        loop = asyncio.get_running_loop()
+        turn = loop.create_future()
+        heapq.heappush(self._waiting, (loop.time() + size / _BYTES_PER_SECOND, next(self._order), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # it came too late
+            raise
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            _, _, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
+
+
 class ConversionWorker:
     """The other end of the process. Reviews are converted one after the other."""
 
@@ -86,7 +133,7 @@ class ConversionWorker:
         self._command = (sys.executable, "-m", module, *arguments)
         self._process: _Process | None = None
         self._ended: asyncio.Future[int] | None = None
-        self._lock = asyncio.Lock()
+        self._turns = _Turns()
         self._idle: asyncio.TimerHandle | None = None
 
     async def answer(self, parts: Sequence[bytes]) -> Converted:
@@ -94,7 +141,7 @@ class ConversionWorker:
 
         Raises ``TimeoutError``, and ``OSError`` where the process failed.
         """
-        async with asyncio.timeout(LIMIT_SECONDS), self._lock:
+        async with asyncio.timeout(LIMIT_SECONDS), self._turns.taken(sum(map(len, parts))):
             if self._idle is not None:
                 self._idle.cancel()
             try:

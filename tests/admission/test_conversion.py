@@ -231,6 +231,39 @@ async def test_a_conversion_process_that_died_is_replaced() -> None:
         await worker.close()
 
 
+@pytest.mark.behaviour("MGR-153")
+async def test_a_small_list_passes_the_large_ones_that_wait() -> None:
+    answered: list[str] = []
+    go_on = asyncio.Semaphore(0)
+
+    class Slow(ConversionWorker):
+        async def _running(self) -> Any:
+            return None
+
+        async def _exchange(self, process: Any, body: Sequence[bytes]) -> Converted:
+            await go_on.acquire()
+            answered.append(body[0][:6].decode().strip())
+            return Converted(200, [b""], "converted")
+
+        def stop(self) -> None:
+            pass
+
+    worker, zeros = Slow(MODULE), bytes(30 * 1024 * 1024)
+    large = [asyncio.create_task(worker.answer([b"large%d" % number, zeros])) for number in range(8)]
+    await asyncio.sleep(0)
+    gone = asyncio.create_task(worker.answer([b"gone"]))
+    small = [asyncio.create_task(worker.answer([b"small%d" % number])) for number in range(2)]
+    await asyncio.sleep(0)
+    gone.cancel()
+    for _ in range(10):
+        go_on.release()
+    await asyncio.gather(*large, *small)
+    assert answered == ["large0", "small0", "small1", *(f"large{number}" for number in range(1, 8))]
+    go_on.release()
+    assert (await worker.answer([b"last"])).status == 200
+    await worker.close()
+
+
 async def test_the_service_hands_large_reviews_on() -> None:
     sizes: list[int] = []
 
