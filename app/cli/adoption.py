@@ -34,7 +34,7 @@ async def adopted(
 ) -> bool:
     """Move a built-in workload over, a line for each step; whether it was done in time. Raises CommandError."""
     from app.kube.errors import CommandError, InterruptedCommandError
-    from app.slices.interrupted import told
+    from app.slices.interrupted import left_behind
 
     source, resource = migration.source, commands.kind.resource()
     native = f"{source.kind}.{source.group} {namespace}/{name}"
@@ -70,7 +70,7 @@ async def adopted(
     see = _see("rollout status", commands, name)
     if interrupted:
         raise InterruptedCommandError(f"{ours} is made, and the manager lets it adopt the Pods; {see}")
-    with told(lambda: f"{ours} is made, and the manager lets it adopt the Pods; {see}"):
+    with left_behind(lambda: f"{ours} is made, and the manager lets it adopt the Pods; {see}"):
         while not _has_pods(stored, found):
             if client.clock.monotonic() >= deadline:
                 why = _see("explain", commands, name)

@@ -16,7 +16,7 @@ from app.cli.printing import write
 from app.kube.errors import NotFound
 from app.kube.lookup import get_or_none
 from app.slices.commands import CommandError
-from app.slices.interrupted import told
+from app.slices.interrupted import left_behind
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ _MOST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stand:
+class MigrationProgress:
     """How far a migration is: ``moved`` of ``number`` replicas (None: of all) have moved, and ours has ``owed`` more
     that the source has yet to give up."""
 
@@ -48,22 +48,22 @@ def written(source: Mapping[str, Any], number: int | None, moved: int, target: i
     ).decode()
 
 
-def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> Stand:
+def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> MigrationProgress:
     """What an earlier command of the same source left, as far as it is for this ``number`` to go on with."""
     try:
         found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
         if not isinstance(found, dict) or found.get("uid") != source["metadata"].get("uid"):
-            return Stand(number)
+            return MigrationProgress(number)
         before, after, moved = (found[key] for key in ("from", "to", "moved"))
     except (ValueError, KeyError):
-        return Stand(number)  # not written by us
+        return MigrationProgress(number)  # not written by us
     if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
-        return Stand(number)  # nor that
+        return MigrationProgress(number)  # nor that
     there = _replicas(source)
     owed = max(before - after, 0) if there == before else 0
     if found.get("number") != number:
-        return Stand(number, 0, owed)
-    return Stand(number, moved + (before - after if there == after else 0), owed)
+        return MigrationProgress(number, 0, owed)
+    return MigrationProgress(number, moved + (before - after if there == after else 0), owed)
 
 
 async def replicas_moved(
@@ -86,13 +86,13 @@ async def replicas_moved(
         raise CommandError(f"{called}: not found; name another namespace with -n") from None
     resource, made = commands.kind.resource(), migration.made(old, name)
     ours: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
-    stand = stand_of(ours, old, limits.replicas) if ours is not None else Stand(limits.replicas)
+    stand = stand_of(ours, old, limits.replicas) if ours is not None else MigrationProgress(limits.replicas)
     there = _replicas(old) + stand.moved
     number = there if stand.number is None else stand.number
     if number > there:
         raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
     if ours is None:
-        with told(lambda: f"{ours_called} may have been made, with no Pods yet; {_GOES_ON}"):
+        with left_behind(lambda: f"{ours_called} may have been made, with no Pods yet; {_GOES_ON}"):
             ours = await client.create(resource, made, namespace, field_manager="pykruise")
         write(f"{ours_called} made from {called}{' (dry run)' if dry_run else ''}")
     else:
@@ -105,7 +105,7 @@ async def replicas_moved(
     elif stand.moved:
         write(f"{stand.moved} of {number} replicas have moved before; {_on(number - stand.moved)}")
     move = _Move(client, commands, migration, namespace, name, source_name, number, stand, limits)
-    with told(lambda: f"{move.moved} of {number} replicas have moved, and both workloads run on; {_GOES_ON}"):
+    with left_behind(lambda: f"{move.moved} of {number} replicas have moved, and both workloads run on; {_GOES_ON}"):
         return await move.run(ours, there)
 
 
@@ -127,7 +127,7 @@ class _Move:
     name: str
     source: str
     number: int
-    stand: Stand
+    stand: MigrationProgress
     limits: Limits
     moved: int = 0
 

@@ -10,7 +10,7 @@ import typer
 
 from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
 from app.cli.printing import write
-from app.slices.interrupted import told
+from app.slices.interrupted import left_behind
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -109,7 +109,7 @@ async def carried_out_or_told(client: Client, step: Step, where: str, again: str
     from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
-        with told(lambda: f"{where}: may be done, the steps after it are not; {again}"):
+        with left_behind(lambda: f"{where}: may be done, the steps after it are not; {again}"):
             await carried_out(client, step)
     except (KubeError, OSError) as error:
         # An API server that fails, or takes too long, may have written it before.

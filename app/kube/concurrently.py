@@ -29,7 +29,7 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
     return [one for one in found if not isinstance(one, BaseException)]
 
 
-class Turns:
+class KeyedLocks:
     """Writes of one object go one after the other, for of two at once an API server refuses one."""
 
     def __init__(self) -> None:

@@ -49,8 +49,8 @@ class TokenBucket:
             await self._clock.sleep(delay)
 
 
-class ImpatientBucket(TokenBucket):
-    """A bucket for callers nobody knows: who would have to wait for long is turned away and takes no token, so that a
+class RejectingBucket(TokenBucket):
+    """A bucket for unknown callers: whoever would wait for long is rejected and takes no token, so that a
     flood does not run into a debt that others pay."""
 
     def __init__(self, clock: Clock, *, qps: float, burst: int, longest: float) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.queue import RateLimits
-from app.kube.ratelimit import ImpatientBucket
+from app.kube.ratelimit import RejectingBucket
 from app.kube.selectors import Selector
 from app.manager.process import Process
 from app.manager.slices import slices
@@ -180,7 +180,7 @@ def admission_context(process: Process, recorders: Recorders) -> Callable[[Admis
     """What the handlers of each part are made from."""
     settings = process.settings
     # A review is being waited for; but a forged one costs whoever sends it nothing.
-    limit = ImpatientBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
+    limit = RejectingBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
     asking = process.client.named("admission", limiter=limit)
 
     def context(part: AdmissionPart) -> AdmissionContext:

@@ -282,7 +282,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body.add(beginning)
         self._connections.release(self)
         self.scope[TOO_LARGE] = True  # type: ignore[typeddict-unknown-key]
-        self._answer(_Lingering(self), keep_alive=False)
+        self._answer(_DrainingTransport(self), keep_alive=False)
 
     def _answer(self, transport: Any, *, keep_alive: bool) -> None:
         self._phase = _ANSWERING
@@ -391,7 +391,7 @@ def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
     return not names or not names.isdisjoint(found)
 
 
-class _Lingering:
+class _DrainingTransport:
     """A transport that is not closed while the client still sends: a reset would take the answer away from it."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:

@@ -95,7 +95,7 @@ class RevisionHistory:
             self._client, CONTROLLERREVISIONS, name, recorded.namespace, decode=decode_controller_revision
         )
 
-    def believe(self, recorded: Recorded, stored: ControllerRevision) -> None:
+    def record_write(self, recorded: Recorded, stored: ControllerRevision) -> None:
         """This revision is known from now on though the cache does not show it yet."""
         self._known.record_write(recorded.known_as, stored.metadata.uid, stored)
 
@@ -121,7 +121,7 @@ class RevisionHistory:
                 )
                 plan = after_clash(recorded.name, plan, recorded.reading(existing), digest)
             else:
-                self.believe(recorded, created)
+                self.record_write(recorded, created)
                 logger.info("%s: revision %d is %s", recorded, plan.number, plan.name)
                 return revision_of(created), collision_count
         return await self._use_again(recorded, plan), collision_count

@@ -43,7 +43,7 @@ class _PodState:
 
 
 @dataclass(slots=True)
-class AddressBook:
+class PodAddresses:
     """Pod addresses: 10.x.y.z with a range per node, none given twice while it is in use."""
 
     nodes: Mapping[str, int]
@@ -85,7 +85,7 @@ class Kubelets:
         self._stopped: set[str] = set()
         #: Containers that the runtime has ended and no report shows yet: uid of the Pod → name → exit code.
         self._ended: dict[str, dict[str, int]] = {}
-        self._addresses = AddressBook({name: number for number, name in enumerate(hosts)})
+        self._addresses = PodAddresses({name: number for number, name in enumerate(hosts)})
         self._recorders = {name: EventRecorder(client, "kubelet", instance=name) for name in hosts} if events else {}
         self.pods: Store[Pod] = pods if pods is not None else Store(INDEXES)
         self.config_maps: Store[ConfigMap] = Store()

@@ -10,7 +10,7 @@ from app.kube.errors import InterruptedCommandError
 
 
 @contextmanager
-def told(left: Callable[[], str]) -> Iterator[None]:
+def left_behind(left: Callable[[], str]) -> Iterator[None]:
     """Whoever interrupts the block is told what it leaves behind, as it is at that moment."""
     try:
         yield

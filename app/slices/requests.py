@@ -9,7 +9,7 @@ from typing import Any
 from app.kube.errors import CommandError
 from app.kube.lookup import get_or_none
 from app.kube.resources import Resource
-from app.slices.interrupted import told
+from app.slices.interrupted import left_behind
 from app.slices.verbs import Call
 
 Json = dict[str, Any]
@@ -36,13 +36,13 @@ class Request:
         name = self.body["metadata"]["name"]
         called = f"{self.resource.kind} {call.namespace}/{name}"
         look = f"kubectl get {self.resource.plural}.{self.resource.group} {name} -n {call.namespace}"
-        with told(lambda: f"{called} may have been made, see: {look}"):
+        with left_behind(lambda: f"{called} may have been made, see: {look}"):
             await call.client.create(self.resource, self.body, call.namespace, field_manager="pykruise")
         call.say(f"{called}: {self.text}{' (dry run)' if call.dry_run else ''}")
         if call.dry_run or not call.flag("wait"):
             return 0
         end = look.replace("get", "delete", 1)
-        with told(lambda: f"{called} goes on {self.goes_on}, see: {look}; what {self.ended_by}: {end}"):
+        with left_behind(lambda: f"{called} goes on {self.goes_on}, see: {look}; what {self.ended_by}: {end}"):
             return await self._followed(call, name, called)
 
     async def _followed(self, call: Call, name: str, called: str) -> int:

@@ -4,7 +4,7 @@ from random import Random
 import pytest
 
 from app.kube.backoff import Backoff
-from app.kube.ratelimit import ImpatientBucket, TokenBucket
+from app.kube.ratelimit import RejectingBucket, TokenBucket
 from app.kube.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -30,7 +30,7 @@ async def test_reserved_tokens_are_paid_for_by_waiting():
 @virtual
 async def test_an_impatient_bucket_turns_a_flood_away_and_keeps_no_debt():
     clock = VirtualClock()
-    bucket = ImpatientBucket(clock, qps=10, burst=5, longest=2)
+    bucket = RejectingBucket(clock, qps=10, burst=5, longest=2)
     waiting, turned_away = [asyncio.create_task(bucket.take()) for _ in range(1000)], 0
     for one in waiting:
         try:

@@ -18,7 +18,7 @@ from app.kube.store import Store
 from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.sandbox.kubelet import Pace
-from app.sandbox.kubelets import AddressBook
+from app.sandbox.kubelets import PodAddresses
 from app.sandbox.nodes import Nodes, main, simulated_nodes
 from app.sandbox.objects import decode_node, decode_pod
 from tests.kube.fakes import json_response, running, status_body, until, virtual
@@ -282,7 +282,7 @@ async def test_a_new_pod_of_an_old_name_is_not_taken_for_the_old_one() -> None:
 
 
 def test_no_address_is_given_twice_while_it_is_in_use() -> None:
-    book = AddressBook({"node1": 0, "node2": 1})
+    book = PodAddresses({"node1": 0, "node2": 1})
     given = [book.take("node1") for _ in range(65533)]
     assert len(set(given)) == len(given)
     assert not set(given) & {book.take("node2")}

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeAlias
 from app.api import names
 from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
 from app.kube.client import Client
-from app.kube.concurrently import Turns
+from app.kube.concurrently import KeyedLocks
 from app.kube.controller import Result
 from app.kube.errors import NotFound
 from app.kube.expectations import is_at_least
@@ -46,7 +46,7 @@ class ContainerRecreateRequestReconciler:
         self._written: dict[str, str] = {}
         self._marked: dict[str, str] = {}
         #: Of Pods, by uid: their requests mark them.
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
         """The request itself."""

@@ -14,7 +14,7 @@ import orjson
 from app.api.jsonvalue import json_copy
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
-from app.kube.concurrently import Turns
+from app.kube.concurrently import KeyedLocks
 from app.kube.errors import Conflict, NotFound
 from app.kube.expectations import is_at_least
 from app.kube.patches import merge_difference
@@ -29,7 +29,7 @@ class NodeImages:
         self._client = client
         self.store = store
         self._written: dict[str, NodeImage] = {}
-        self._turns = Turns()
+        self._turns = KeyedLocks()
 
     def get(self, name: str) -> NodeImage | None:
         """The newest state that is known; None where there is none."""

@@ -22,7 +22,7 @@ from app.kube.admission import (
     Review,
 )
 from app.kube.fielderrors import aggregate
-from app.protection.podunavailablebudget.overlap import Reach
+from app.protection.podunavailablebudget.overlap import PodScope
 from app.protection.podunavailablebudget.validation import Other, budget_errors, overlap_warnings
 
 #: Targets beside which a new budget's Pods are looked at; more make the warning less complete, not the write slower.
@@ -110,14 +110,14 @@ async def _warnings(
     """PUB-128. Only a target beside selectors, or a selector beside targets, needs to know the workloads."""
     asked = 0
 
-    async def reach(one: Mapping[str, Any], *, needed: bool) -> Reach:
+    async def reach(one: Mapping[str, Any], *, needed: bool) -> PodScope:
         nonlocal asked
         if one.get("selector") is not None:
-            return Reach(selector=one["selector"])
+            return PodScope(selector=one["selector"])
         if not needed or asked >= MAX_TARGETS or one.get("targetRef") is None:
-            return Reach()
+            return PodScope()
         asked += 1
-        return Reach(labels=await lookups.template_labels(namespace, one["targetRef"]))
+        return PodScope(labels=await lookups.template_labels(namespace, one["targetRef"]))
 
     chosen_by_labels = spec.get("selector") is not None
     any_selector = any(other.spec.get("selector") is not None for other in others if other.name != name)

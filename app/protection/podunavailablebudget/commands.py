@@ -14,7 +14,7 @@ from app.kube.errors import Forbidden, NotFound
 from app.kube.lookup import get_or_none
 from app.kube.objects import Pod
 from app.kube.text import one_line
-from app.protection.podunavailablebudget.explain import OPERATIONS, Judging, counts, explain, told
+from app.protection.podunavailablebudget.explain import OPERATIONS, JudgedRequests, counts, explain, judgement_of
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE
 from app.protection.podunavailablebudget.keeper import RESIZE_GATE, VERTICAL_SCALING
 from app.protection.podunavailablebudget.podstate import related_budget
@@ -76,7 +76,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     lines = [f"budget      {name}; counts as available: {counts(budget, pod, now, judging)}"]
     for operation, word in OPERATIONS.items():
         if operation in judging.operations:
-            judgement = told(budget, pod, operation, now, judging)
+            judgement = judgement_of(budget, pod, operation, now, judging)
             verdict = "granted" if judgement.allowed else "refused"
             lines.append(f"{word.lower():<12}{verdict}: {judgement.why}")
         else:
@@ -84,8 +84,8 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     return lines
 
 
-def _judging(enabled: Enabled) -> Judging:
-    return Judging(
+def _judging(enabled: Enabled) -> JudgedRequests:
+    return JudgedRequests(
         tuple(operation for operation, gate in _GATES.items() if enabled(gate)),
         resize_is_update=not enabled(RESIZE_GATE),
         vertical_scaling=enabled(VERTICAL_SCALING),

@@ -26,7 +26,7 @@ from app.protection.podunavailablebudget.podstate import is_consistent, related_
 
 
 @dataclass(frozen=True, slots=True)
-class Judging:
+class JudgedRequests:
     """What a manager judges: the operations whose gate is on, and what counts as a resize."""
 
     operations: Sequence[ProtectedOperation]
@@ -51,16 +51,16 @@ OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
 
 
 def explain(
-    budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: Judging
+    budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: JudgedRequests
 ) -> Explanation:
     """``pods``: those that count for it; ``expected``: as its workloads have it."""
     found = sorted(pods, key=lambda pod: pod.metadata.name)
     return Explanation(_sentences(budget, expected), [_row(budget, pod, now, judging) for pod in found])
 
 
-def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judging) -> tuple[str, ...]:
+def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> tuple[str, ...]:
     answers = {
-        operation: told(budget, pod, operation, now, judging) if operation in judging.operations else None
+        operation: judgement_of(budget, pod, operation, now, judging) if operation in judging.operations else None
         for operation in OPERATIONS
     }
     words = ("not judged" if one is None else "granted" if one.allowed else "refused" for one in answers.values())
@@ -70,15 +70,15 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judging
     return (pod.metadata.name, counts(budget, pod, now, judging), *words, reasons[0] if reasons else "no gate is on")
 
 
-def told(
-    budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: Judging
+def judgement_of(
+    budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
 ) -> Judgement:
     """What a request of now would be told."""
     settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
     return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
 
 
-def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judging) -> str:
+def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> str:
     """Whether the Pod counts as available, and if not why (PUB-42)."""
     status = budget.status or PodUnavailableBudgetStatus()
     name, metadata = pod.metadata.name, pod.metadata

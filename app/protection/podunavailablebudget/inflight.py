@@ -78,7 +78,7 @@ def first_seen(noted: str, pod: PodFacts) -> Seen:
     return Seen(noted, pod.uid, pod.spec, pod.running)
 
 
-class Fate(StrEnum):
+class EntryState(StrEnum):
     """What becomes of an entry."""
 
     STAYS = "stays"
@@ -88,18 +88,18 @@ class Fate(StrEnum):
     OVERDUE = "overdue"
 
 
-def fate(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> Fate:
+def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
     """PUB-54 … PUB-56. ``pod``: as the cache has it, None where it has none; ``seen``: what was seen of it before.
 
     An entry about a Pod that the cache has never shown stays its time: it may be the cache that is behind.
     """
     if not holds(noted, now, lasts):
-        return Fate.OVERDUE if pod is not None and pod.active else Fate.DONE
+        return EntryState.OVERDUE if pod is not None and pod.active else EntryState.DONE
     if seen is not None and seen.noted == noted and (pod is None or pod.uid != seen.uid):
-        return Fate.DONE
+        return EntryState.DONE
     if pod is not None and not pod.active:
-        return Fate.DONE
-    return Fate.STAYS
+        return EntryState.DONE
+    return EntryState.STAYS
 
 
 def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:

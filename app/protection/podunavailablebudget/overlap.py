@@ -42,7 +42,7 @@ _ByKey: TypeAlias = dict[str, _Demand]
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PodScope:
     """Which Pods a budget is for: those its selector matches, or those that have just these labels."""
 
     selector: Mapping[str, Any] | None = None
@@ -55,7 +55,7 @@ def loosely_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool
     return one.keys() == two.keys() and _agree(one, two)
 
 
-def may_meet(first: Reach, second: Reach) -> bool:
+def may_meet(first: PodScope, second: PodScope) -> bool:
     """PUB-128: nothing that is said about one label tells them apart."""
     if first.selector is not None and second.selector is not None:
         return _agree(_by_key(first.selector), _by_key(second.selector))

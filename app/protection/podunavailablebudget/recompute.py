@@ -11,9 +11,9 @@ from app.api.podunavailablebudget import PodUnavailableBudget, PodUnavailableBud
 from app.protection.podunavailablebudget.inflight import (
     DISRUPTED_FOR,
     UNAVAILABLE_FOR,
-    Fate,
+    EntryState,
     Seen,
-    fate,
+    entry_state,
     seconds_left,
 )
 from app.protection.podunavailablebudget.numbers import Expected, allowed, desired_available
@@ -95,15 +95,15 @@ def _kept(entries: Mapping[str, str] | None, observed: Observed, lasts: timedelt
     found = _Kept()
     for name, noted in (entries or {}).items():
         pod, seen = observed.pods.get(name), observed.seen.get(name)
-        what = fate(noted, pod, seen, observed.now, lasts)
-        if what is Fate.OVERDUE and name in observed.confirmed:
+        what = entry_state(noted, pod, seen, observed.now, lasts)
+        if what is EntryState.OVERDUE and name in observed.confirmed:
             live = observed.confirmed[name]
             if live is not None and live.active:
                 found.lapsed += (name,)
-        elif what is Fate.OVERDUE:
+        elif what is EntryState.OVERDUE:
             found.entries[name] = noted
             found.overdue += (name,)
-        elif what is Fate.STAYS and not (come_back and _is_back(noted, pod, seen)):
+        elif what is EntryState.STAYS and not (come_back and _is_back(noted, pod, seen)):
             found.entries[name] = noted
             found.left.append(seconds_left(noted, observed.now, lasts))
     return found

@@ -16,7 +16,7 @@ from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, 
 from app.kube.gotext import quote
 from app.kube.patches import same
 from app.kube.selectors import go_label_selector, validate_selector
-from app.protection.podunavailablebudget.overlap import Reach, loosely_overlap, may_meet
+from app.protection.podunavailablebudget.overlap import PodScope, loosely_overlap, may_meet
 
 SPEC: Final = Path("spec")
 ANNOTATIONS: Final = Path("metadata").child("annotations")
@@ -184,7 +184,7 @@ def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:
     return group, str(target.get("kind") or ""), str(target.get("name") or "")
 
 
-def overlap_warnings(name: str, reach: Reach, others: Sequence[tuple[str, Reach]]) -> tuple[str, ...]:
+def overlap_warnings(name: str, reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
     """PUB-128: budgets that can match one Pod with this one, though nothing refuses that. Two targets never meet."""
     found = [other for other, theirs in others if other != name and may_meet(reach, theirs)]
     if not found:

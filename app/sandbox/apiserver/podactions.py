@@ -100,7 +100,7 @@ class PodActions:
             self._take_from_budget(entry, dry_run=options.dry_run)
         if not options.dry_run:
             entry = self._mark(entry)
-        deleter = Deleter(self._core, self._kinds, _Unquestioned())
+        deleter = Deleter(self._core, self._kinds, _AdmittedAlready())
         await deleter.delete(pod_call, options)
         return dict(_SUCCESS)
 
@@ -157,7 +157,7 @@ class PodActions:
         await self._writer.admit(call, name, obj)
 
 
-class _Unquestioned:
+class _AdmittedAlready:
     """Admission that has been passed already, as the eviction."""
 
     def concerns(self, _attributes: Attributes) -> bool:

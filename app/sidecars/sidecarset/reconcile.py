@@ -33,7 +33,7 @@ from app.sidecars.sidecarset.plan.view import SetView, set_view
 from app.sidecars.sidecarset.prepared import unusable
 from app.sidecars.sidecarset.prepared_fields import MalformedSidecarSetError
 from app.sidecars.sidecarset.record import Recorded, RevisionRecorder, by_recorded_set
-from app.sidecars.sidecarset.rolling import Pass, Progress, Roller
+from app.sidecars.sidecarset.rolling import Progress, Roller, SetReconcile
 
 logger = logging.getLogger(__name__)
 
@@ -252,7 +252,9 @@ class SidecarSetReconciler:
                 return None  # it is malformed
             return Neighbour(other.view.strategy, other.pod_counts, not other.counting)
 
-        one = Pass(owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing)
+        one = SetReconcile(
+            owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing
+        )
         if self._observer is None:
             return await self._roller.carry_out(one)
         pods = [judged.pod for judged in state.pod_counts.all()]

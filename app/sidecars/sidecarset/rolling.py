@@ -75,8 +75,8 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Pass:
-    """One pass of one set, and who takes over what it writes."""
+class SetReconcile:
+    """One reconcile of one set, and who takes over what it writes."""
 
     owner: SidecarSet
     view: SetView
@@ -91,7 +91,7 @@ class Pass:
 
 
 #: What is done to one Pod.
-Work = Callable[[Pass, Pod], Awaitable[None]]
+Work = Callable[[SetReconcile, Pod], Awaitable[None]]
 
 
 class Roller:
@@ -103,7 +103,7 @@ class Roller:
         self._events = events
         self._budget = budget
 
-    async def carry_out(self, one: Pass) -> float:
+    async def carry_out(self, one: SetReconcile) -> float:
         """SS-83, SS-92 … SS-107: what is due on the set's Pods; in how many seconds to look again, 0 for none."""
         began = self._clock.monotonic()
         self._release(one.progress)
@@ -112,7 +112,7 @@ class Roller:
         one.progress.waits = False
         more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
         if not one.view.strategy.paused:
-            self._tell(one)
+            self._record_blocked(one)
             more |= await self._each(one, one.pod_counts.untold, self._say)
             more |= await self._update(one)
         if more:
@@ -140,13 +140,13 @@ class Roller:
         now = self._clock.monotonic()
         return {uid: hold for uid, hold in progress.held.items() if hold.until > now}
 
-    async def _each(self, one: Pass, due: Iterable[Judged], work: Work) -> bool:
+    async def _each(self, one: SetReconcile, due: Iterable[Judged], work: Work) -> bool:
         """Do the same on every Pod that is not put off; whether some are left for the next pass."""
         pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
         await concurrently((self._attempt(one, pod, work) for pod in pods[:MAX_AT_A_TIME]), MAX_CONCURRENT)
         return len(pods) > MAX_AT_A_TIME
 
-    async def _end_hot_upgrades(self, one: Pass) -> bool:
+    async def _end_hot_upgrades(self, one: SetReconcile) -> bool:
         """SS-81. A Pod that is ready will not be for a moment, which its other sets must allow (SS-131)."""
         beside = Neighbours(one.view.name, one.neighbour, one.writing)
         due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
@@ -154,7 +154,7 @@ class Roller:
         await self._written(one, due, self._idle)
         return len(due) > MAX_AT_A_TIME
 
-    async def _update(self, one: Pass) -> bool:
+    async def _update(self, one: SetReconcile) -> bool:
         """SS-95. SS-102: where a Pod fails, another takes its turn; whether some are left for the next pass."""
         left = MAX_AT_A_TIME
         while left:
@@ -169,7 +169,7 @@ class Roller:
             left -= len(chosen)
         return True
 
-    async def _written(self, one: Pass, chosen: Sequence[Judged], work: Work) -> None:
+    async def _written(self, one: SetReconcile, chosen: Sequence[Judged], work: Work) -> None:
         """Write these Pods; who decides meanwhile knows of it from the moment they are chosen."""
         writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
         one.writing.update(writing)
@@ -179,7 +179,7 @@ class Roller:
             for key in writing:
                 one.writing.pop(key, None)
 
-    async def _attempt(self, one: Pass, pod: Pod, work: Work) -> None:
+    async def _attempt(self, one: SetReconcile, pod: Pod, work: Work) -> None:
         """SS-102: what fails on one Pod concerns no other."""
         progress, uid = one.progress, pod.metadata.uid
         try:
@@ -198,7 +198,7 @@ class Roller:
             if hold is not None and hold.until <= self._clock.monotonic():
                 del progress.held[uid]
 
-    async def _looked_up(self, one: Pass, pod: Pod) -> bool:
+    async def _looked_up(self, one: SetReconcile, pod: Pod) -> bool:
         """A write without an answer may have been carried out: whether it is known what became of the Pod."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
@@ -207,7 +207,7 @@ class Roller:
             return True
         return False
 
-    def _put_off(self, one: Pass, pod: Pod, why: str, *, uncertain: bool = False) -> None:
+    def _put_off(self, one: SetReconcile, pod: Pod, why: str, *, uncertain: bool = False) -> None:
         known = one.progress.held.get(pod.metadata.uid)
         delay = min(LONGEST_HOLD, known.delay * 2) if known is not None else FIRST_HOLD
         if uncertain:
@@ -219,12 +219,12 @@ class Roller:
         if known is None or known.why != why:
             self._events.event(self._regarding(one), "Warning", UPDATE_FAILED, f"Pod {where}: {why}")
 
-    def _regarding(self, one: Pass) -> ObjectReference:
+    def _regarding(self, one: SetReconcile) -> ObjectReference:
         return reference(SIDECAR_SET.resource(), one.owner)
 
     # ---- what is done to one Pod
 
-    async def _take(self, one: Pass, pod: Pod) -> None:
+    async def _take(self, one: SetReconcile, pod: Pod) -> None:
         """SS-98: update one Pod, if its budget lets it go."""
         version = one.owner.metadata.resource_version
         update = updated(one.view, pod, one.latest, version, self._clock.now())
@@ -233,7 +233,7 @@ class Roller:
         await self._write(one, pod, update)
         self._events.event(reference(PODS, pod), "Normal", UPDATED, f"SidecarSet {one.view.name}: {update}")
 
-    async def _idle(self, one: Pass, pod: Pod) -> None:
+    async def _idle(self, one: SetReconcile, pod: Pod) -> None:
         """SS-81: end a hot upgrade."""
         update = idled(one.view, pod, self._clock.now())
         if not await self._may(one, pod, update):
@@ -249,7 +249,7 @@ class Roller:
         why = "reset sidecar container image empty successfully"
         self._events.event(reference(PODS, pod), "Normal", RESET, why)
 
-    async def _may(self, one: Pass, pod: Pod, update: PodUpdate) -> bool:
+    async def _may(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> bool:
         """PM-171: whether the Pod's budget lets it be disturbed; annotations alone disturb nothing."""
         if self._budget is None or not update.images:
             return True
@@ -259,7 +259,7 @@ class Roller:
             one.progress.held[pod.metadata.uid] = _Hold(until, FIRST_HOLD, verdict.reason)
         return verdict.allowed
 
-    async def _write(self, one: Pass, pod: Pod, update: PodUpdate) -> None:
+    async def _write(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> None:
         namespace, name = pod.metadata.namespace, pod.metadata.name
         written = await self._client.patch(
             PODS, name, update.patch, namespace, kind=PatchType.STRATEGIC, decode=decode_pod
@@ -269,7 +269,7 @@ class Roller:
 
     # ---- what is told
 
-    async def _say(self, one: Pass, pod: Pod) -> None:
+    async def _say(self, one: SetReconcile, pod: Pod) -> None:
         """SS-105: the Pod's condition."""
         facts = one.pod_counts.facts_of(pod)
         if facts is None or facts.upgradable is None:
@@ -285,7 +285,7 @@ class Roller:
         )
         one.observe(written)
 
-    def _tell(self, one: Pass) -> None:
+    def _record_blocked(self, one: SetReconcile) -> None:
         """SS-93, SS-123: when there are more Pods that cannot be updated than was told."""
         blocked, progress = one.pod_counts.blocked, one.progress
         if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):

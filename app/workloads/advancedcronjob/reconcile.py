@@ -137,13 +137,13 @@ class AdvancedCronJobReconciler:
         except ScheduleError as error:
             # ACJ-19
             message = f"unparseable schedule: {quote(spec.schedule)}: {error}"
-            self._tell_once(cron, state, "UnparseableSchedule", message)
+            self._record_once(cron, state, "UnparseableSchedule", message)
             return None
         due = what_is_due(schedule, since, now, spec.starting_deadline_seconds)
         again = Result(requeue_after=max(0.001, min(due.wait, LONGEST_WAIT))) if due.wait is not None else None
         if due.late is not None:
             message = f"Missed scheduled time to start a job: {rfc3339(due.late)}"
-            self._tell_once(cron, state, "MissSchedule", message)
+            self._record_once(cron, state, "MissSchedule", message)
         if due.run is None:
             return again
         active = [child for child in children if child.state is State.ACTIVE]
@@ -152,14 +152,14 @@ class AdvancedCronJobReconciler:
         if active and spec.concurrency_policy == FORBID:
             # ACJ-18: when it ends its event brings us back.
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
-            self._tell_once(cron, state, "JobAlreadyActive", message, "Normal", rfc3339(due.run))
+            self._record_once(cron, state, "JobAlreadyActive", message, "Normal", rfc3339(due.run))
             return again
         if due.many:
             message = (
                 f"too many missed start times (> {MANY}); only the latest is made up for. Set or decrease "
                 ".spec.startingDeadlineSeconds or check clock skew"
             )
-            self._tell_once(cron, state, "TooManyMissedTimes", message, about=rfc3339(due.run))
+            self._record_once(cron, state, "TooManyMissedTimes", message, about=rfc3339(due.run))
         if spec.concurrency_policy == REPLACE:
             for child in active:
                 await self._delete(cron, child)
@@ -192,17 +192,17 @@ class AdvancedCronJobReconciler:
             owner = found.metadata.controller
             if owner is None or owner.uid != cron.metadata.uid:
                 message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
-                self._tell(cron, "Warning", "FailedCreate", message)
+                self._record_event(cron, "Warning", "FailedCreate", message)
                 raise
             self._note_started(cron, state, resource, found.metadata, run)
             return
         except KubeError as error:
             if isinstance(error, UNANSWERED):
                 state.unsure = run
-            self._tell(cron, "Warning", "FailedCreate", f"Error creating job: {message_of(error)}")
+            self._record_event(cron, "Warning", "FailedCreate", f"Error creating job: {message_of(error)}")
             raise
         self._note_started(cron, state, resource, made.metadata, run)
-        self._tell(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
+        self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
     async def _make_sure(self, cron: AdvancedCronJob, state: _State) -> None:
         """A job whose creation nobody answered is there or not: before that is known another might run beside it."""
@@ -251,9 +251,9 @@ class AdvancedCronJobReconciler:
         except (NotFound, Conflict):
             return  # gone, whoever may have its name by now
         except KubeError as error:
-            self._tell(cron, "Warning", "FailedDelete", f"Error deleting job {child.name}: {message_of(error)}")
+            self._record_event(cron, "Warning", "FailedDelete", f"Error deleting job {child.name}: {message_of(error)}")
             raise
-        self._tell(cron, "Normal", "SuccessfulDelete", f"Deleted job {child.name}")
+        self._record_event(cron, "Normal", "SuccessfulDelete", f"Deleted job {child.name}")
 
     async def _report(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> None:
         def difference(present: Any) -> dict[str, Any]:
@@ -264,7 +264,7 @@ class AdvancedCronJobReconciler:
         if written is not None:
             state.written = written
 
-    def _tell_once(
+    def _record_once(
         self,
         cron: AdvancedCronJob,
         state: _State,
@@ -276,9 +276,11 @@ class AdvancedCronJobReconciler:
         """An event, unless it was the last one told."""
         if state.told != (reason, about + message):
             state.told = (reason, about + message)
-            self._tell(cron, type_, reason, message)
+            self._record_event(cron, type_, reason, message)
 
-    def _tell(self, cron: AdvancedCronJob, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+    def _record_event(
+        self, cron: AdvancedCronJob, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
         """ACJ-27."""
         self._events.event(reference(OWNER, cron), type_, reason, message)
 

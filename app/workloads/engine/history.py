@@ -57,7 +57,7 @@ class History:
         controller = stored.metadata.controller
         if controller is not None and controller.uid != content.owner.uid:
             return False
-        self._revisions.believe(content, stored)
+        self._revisions.record_write(content, stored)
         return True
 
     async def record(

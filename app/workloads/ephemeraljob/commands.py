@@ -24,7 +24,7 @@ from app.kube.selectors import SelectorError, compile_selector
 from app.kube.text import one_line
 from app.pods.hashes import random_suffix
 from app.slices.commands import CommandError, Commands, Stored, table
-from app.slices.interrupted import told
+from app.slices.interrupted import left_behind
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 from app.workloads.ephemeraljob.plan.begun import recorded
@@ -108,7 +108,7 @@ async def debug(call: Call) -> int:
         await _withdraw(call, pod, job)
         raise
     stays = f"the job goes 10 minutes after {container} has ended, the label with: kubectl label pod {name} {LABEL}-"
-    with told(lambda: f"{called} and its container are left; {stays} -n {call.namespace}"):
+    with left_behind(lambda: f"{called} and its container are left; {stays} -n {call.namespace}"):
         code: int | None = 0
         if ended:
             call.say(f"{container}: {ended}")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.selectors import compile_selector
-from app.protection.podunavailablebudget.overlap import Reach, loosely_overlap, may_meet
+from app.protection.podunavailablebudget.overlap import PodScope, loosely_overlap, may_meet
 from tests.protection.podunavailablebudget.writing import ALPHA, BETA, Json, Lookups, as_stored, budget, refusal, write
 
 OPERATIONS = "kruise.io/pub-protect-operations"
@@ -201,7 +201,7 @@ _labels = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xyz"))
 @given(_selectors, _selectors, _labels)
 def test_selectors_that_match_one_set_of_labels_may_meet(first: Json, second: Json, labels: Json) -> None:
     if compile_selector(first).matches(labels) and compile_selector(second).matches(labels):
-        assert may_meet(Reach(selector=first), Reach(selector=second))
+        assert may_meet(PodScope(selector=first), PodScope(selector=second))
 
 
 @pytest.mark.behaviour("PUB-128")

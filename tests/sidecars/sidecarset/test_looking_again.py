@@ -12,7 +12,7 @@ from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.sidecars.sidecarset.plan.view import set_view
-from app.sidecars.sidecarset.rolling import Pass, Progress, Roller
+from app.sidecars.sidecarset.rolling import Progress, Roller, SetReconcile
 from tests.sidecars.sidecarset.plan.test_rollout import OLD, pod_counts
 from tests.sidecars.sidecarset.test_status import sidecar_set
 
@@ -42,7 +42,9 @@ async def test_a_pod_whose_time_comes_during_a_pass_is_tried_in_it_or_soon(early
     events = SimpleNamespace(event=lambda *_: None)
     roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
     progress = Progress()
-    one = Pass(owner, set_view(owner), pod_counts((1, OLD)), progress, "s-1", lambda _: None, lambda _: None, {})
+    one = SetReconcile(
+        owner, set_view(owner), pod_counts((1, OLD)), progress, "s-1", lambda _: None, lambda _: None, {}
+    )
     assert 0 < await roller.carry_out(one) <= 1.0
     (hold,) = progress.held.values()
     clock.seconds = hold.until - early

@@ -23,7 +23,7 @@ from app.sidecars.sidecarset.plan.records import (
     recorded,
     working_twins,
 )
-from app.sidecars.sidecarset.plan.upgradable import told
+from app.sidecars.sidecarset.plan.upgradable import condition_for
 from app.sidecars.sidecarset.plan.view import HotSidecar, SetView
 
 #: What a Pod records of each set's last change; None where that cannot be read.
@@ -84,7 +84,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
     if not strategy.rolling:
         return PodFacts(True, updated, ready, revision)
     migrated = not idle and is_migrated(view, pod, late, up=up)
-    said = told(pod, view.name)
+    said = condition_for(pod, view.name)
     disturbed = not ready and (bool(twins_to_idle(view, pod)) or _is_disturbed(view.name, pod, late, states))
     by_others = _is_disturbed_by_others(view, pod, states)
     down = by_others or (disturbed and (not up or bool(late)))
@@ -112,11 +112,11 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
         by_others=by_others,
         down=down,
         migrated=migrated,
-        upgradable=_to_tell(wait, said),
+        upgradable=_condition_to_write(wait, said),
     )
 
 
-def _to_tell(wait: Wait, said: bool | None) -> bool | None:
+def _condition_to_write(wait: Wait, said: bool | None) -> bool | None:
     """SS-105: what the condition is to say that it does not; that nothing stands in the way only after it once did."""
     if wait is Wait.BLOCKED:
         return None if said is False else False

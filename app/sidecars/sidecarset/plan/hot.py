@@ -14,7 +14,7 @@ from app.sidecars.sidecarset.plan.view import HotSidecar, SetView
 
 
 @dataclass(slots=True)
-class TwinChange:
+class HotUpgradeChange:
     """What changes in one Pod: images by container, and annotations."""
 
     images: dict[str, str] = field(default_factory=dict)
@@ -27,9 +27,9 @@ class TwinChange:
         self.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{works}"] = "0"
 
 
-def upgraded(view: SetView, pod: Pod, version: str) -> TwinChange:
+def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
     """SS-81: each pair of the set on its way to the set's image. ``version``: the resourceVersion of the set."""
-    change = TwinChange()
+    change = HotUpgradeChange()
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
     late = unsettled(view, pod, in_place_states(pod))
@@ -60,7 +60,7 @@ def _upgrade(
     good: Collection[str],
     annotations: Mapping[str, str],
     version: str,
-    change: TwinChange,
+    change: HotUpgradeChange,
 ) -> None:
     target = twin_to_upgrade(sidecar, images, working_twin(sidecar, working), good)
     other = sidecar.other(target)
@@ -85,9 +85,9 @@ def _upgrade(
     change.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{other}"] = version
 
 
-def migrated(view: SetView, pod: Pod) -> TwinChange:
+def migrated(view: SetView, pod: Pod) -> HotUpgradeChange:
     """SS-81: the former twins of all pairs take the empty image."""
-    change = TwinChange()
+    change = HotUpgradeChange()
     empty = {twin: sidecar.empty_image for sidecar in view.hot for twin in (sidecar.first, sidecar.second)}
     for former, works in twins_to_idle(view, pod).items():
         change.idle(former, works, empty[former])

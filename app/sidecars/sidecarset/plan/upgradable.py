@@ -18,7 +18,7 @@ NOT_UPGRADABLE: Final = "UpdateImmutableField"
 _MESSAGE = msgspec.json.Decoder(dict[str, bool])
 
 
-def _said(pod: Pod) -> dict[str, bool]:
+def _condition_message(pod: Pod) -> dict[str, bool]:
     """Set → whether it can update the Pod, as the condition says; empty where it says nothing that can be read."""
     found = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
     if found is None:
@@ -29,14 +29,14 @@ def _said(pod: Pod) -> dict[str, bool]:
         return {}
 
 
-def told(pod: Pod, set_name: str) -> bool | None:
+def condition_for(pod: Pod, set_name: str) -> bool | None:
     """What the condition says of one set; None for nothing."""
-    return _said(pod).get(set_name)
+    return _condition_message(pod).get(set_name)
 
 
 def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) -> dict[str, Any]:
     """The strategic merge patch of the Pod's status that says so; what other sets said stays."""
-    said = {**_said(pod), set_name: upgradable}
+    said = {**_condition_message(pod), set_name: upgradable}
     status = "True" if all(said.values()) else "False"
     condition: dict[str, Any] = {
         "type": SIDECARSET_UPGRADABLE_CONDITION,

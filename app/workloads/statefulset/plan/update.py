@@ -58,15 +58,15 @@ def plan_update(
     held_by = held_by if settings.repairs else None
     if settings.paused and not settings.on_delete:
         return RolloutPlan(UpdatePlan())
-    room = _Room(replicas, now)
+    disruptions = _Disruptions(replicas, now)
     steps: list[Step] = []
     grow: list[Replica] = []
-    handled = _marked_steps(replicas, room, steps, begin=begin)
+    handled = _marked_steps(replicas, disruptions, steps, begin=begin)
     for pod in listed if begin else [one for one in listed if _is_begun(one) or _is_broken(one, held_by, update)]:
         state = found.get(pod.ordinal, READY_CLAIMS)
         if (pod.is_at(update) and state.compatible and not state.pending) or pod.ordinal in handled:
             continue
-        if pod.terminating or not room.takes(pod):
+        if pod.terminating or not disruptions.allows(pod):
             continue
         if not state.compatible or not state.completed:
             # AS-105: it is updated when its claims are done.
@@ -93,14 +93,14 @@ def in_place_only_failure(pod: Replica, reason: str) -> str:
     return f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"
 
 
-class _Room:
+class _Disruptions:
     """How many more Pods may become unavailable (AS-77, AS-78)."""
 
     def __init__(self, replicas: Replicas, now: float) -> None:
         self._out = {one.ordinal for one in replicas.wanted if not one.usable(now)}
         self._left = replicas.settings.update_limit - len(self._out) - replicas.missing
 
-    def takes(self, pod: Replica) -> bool:
+    def allows(self, pod: Replica) -> bool:
         """AS-81, AS-90: whether the Pod may be taken out of service; it counts from then on (AS-83)."""
         if pod.ordinal in self._out:
             return True  # AS-139: that costs nothing, wherever it stands
@@ -122,11 +122,11 @@ def _is_broken(pod: Replica, held_by: Replica | None, update: str) -> bool:
     return held and not pod.running_and_ready and not pod.is_at(update)
 
 
-def _marked_steps(replicas: Replicas, room: _Room, steps: list[Step], *, begin: bool) -> set[int]:
+def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Step], *, begin: bool) -> set[int]:
     """AS-89 … AS-91, AS-94, AS-142."""
     handled = set()
     for pod in reversed(replicas.wanted):
-        if is_marked(pod) and (begin or _is_begun(pod)) and not pod.terminating and room.takes(pod):
+        if is_marked(pod) and (begin or _is_begun(pod)) and not pod.terminating and disruptions.allows(pod):
             handled.add(pod.ordinal)
             _replace(pod, MARKED, steps)
     return handled
