@@ -18,8 +18,9 @@ from pydantic.alias_generators import to_camel
 
 from app.dashboard import sections
 from app.dashboard.lacking import Lacking
-from app.dashboard.model import Nodes, Overview, Workload, Workloads, overview_model
+from app.dashboard.model import Node, Nodes, Overview, Workload, Workloads, overview_model
 from app.dashboard.podtotals import PodTotals
+from app.dashboard.rows import SectionRows
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
@@ -81,6 +82,16 @@ class _Reader:
         return section, self._pending.pop(section)
 
 
+def _place_of_workload(row: Workload) -> tuple[bool, str, str, str]:
+    """What is done comes last."""
+    return row.state == "done", row.kind, row.namespace, row.name
+
+
+def _place_of_node(node: Node) -> tuple[int, str]:
+    """Those with Pods that are not ready come first."""
+    return -(node.pods.not_ready + node.pods.pending), node.name
+
+
 class Board:
     """``workloads``: the kinds that have a roll-out, with what the command line knows of them; ``kinds``: the sections
     of other kinds."""
@@ -98,6 +109,7 @@ class Board:
         self.model = overview_model(kinds)
         #: By section, which Pods lack its objects.
         self._lacking = {one.name: Lacking(one.judge()) for one in kinds if one.judge is not None}
+        self._section_rows = {one.name: SectionRows(one, self._lacking.get(one.name)) for one in kinds}
         self._totals = PodTotals()
         self._rows: dict[str, Workload] = {}
         #: uid of a workload → its kind's commands and its key.
@@ -140,9 +152,10 @@ class Board:
         self._wake.set()
 
     def _section_follower(self, section: DashboardSection[Any]) -> Callable[[Change[Raw]], None]:
-        lacking = self._lacking.get(section.name)
+        lacking, rows = self._lacking.get(section.name), self._section_rows[section.name]
 
         def changed(change: Change[Raw]) -> None:
+            rows.object_changed(key_of(change.object), change.new.stored if change.new else None)
             if lacking is not None:
                 lacking.object_changed(change.object.metadata.name, change.new.stored if change.new else None)
                 self._mark_pods()
@@ -158,14 +171,14 @@ class Board:
         """Note what the Pod lacks."""
         namespace = self._namespaces.get(key.namespace)
         labels = namespace.metadata.labels if namespace is not None else None
-        for lacking in self._lacking.values():
-            lacking.judge(key, pod, labels)
+        for name, lacking in self._lacking.items():
+            self._section_rows[name].lacked_anew(lacking.judge(key, pod, labels))
 
     # ---- what is shown
 
     def overview(self) -> Overview:
         """Everything, as it is now."""
-        others = {one.name: self._shown_section(one) for one in self.sections}
+        others = {name: rows.shown() for name, rows in self._section_rows.items()}
         return self.model(workloads=self._shown_workloads(), nodes=self._shown_nodes(), **others)
 
     def _shown_workloads(self) -> Workloads:
@@ -175,16 +188,10 @@ class Board:
                 revisions = self._totals.revisions(uid, sections.target_revision(raw.stored))
                 self._rows[uid] = sections.workload(commands, raw.stored, revisions)
         self._stale_rows.clear()
-        ordered = sorted(self._rows.values(), key=lambda row: (row.state == "done", row.kind, row.namespace, row.name))
-        return Workloads(**sections.shown(ordered))
+        return Workloads(**sections.shown(self._rows.values(), _place_of_workload))
 
     def _shown_nodes(self) -> Nodes:
-        return Nodes(pods=self._totals.total, **sections.shown(self._totals.nodes()))
-
-    def _shown_section(self, section: DashboardSection[Any]) -> dict[str, Any]:
-        lacking, objects = self._lacking.get(section.name), self._stores[section.kind.resource()].list()
-        rows = [section.row(one.stored, lacking.pods(one.metadata.name) if lacking else ()) for one in objects]
-        return sections.shown(sorted(rows, key=section.place))
+        return Nodes(pods=self._totals.total, **sections.shown(self._totals.nodes(), _place_of_node))
 
     # ---- telling
 

@@ -26,14 +26,17 @@ class Lacking:
         else:
             self._judge.update(stored)
 
-    def judge(self, key: ObjectKey, pod: Pod | None, namespace_labels: Mapping[str, str] | None) -> None:
-        """Note what the Pod lacks; nothing if it is gone, or its namespace is not known."""
+    def judge(self, key: ObjectKey, pod: Pod | None, namespace_labels: Mapping[str, str] | None) -> Collection[str]:
+        """Note what the Pod lacks; nothing if it is gone, or its namespace is not known.
+
+        Returns the objects that other Pods lack than before.
+        """
         lacks: tuple[str, ...] = ()
         if pod is not None and namespace_labels is not None and is_active(pod):
             lacks = tuple(self._judge.lacking(pod, namespace_labels))
         before = self._objects.get(key, ())
         if lacks == before:
-            return
+            return ()
         for name in before:
             self._pods[name].discard(key)
         for name in lacks:
@@ -42,6 +45,7 @@ class Lacking:
             self._objects[key] = lacks
         else:
             self._objects.pop(key, None)
+        return {*before, *lacks}
 
     def pods(self, name: str) -> Collection[ObjectKey]:
         """The Pods that lack an object."""

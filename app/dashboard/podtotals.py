@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
@@ -62,10 +62,9 @@ class PodTotals:
         if controller is not None and state not in ("failed", "finished"):
             _add(self._controlled, controller.uid, (revision_of(pod), state == "ready"), step)
 
-    def nodes(self) -> Iterable[Node]:
-        """The nodes that have Pods, those with Pods that are not ready first, then by name."""
-        found = [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
-        return sorted(found, key=lambda node: (-(node.pods.not_ready + node.pods.pending), node.name))
+    def nodes(self) -> Collection[Node]:
+        """The nodes that have Pods."""
+        return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, uid: str, target: str) -> list[Revision]:
         """The revisions of a controller's Pods; ``target`` names the one that new Pods get, maybe with a prefix."""

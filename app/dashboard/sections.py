@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import heapq
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from app.dashboard.model import Revision, Workload
@@ -40,7 +41,6 @@ def target_revision(stored: Mapping[str, Any]) -> str:
     return text(status, "updateRevision") or text(status, "daemonSetHash")
 
 
-def shown(rows: Iterable[T]) -> dict[str, Any]:
-    """The fields of a section with these rows."""
-    found = list(rows)
-    return {"total": len(found), "more": max(0, len(found) - SHOWN), "items": found[:SHOWN]}
+def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
+    """The fields of a section with these rows, of which ``place`` says which come first."""
+    return {"total": len(rows), "more": max(0, len(rows) - SHOWN), "items": heapq.nsmallest(SHOWN, rows, key=place)}

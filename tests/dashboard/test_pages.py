@@ -157,5 +157,6 @@ def test_objects_of_any_shape_have_a_row(field: str, value: Any) -> None:
 
 
 def test_a_section_shows_so_many_and_counts_the_others() -> None:
-    found = sections.shown(range(SHOWN + 20))
+    found = sections.shown(range(SHOWN + 20), lambda number: -number)
     assert (found["total"], found["more"], len(found["items"])) == (SHOWN + 20, 20, SHOWN)
+    assert found["items"][0] == SHOWN + 19
