@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from dataclasses import replace
+from itertools import count
 from typing import Final
 
 from app.kube.resources import ObjectKey
@@ -23,12 +25,13 @@ class Grants:
 
     def __init__(self) -> None:
         self._by_budget: OrderedDict[ObjectKey, dict[str, Seen]] = OrderedDict()
+        self._numbers = count(1)
 
     def note(self, budget: ObjectKey, noted: str, pod: PodFacts) -> None:
-        """This was granted now. ``noted``: as the status has it."""
+        """This was granted now, or once more. ``noted``: as the status has it."""
         known = self._by_budget.setdefault(budget, {})
         self._by_budget.move_to_end(budget)
-        known[pod.name] = first_seen(noted, pod)
+        known[pod.name] = replace(first_seen(noted, pod), grant=next(self._numbers))
         if len(known) > MAX_ENTRIES:
             del known[next(iter(known))]
         if len(self._by_budget) > MAX_BUDGETS:
@@ -37,6 +40,12 @@ class Grants:
     def of(self, budget: ObjectKey) -> Mapping[str, Seen]:
         """Those of a budget."""
         return self._by_budget.get(budget, {})
+
+    def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
+        """Of what was seen that of Pods that were not granted once more since: the update that was seen done is not the
+        one that comes then."""
+        known = self.of(budget)
+        return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 
     def keep(self, budget: ObjectKey, pods: Collection[str]) -> None:
         """Of a budget only those of these Pods are of use."""

@@ -53,6 +53,8 @@ class Seen:
     spec: tuple[int, tuple[str, ...]]
     #: What ran at first.
     running: tuple[RunningContainer, ...] = ()
+    #: Which grant of this process it is since; 0 for one of another.
+    grant: int = 0
     #: Since when the Pod was ready when its spec was first seen changed.
     changed: bool = False
     ready_since: datetime | None = None
@@ -120,12 +122,14 @@ def track(
     """
     found = {}
     for name, noted in entries.items():
-        pod, known = pods.get(name), before.get(name)
-        if known is None or known.noted != noted:
+        pod, known, origin = pods.get(name), before.get(name), (granted or {}).get(name)
+        if origin is not None and (pod is None or (origin.noted, origin.uid) != (noted, pod.uid)):
+            origin = None
+        if pod is not None and origin is not None and (known is None or known.grant != origin.grant):
+            found[name] = origin.after(pod)
+        elif known is None or known.noted != noted:
             if pod is not None:
-                origin = (granted or {}).get(name)
-                exact = origin is not None and (origin.noted, origin.uid) == (noted, pod.uid)
-                found[name] = origin.after(pod) if exact and origin is not None else first_seen(noted, pod)
+                found[name] = first_seen(noted, pod)
         else:
             found[name] = known.after(pod) if pod is not None and pod.uid == known.uid else known
     return found

@@ -152,20 +152,21 @@ class BudgetKeeper:
         self, pod: Pod, operation: ProtectedOperation, name: str, *, dry_run: bool
     ) -> tuple[Judgement, bool]:
         """The judgement, and whether the budget exists."""
-        key, granted = ObjectKey(pod.metadata.namespace, name), ""
+        key = ObjectKey(pod.metadata.namespace, name)
         deadline = self._clock.monotonic() + self._waits
 
         def decision(budget: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, tuple[Judgement, bool]]:
             ruling = judge(budget, pod, operation, self._clock.now(), resize_is_update=self._resize_is_update)
             answer = (ruling.answer, budget is not None and not budget.deleting)
-            nonlocal granted
-            granted = entries_of(ruling.changed).get(pod.metadata.name, "") if ruling.changed is not None else ""
+            copy = ruling.changed or budget
+            noted = entries_of(copy).get(pod.metadata.name) if copy is not None else None
+            if self.grants is not None and noted and ruling.answer.allowed and not dry_run:
+                # Here, in the turn of the requests: what the controller has seen of an earlier update ends nothing now.
+                self.grants.note(key, noted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
 
         while True:
             found = await self.statuses.decide(key, decision)
-            if granted and self.grants is not None and not dry_run:
-                self.grants.note(key, granted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             if found[0].outcome is not Outcome.NOT_COMPUTED or self._clock.monotonic() >= deadline:
                 return found
             await self._computed(key, deadline)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget, PodUnavailableBudgetStatus
@@ -12,7 +13,7 @@ from app.kube.concurrently import concurrently
 from app.kube.controller import Result
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
 from app.kube.events import EventRecorder, reference
-from app.kube.expectations import ResourceVersionExpectations
+from app.kube.expectations import ResourceVersionExpectations, is_at_least
 from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
@@ -41,6 +42,15 @@ UNKNOWN_KIND_RETRY: Final = 30.0
 NAMED: Final = 5
 
 
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A Pod as the API server had it; without facts it is gone. ``uid``: that of the one that the cache showed."""
+
+    uid: str
+    version: str = ""
+    facts: PodFacts | None = None
+
+
 class BudgetReconciler:
     """``statuses`` is shared with whoever judges Pods in this process, and so is ``grants``; ``listed``: see
     :class:`Workloads`."""
@@ -66,6 +76,8 @@ class BudgetReconciler:
         self._grants = grants or Grants()
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}
+        #: Pods that the API server was asked about, and that the cache shows as they were before.
+        self._looked: dict[ObjectKey, dict[str, _Looked]] = {}
         self._last_events: dict[ObjectKey, str] = {}
         self._annotated = ResourceVersionExpectations(client.clock)
 
@@ -141,6 +153,7 @@ class BudgetReconciler:
         if budget is None or budget.deleting:
             self._seen.pop(key, None)
             self._grants.keep(key, ())
+            self._looked.pop(key, None)
             self._last_events.pop(key, None)
             return None
         try:
@@ -164,6 +177,7 @@ class BudgetReconciler:
         """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
         pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
         pods.update(self._going(self._statuses.freshest(key) or budget, pods))
+        self._set_right(key, pods)
         now = self._client.clock.now()
         seen = self._track(key, self._statuses.freshest(key) or budget, pods)
         confirmed: Mapping[str, PodFacts | None] = {}
@@ -171,7 +185,8 @@ class BudgetReconciler:
         def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
             if fresh is None or fresh.deleting:
                 return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
-            found = recompute(fresh, Observed(pods, members.expected, now, seen, confirmed))
+            latest = self._grants.are_latest(key, seen)
+            found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
             changed = None if found.status is fresh.status else fresh.model_copy(update={"status": found.status})
             # Where nothing differs nothing is said either.
             return Ruling(found, changed, provisional=True)
@@ -181,7 +196,7 @@ class BudgetReconciler:
                 self._statuses.freshest(key) or budget, Observed(pods, members.expected, now, seen)
             ).overdue
             if overdue:
-                confirmed = await self._look_at(budget.metadata.namespace, overdue)
+                confirmed = await self._look_at(key, overdue, pods)
             found = await self._statuses.decide(key, decision)
         except IntOrPercentError as error:
             self._event(budget, "Warning", "CalculateExpectedPodCountFailed", str(error))
@@ -205,19 +220,47 @@ class BudgetReconciler:
         self._seen[key] = track(entries, pods, self._seen.get(key, {}), self._grants.of(key))
         return self._seen[key]
 
-    async def _look_at(self, namespace: str, names: Iterable[str]) -> Mapping[str, PodFacts | None]:
-        """Pods as the API server has them now. One that cannot be read is left for the next time."""
+    async def _look_at(
+        self, key: ObjectKey, names: Iterable[str], pods: Mapping[str, PodFacts]
+    ) -> Mapping[str, PodFacts | None]:
+        """Pods as the API server has them now; None for one that is gone. One that cannot be read is left for the next
+        time."""
 
-        async def look(name: str) -> tuple[str, PodFacts | None] | None:
+        async def look(name: str) -> tuple[str, _Looked] | None:
+            uid = pods[name].uid if name in pods else ""
             try:
-                pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
+                pod = await self._client.get(PODS, name, key.namespace, decode=decode_pod)
             except NotFound:
-                return name, None
+                return name, _Looked(uid)
             except (KubeError, ValueError):
                 return None
-            return name, facts_of(pod, vertical_scaling=self._vertical_scaling)
+            if uid and pod.metadata.uid != uid:
+                return name, _Looked(uid)
+            facts = facts_of(pod, vertical_scaling=self._vertical_scaling)
+            return name, _Looked(uid, pod.metadata.resource_version, facts)
 
-        return dict([found for found in await concurrently(map(look, names), MAX_CONCURRENT) if found is not None])
+        found = dict([one for one in await concurrently(map(look, names), MAX_CONCURRENT) if one is not None])
+        self._looked.setdefault(key, {}).update(found)
+        return {name: one.facts for name, one in found.items()}
+
+    def _set_right(self, key: ObjectKey, pods: dict[str, PodFacts]) -> None:
+        """PUB-54: what was looked at counts as it was found until the cache has got so far: an older one would show a
+        Pod that was updated, or is gone, as available."""
+        looked = self._looked.pop(key, {})
+        behind = {}
+        for name, one in looked.items():
+            cached = self._caches.pods.get(name, key.namespace)
+            if cached is None or cached.metadata.uid != one.uid:
+                continue
+            if one.facts is not None and is_at_least(cached.metadata.resource_version, one.version):
+                continue
+            behind[name] = one
+            if one.facts is not None and name in pods:
+                pods[name] = one.facts
+            else:
+                pods.pop(name, None)
+        if behind:
+            self._looked[key] = behind
 
     def _facts_of(self, pod: Pod) -> PodFacts:
         uid, version = pod.metadata.uid, pod.metadata.resource_version

@@ -274,6 +274,26 @@ def test_what_was_seen_since_an_earlier_grant_ends_no_later_one() -> None:
         assert found.status.current_available == current
 
 
+@pytest.mark.behaviour("PUB-56", "PUB-64")
+def test_an_update_that_was_seen_done_does_not_end_the_next_of_the_same_second() -> None:
+    """The Pod is back from one update and may be updated once more without a charge: that one is waited for."""
+    grants, noted = Grants(), {"p0": ago(0)}
+    grants.note(KEY, ago(0), replace(facts("p0"), running=(BEFORE,)))
+    back = replace(facts("p0", generation=2), running=(runs(),))
+    seen = track(noted, {"p0": back}, {}, grants.of(KEY))
+    assert grants.are_latest(KEY, seen) == seen
+    grants.note(KEY, ago(0), back)
+    assert grants.are_latest(KEY, seen) == {}
+    again = track(noted, {"p0": back}, seen, grants.of(KEY))
+    assert grants.are_latest(KEY, again) == again
+    found = recompute(budget(unavailable=noted), Observed({"p0": back}, Expected(1), NOW, seen=again))
+    assert found.status.current_available == 0
+    later = replace(facts("p0", generation=3), running=(runs("nginx:3", "newer"),))
+    again = track(noted, {"p0": later}, again, grants.of(KEY))
+    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=again))
+    assert found.status.current_available == 1
+
+
 @pytest.mark.behaviour("PUB-56")
 def test_grants_are_forgotten_with_their_entries_and_never_too_many() -> None:
     grants = Grants()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -199,11 +199,8 @@ async def test_a_target_that_wants_no_pods_or_is_not_there_has_none() -> None:
         await cluster.numbers(0, 0, 0, 0)
 
 
-@pytest.mark.behaviour("PUB-33", "PUB-35")
-@pytest.mark.parametrize("by_target", [False, True])
-def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: bool) -> None:
-    """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
-    lags: list[bool] = []
+def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Awaitable[None]]:
+    """The controller's watch of these shows nothing while there is something in ``lags``."""
 
     async def prepare(cluster: SmallCluster) -> None:
         inner = cluster.sent.stream
@@ -211,7 +208,7 @@ def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: b
         @asynccontextmanager
         async def stream(request: Request) -> AsyncIterator[Stream]:
             async with inner(request) as found:
-                if request.path != REPLICASETS.path():
+                if request.path != resource.path():
                     yield found
                     return
                 yield Stream(found.status, found.headers, late(found.chunks))
@@ -224,9 +221,18 @@ def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: b
 
         cluster.sent.stream = stream
 
+    return prepare
+
+
+@pytest.mark.behaviour("PUB-33", "PUB-35")
+@pytest.mark.parametrize("by_target", [False, True])
+def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: bool) -> None:
+    """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
+    lags: list[bool] = []
+
     @virtual
     async def test() -> None:
-        async with small_cluster(prepare=prepare) as cluster:
+        async with small_cluster(prepare=lagging(REPLICASETS, lags)) as cluster:
             lags.append(True)
             await cluster.pods(3)
             target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
@@ -234,6 +240,47 @@ def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: b
             await cluster.numbers(1, 3, 2, 3)
             answers = [await cluster.replicas[0].delete(await cluster.get(f"web-{number}")) for number in range(3)]
             assert list(map(is_allowed, answers)) == [True, False, False]
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -> None:
+    """The watch of Pods lags for longer than a grant is waited for: the Pod is asked for, and the cache still shows it
+    as it was."""
+    lags: list[bool] = []
+
+    @virtual
+    async def test() -> None:
+        async with small_cluster(prepare=lagging(PODS, lags)) as cluster:
+            await cluster.budget(maxUnavailable=1)
+            first, second, _ = await cluster.pods(3)
+            await cluster.numbers(1, 3, 2, 3)
+            lags.append(True)
+            replica, changed = cluster.replicas[0], copy.deepcopy(await cluster.get("web-0"))
+            changed["spec"]["containers"][0]["image"] = "nginx:2"
+            if deleted:
+                assert is_allowed(await replica.delete(await cluster.get("web-0")))
+                await cluster.gone("web-0")
+            else:
+                assert is_allowed(await replica.update(await cluster.get("web-0"), changed))
+                body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+                await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+                await cluster.is_ready("web-0", ready=False)
+            await cluster.clock.sleep(25)
+            status = await cluster.numbers(0, 2, 2, 3)
+            assert not {"disruptedPods", "unavailablePods"} & set(status)
+            # The status was written, which brings the controller back to it.
+            await cluster.clock.sleep(5)
+            await cluster.numbers(0, 2, 2, 3)
+            assert not is_allowed(await replica.delete(await cluster.get(second["metadata"]["name"])))
+            lags.clear()
+            if deleted:
+                await cluster.pod("web-9", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
+            else:
+                await cluster.is_ready(first["metadata"]["name"], image="nginx:2")
+            await cluster.numbers(1, 3, 2, 3)
 
     test()
 

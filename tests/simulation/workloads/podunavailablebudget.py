@@ -152,12 +152,13 @@ def _recent(known: list[_Since], at: float, seconds: float) -> list[_Since]:
 
 
 def _asked(before: Json, after: Json | None) -> bool:
-    """Whether the budget is asked for such a write: the Pod is deleted, or gets another image. A status is nobody's
-    fault."""
+    """Whether the budget is asked for such a write: the Pod is deleted, gets another image, or is not ready because an
+    update in place begins. Any other status is nobody's fault."""
     if after is None:
         return not before["metadata"].get("deletionTimestamp")
     deleted = bool(after["metadata"].get("deletionTimestamp")) and not before["metadata"].get("deletionTimestamp")
-    return deleted or main_image(before) != main_image(after)
+    begun = invariants.condition(after, names.IN_PLACE_UPDATE_READY) == "False"
+    return deleted or begun or main_image(before) != main_image(after)
 
 
 def is_healthy(pod: Json) -> bool:
