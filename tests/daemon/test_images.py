@@ -253,6 +253,22 @@ async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_ref
         await one.pulled("registry.example/app", **{"1": "Succeeded"})
 
 
+@pytest.mark.behaviour("KD-106")
+@virtual
+async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node() -> None:
+    async with node_with_agent(max_pulls=4) as (one, _):
+        owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "job", "uid": "u"}
+        slow = [tag(str(number), policy={"timeoutSeconds": 10**6}) for number in range(8)]
+        for entry in slow:
+            one.runtime.registry.seconds[f"docker.io/library/slow:{entry['tag']}"] = 10**6
+            entry["ownerReferences"] = [{**owner, "namespace": "tenant"}]
+        await one.node_image(slow={"tags": slow})
+        await one.pulled("slow", **{str(number): "Pulling" if number < 3 else "Waiting" for number in range(8)})
+        entry = {"tags": [{**tag("1"), "ownerReferences": [{**owner, "namespace": "shop"}]}]}
+        await one.node_image(slow={"tags": slow}, nginx=entry)
+        await one.pulled("nginx", **{"1": "Succeeded"})
+
+
 @pytest.mark.behaviour("KD-104")
 @virtual
 async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets() -> None:

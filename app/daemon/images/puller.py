@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -43,6 +44,8 @@ _SECRET_SECONDS: Final = (300.0, 600.0)
 _SECRET_BYTES: Final = 2 * 1024 * 1024
 _READ_AT_ONCE: Final = 4
 _MAX_CREDENTIALS: Final = 256
+#: KD-106: of fewer pulls at once none is kept back for other namespaces.
+_SHARED_FROM: Final = 4
 _RUNTIME_AWAY_SECONDS: Final = 1.0
 #: Whoever asked for a tag is told when it fails; no more of them than this.
 _MAX_TOLD: Final = 20
@@ -130,6 +133,9 @@ class ImagePuller:
         self._plugins = plugins
         self._secrets = SecretCache(client, rng)
         self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
+        #: KD-106: of these so many for one namespace, whose registry may take as long as it likes.
+        self._share = max_workers * 3 // 4 if max_workers >= _SHARED_FROM else max_workers
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
         self._pulls: dict[Key, _Pull] = {}
         #: The version our last write gave the NodeImage.
@@ -214,7 +220,12 @@ class ImagePuller:
         if self._slots is None:
             await self._carry_out(pull)
             return
-        async with self._slots:
+        namespace = pull.task.owners[0].namespace if pull.task.owners else ""
+        if not namespace:
+            async with self._slots:
+                await self._carry_out(pull)
+            return
+        async with self._shares.setdefault(namespace, asyncio.Semaphore(self._share)), self._slots:
             await self._carry_out(pull)
 
     async def _carry_out(self, pull: _Pull) -> None:
