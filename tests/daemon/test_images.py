@@ -359,3 +359,13 @@ async def test_credentials_that_nobody_asks_for_any_more_leave_the_memory() -> N
         await one.clock.sleep(601)
         await cache.get(SecretReference(NAMESPACE, "second"))
         assert [wanted.name for wanted in cache.known] == ["second"]
+
+
+@pytest.mark.behaviour("KD-38")
+@virtual
+async def test_pull_secrets_that_can_be_none_are_passed_over() -> None:
+    """Somebody wrote them into the NodeImage by hand; others pull from the same repository."""
+    async with node_with_agent() as (one, _):
+        secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
+        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
+        await one.pulled("nginx", **{"1": "Succeeded"})

@@ -72,6 +72,10 @@ class SecretCache:
 
     async def get(self, wanted: SecretReference) -> Secret | None:
         """The Secret; None where it cannot be read, which is logged."""
+        if not (wanted.namespace and wanted.name):
+            # That would ask for all Secrets of somewhere.
+            logger.warning("a pull secret without a namespace or a name is passed over")
+            return None
         async with self._reading:
             known = self._known.get(wanted)
             if known is not None and known[0] > self.client.clock.monotonic():

@@ -533,6 +533,22 @@ def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays() -> None:
 
 
 @pytest.mark.behaviour("IMG-64")
+def test_no_name_of_a_secret_asks_for_others() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        await there.secret("regcred", namespace=AGENTS)
+        there.pull = lambda node, image: None
+        wanted = ["", "..", f"../../{AGENTS}/secrets/regcred", "a?b", "%2e%2e"]
+        await there.job(pullSecrets=wanted)
+        await there.counts(active=1)
+        assert there.guarded.asked == ["a%3Fb"]
+        (told,) = [one["message"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+        assert told.endswith(": " + ", ".join(wanted))
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("IMG-64")
 def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_grows_old() -> None:
     async def scenario(there: World) -> None:
         await there.nodes("n1")
