@@ -272,8 +272,8 @@ async def test_who_sends_fast_is_read_in_turn_with_others(tls: bool, monkeypatch
             await asyncio.sleep(0)
 
     monkeypatch.setattr(BoundedProtocol, "data_received", received)
-    async with port(tls=tls, body_bytes=64 * MIB) as there:
-        body = b"x" * 48 * MIB
+    async with port(tls=tls, body_bytes=64 * MIB, complete_seconds=600.0) as there:
+        body = b"x" * 24 * MIB
         counting = asyncio.create_task(count_turns())
         with await asyncio.to_thread(there.ask_and_not_read, post(body)) as connection:
             assert await asyncio.to_thread(connection.recv, 12) == b"HTTP/1.1 200"
