@@ -20,11 +20,12 @@ REMEMBERED: Final = 1.0
 
 
 class AnyBudget:
-    """Asks the cache, then the API server."""
+    """Asks the cache, then the API server. ``namespace``: where budgets are watched; "": everywhere."""
 
-    def __init__(self, claims: Claims, client: Client) -> None:
+    def __init__(self, claims: Claims, client: Client, namespace: str = "") -> None:
         self._claims = claims
         self._client = client
+        self._namespace = namespace
         self._ask: Coalesced[str, bool] = Coalesced(self._is_there)
         self._until = 0.0
         self._answer = False
@@ -41,7 +42,7 @@ class AnyBudget:
         asked = self._client.clock.monotonic()
         try:
             page = await self._client.list_page(
-                POD_UNAVAILABLE_BUDGET.resource(), limit=1, metadata_only=True, decode=decode_metadata
+                POD_UNAVAILABLE_BUDGET.resource(), self._namespace, limit=1, metadata_only=True, decode=decode_metadata
             )
         except NotFound:
             found = False  # the kind is not installed

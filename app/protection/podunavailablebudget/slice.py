@@ -118,7 +118,7 @@ def guarding(context: AdmissionContext) -> Decisions:
         any_budget = _any_of_the_files(claims)
     else:
         owners = LiveOwners(context.client)
-        any_budget = AnyBudget(claims, context.client)
+        any_budget = AnyBudget(claims, context.client, context.flags.text("namespace"))
         statuses = shared_statuses(context.client, budgets, context.rng)
         log = ProtectionLog(Path(context.flags.text("protection-log-path")))
         refused = RefusalRecord(context.counters(refusal_counters), log, context.events)

@@ -8,10 +8,17 @@ from random import Random
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
+from app.admission.podguard import PodGuards
 from app.api.podunavailablebudget import PodUnavailableBudget
 from app.kube.admission import Denied, Operation
+from app.kube.client import Client
 from app.kube.resources import PODS
+from app.manager.flags import parse_flags
+from app.manager.gates import parse_gates
+from app.protection.podunavailablebudget import slice as declared
+from app.slices import AdmissionContext, Stores
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.protection.podunavailablebudget.world import (
     BUDGETS,
@@ -19,8 +26,10 @@ from tests.protection.podunavailablebudget.world import (
     Json,
     Replica,
     is_allowed,
+    pod_review,
     small_cluster,
 )
+from tests.workloads.cloneset.world import Counting
 
 
 @pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
@@ -68,6 +77,35 @@ async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_evict
         assert isinstance(denied, Denied)
         assert (denied.code, denied.reason) == (429, "TooManyRequests")
         assert "(allowed 0, desired 2, current 2)" in denied.message
+
+
+@pytest.mark.behaviour("PUB-30", "MGR-60")
+@virtual
+async def test_a_manager_of_one_namespace_looks_for_budgets_there_where_a_role_may_be_all_it_has() -> None:
+    async with small_cluster() as cluster:
+        sent = Counting(cluster.api.transport())
+        everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
+        sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
+        context = AdmissionContext(
+            client=Client(sent, cluster.clock),
+            stores=Stores([declared.BUDGETS]),
+            events=None,
+            clock=cluster.clock,
+            rng=Random(1),
+            own_namespace="kruise-system",
+            enabled=parse_gates("").enabled,
+            flags=parse_flags((f"--namespace={NAMESPACE}",)),
+            counters=lambda make: make(CollectorRegistry()),
+        )
+        await cluster.pod("alone")
+        (guard,) = declared.guarding(context).guards
+
+        async def fetch(namespace: str, name: str) -> Json | None:
+            raise AssertionError(f"{namespace}/{name} is of no interest")
+
+        review = pod_review(Operation.CREATE, "eviction", name="alone", object={"metadata": {"name": "alone"}})
+        assert is_allowed(await PodGuards([guard], fetch)(review))
+        assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"]
 
 
 @pytest.mark.behaviour("PUB-61", "PUB-127")

@@ -53,6 +53,22 @@ SECONDS_APART = 10.0
 Json = dict[str, Any]
 
 
+def pod_review(operation: Operation, subresource: str = "", **given: Any) -> Review:
+    """A review about a Pod."""
+    pod = given.get("old_object") or given.get("object") or {}
+    return Review(
+        uid="u",
+        operation=operation,
+        kind=GroupVersionKind("", "v1", "Pod"),
+        resource=GroupVersionResource("", "v1", "pods"),
+        subresource=subresource,
+        name=given.pop("name", pod.get("metadata", {}).get("name", "")),
+        namespace=NAMESPACE,
+        username="jane",
+        **given,
+    )
+
+
 class Replica:
     """One webhook process: its cache of budgets, and its guard."""
 
@@ -97,20 +113,7 @@ class Replica:
 
     async def review(self, operation: Operation, subresource: str = "", **given: Any) -> Decision:
         """Its answer to a review about a Pod."""
-        pod = given.get("old_object") or given.get("object") or {}
-        return await self._guards(
-            Review(
-                uid="u",
-                operation=operation,
-                kind=GroupVersionKind("", "v1", "Pod"),
-                resource=GroupVersionResource("", "v1", "pods"),
-                subresource=subresource,
-                name=given.pop("name", pod.get("metadata", {}).get("name", "")),
-                namespace=NAMESPACE,
-                username="jane",
-                **given,
-            )
-        )
+        return await self._guards(pod_review(operation, subresource, **given))
 
     async def delete(self, pod: Json, **options: Any) -> Decision:
         return await self.review(Operation.DELETE, old_object=pod, **options)
