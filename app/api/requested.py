@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from app.api import structural
 from app.api.conversion import ConversionError
@@ -14,10 +14,12 @@ from app.api.jsonvalue import MAX_DEPTH, nested_deeper
 from app.api.kind import KindDefinition, Version
 from app.api.model import ObjectMeta
 from app.kube.admission import Denied, Operation, Review
+from app.kube.errors import CommandError
 from app.kube.fielderrors import ErrorType, aggregate
 from app.kube.gotext import shortened
 
 M = TypeVar("M")
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
@@ -127,6 +129,17 @@ def _requested_version(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
     except ValidationError as error:
         return Denied(unreadable(error, "metadata"), code=400)
     return version
+
+
+def stored_model(
+    kind: KindDefinition, model: type[Model], stored: Mapping[str, Any], defaulted: Mapping[str, Any]
+) -> Model:
+    """The model of a stored object, of ``defaulted``, its JSON form with its defaults. Raises CommandError with every
+    field that cannot be read."""
+    try:
+        return model.model_validate(defaulted)
+    except ValidationError as error:
+        raise CommandError(f"{kind.kind} {stored['metadata']['name']}: {unreadable(error)}") from None
 
 
 def unreadable(error: ValidationError, *at: str) -> str:

@@ -13,6 +13,7 @@ from typing import Final
 
 MAX_ORDINAL: Final = 2**31 - 1
 _range = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII).fullmatch
+_written_range = re.compile(r"[0-9]+-[0-9]+", re.ASCII).fullmatch
 _ordinal = re.compile(r"(?:0|[1-9][0-9]{0,9})", re.ASCII).fullmatch
 
 #: First and last ordinal of a range.
@@ -26,6 +27,21 @@ def ordinal_of(owner: str, pod: str) -> int:
         return -1
     found = int(digits)
     return found if found <= MAX_ORDINAL else -1
+
+
+def reserve_problems(listed: Sequence[int | str]) -> Iterator[str]:
+    """AS-17: what is wrong with ``reserveOrdinals``, in OpenKruise's words."""
+    for index, one in enumerate(listed):
+        where = f"{index} th reserve ordinal"
+        if isinstance(one, int):
+            if one < 0:
+                yield f"{where} is invalid: {one}, must be greater than or equal to 0"
+            continue
+        if not _written_range(one):
+            yield f"{where} is not a valid range: {one}"
+        elif (bounds := list(map(int, one.split("-"))))[0] <= bounds[1] < 2**31:
+            continue
+        yield f"{where} is invalid: {one}, err = invalid range {one}"
 
 
 def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
@@ -77,6 +93,17 @@ class Slots:
             return 0
         first, _, before = self.ranges[index]
         return before + ordinal - first + 1
+
+    def not_last(self, ordinals: Iterable[int]) -> list[int]:
+        """Of slots that shall be no more, ascending, those that must be reserved for it; the others are the last ones,
+        and go with the number of slots."""
+        last, found = len(self), []
+        for ordinal in sorted(ordinals, reverse=True):
+            if self.rank(ordinal) == last:
+                last -= 1
+            else:
+                found.append(ordinal)
+        return found[::-1]
 
     def __contains__(self, ordinal: int) -> bool:
         return self.rank(ordinal) > 0

@@ -109,7 +109,7 @@ def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [["web"], ["deploy", "web"], ["cloneset/"], ["cloneset", "a", "b"]])
 def test_what_names_no_cloneset_is_told(words: list[str]) -> None:
-    with pytest.raises(WrongCommandError, match=r"[Kk]ind|KIND"):
+    with pytest.raises(WrongCommandError, match=r"[Kk]ind|KIND|built into Kubernetes"):
         wanted(words)
 
 
@@ -342,10 +342,10 @@ def test_a_manifest_that_cannot_be_looked_up_is_told(manifest: Json, options: tu
 
 @pytest.mark.behaviour("CLI-7")
 def test_only_pods_are_explained() -> None:
-    assert refused("explain", "service", "one").endswith("or explain pod NAME, node NAME")
+    assert refused("explain", "service", "one").endswith("also pod NAME and node NAME")
     assert (
         refused("explain", "pod/")
-        == "pykruise: explain pod/: expected KIND NAME, or KIND/NAME; or explain pod NAME, node NAME"
+        == "pykruise: explain: pod/: expected KIND NAME, or KIND/NAME; also pod NAME and node NAME"
     )
     told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
     assert told.exit_code == 2

@@ -79,3 +79,11 @@ def test_a_set_of_all_int32_costs_nothing() -> None:
 )
 def test_the_ordinal_of_a_name(name: str, ordinal: int) -> None:
     assert ordinal_of("web", name) == ordinal
+
+
+@pytest.mark.parametrize(
+    ("going", "reserved"),
+    [([4], []), ([3, 4], []), ([0], [0]), ([1, 4], [1]), ([3], [3]), ([4, 0, 3, 1], [0, 1])],
+)
+def test_slots_that_are_not_the_last_must_be_reserved_to_be_no_more(going: list[int], reserved: list[int]) -> None:
+    assert Slots.of(5, 0, ()).not_last(going) == reserved

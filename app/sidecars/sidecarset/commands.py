@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
-from pydantic import ValidationError
 
 from app.api import names
-from app.api.requested import unreadable
+from app.api.requested import stored_model
 from app.api.sidecarset import SIDECAR_SET, SidecarSet
 from app.api.sidecarset.defaults import with_defaults
 from app.api.sidecarset.gospec import RECORDED_FIELDS
@@ -49,10 +48,7 @@ CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 
 def parsed(obj: Mapping[str, Any]) -> SidecarSet:
     """The model of a stored (v1beta1) object. Raises CommandError."""
-    try:
-        return SidecarSet.model_validate(with_defaults(obj))
-    except ValidationError as error:
-        raise CommandError(f"SidecarSet {obj['metadata']['name']}: {unreadable(error)}") from None
+    return stored_model(SIDECAR_SET, SidecarSet, obj, with_defaults(obj))
 
 
 def progress_of(owner: SidecarSet) -> Progress:

@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import ValidationError
-
 from app.api import names
 from app.api.cloneset import CLONE_SET, CloneSet
 from app.api.cloneset.defaults import with_defaults
 from app.api.cloneset.types import ON_DELETE, ROLLING_UPDATE
-from app.api.requested import unreadable
+from app.api.requested import stored_model
 from app.kube.resources import DEPLOYMENTS
-from app.slices.commands import CommandError, Commands, Migration, Progress, Stored
+from app.slices.commands import Commands, Migration, Progress, Stored
 from app.workloads.engine.progress import progress_by_counts, unseen
 
 if TYPE_CHECKING:
@@ -30,10 +28,7 @@ RESOURCE: Final = CLONE_SET.resource()
 
 def parsed(obj: Mapping[str, Any]) -> CloneSet:
     """The model of a stored (v1beta1) object. Raises CommandError."""
-    try:
-        return CloneSet.model_validate(with_defaults(obj))
-    except ValidationError as error:
-        raise CommandError(f"CloneSet {obj['metadata']['name']}: {unreadable(error)}") from None
+    return stored_model(CLONE_SET, CloneSet, obj, with_defaults(obj))
 
 
 def progress_of(cloneset: CloneSet) -> Progress:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import ValidationError
-
 from app.api.in_place import ON_DELETE
-from app.api.requested import unreadable
+from app.api.requested import stored_model
 from app.api.statefulset import STATEFUL_SET, StatefulSet
 from app.api.statefulset.defaults import ClaimGates, with_defaults
 from app.kube.client import Client
@@ -37,10 +35,7 @@ RESOURCE: Final = STATEFUL_SET.resource()
 
 def parsed(obj: Mapping[str, Any]) -> StatefulSet:
     """The model of a stored (v1beta1) object. Raises CommandError."""
-    try:
-        return StatefulSet.model_validate(with_defaults(obj, ClaimGates()))
-    except ValidationError as error:
-        raise CommandError(f"StatefulSet {obj['metadata']['name']}: {unreadable(error)}") from None
+    return stored_model(STATEFUL_SET, StatefulSet, obj, with_defaults(obj, ClaimGates()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,17 +114,11 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
     for pod, ordinal in zip(pods, ordinals, strict=True):
         if ordinal < 0 or not slots.rank(ordinal):
             raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is not wanted any more; it goes by itself")
-    last, holes = len(slots), list[int]()
-    for ordinal in sorted(ordinals, reverse=True):
-        if slots.rank(ordinal) == last:
-            last -= 1  # the last go by the replicas alone
-        else:
-            holes.append(ordinal)
     changes: list[Mapping[str, Any]] = [
         {"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)},
     ]
-    if holes:
-        changes.append({"op": "add", "path": "/spec/reserveOrdinals", "value": [*reserved, *sorted(holes)]})
+    if newly_reserved := slots.not_last(ordinals):
+        changes.append({"op": "add", "path": "/spec/reserveOrdinals", "value": [*reserved, *newly_reserved]})
     return changes
 
 

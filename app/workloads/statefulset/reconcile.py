@@ -58,7 +58,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         super().__init__(client, KIND, caches, events, StatefulSetState, **options)
         self._gates = gates if gates is not None else Gates()
         self._claims = claims
-        self._scaler = Scaler(self._writer, claims.get)
+        self._scaler = Scaler(self._writer, claims)
         self._updater = StatefulSetUpdater(self._writer, self.clock, self.budget, self.metrics)
         self._puller = ImagePuller(client, self._writer, self.history)
 

@@ -2,43 +2,39 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from app.kube.errors import KubeError, message_of
 from app.kube.objects import PersistentVolumeClaim
+from app.kube.store import Store
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision
 from app.pods.templates import recorded_template
 from app.workloads.engine.named_claims import NamedClaimsWriter
 from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
-from app.workloads.statefulset.plan.claims import in_the_way, missing_claims, reference_changes
+from app.workloads.statefulset.plan.claims import Claims, in_the_way, missing_claims, reference_changes
 from app.workloads.statefulset.plan.creation import PodMaker, identity
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.scale import ScalePlan, plan_scaling
 from app.workloads.statefulset.snapshot import Observed
 
-logger = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Carries out scale plans. ``claims``: a claim of a namespace by its name."""
+    """Carries out scale plans. ``claims``: the cache of claims, whoever's they are."""
 
     writer: NamedClaimsWriter
-    claims: Callable[[str, str], PersistentVolumeClaim | None]
+    claims: Store[PersistentVolumeClaim]
 
     def plan(self, snapshot: Observed, replicas: Replicas) -> ScalePlan:
         """What is due now."""
-        resolved, claims = snapshot.resolved, self._claims(snapshot)
-        with_claims = bool(resolved.claim_templates)
         return plan_scaling(
             replicas,
             current=snapshot.current_hash,
             update=snapshot.update_hash,
             now=snapshot.now.timestamp(),
-            claim_in_the_way=(lambda ordinal: in_the_way(resolved, ordinal, claims)) if with_claims else lambda _: "",
+            claim_in_the_way=partial(in_the_way, snapshot.resolved, self._claims(snapshot)),
         )
 
     async def carry_out(self, snapshot: Observed, replicas: Replicas, plan: ScalePlan, now: float) -> Outcome:
@@ -149,9 +145,8 @@ class Scaler:
     async def _delete(self, snapshot: Observed, one: Replica) -> None:
         await self.writer.delete_pod(snapshot.workload, one.facts.pod)
 
-    def _claims(self, snapshot: Observed) -> Callable[[str], PersistentVolumeClaim | None]:
-        namespace, claims = snapshot.owner.namespace, self.claims
-        return lambda name: claims(name, namespace)
+    def _claims(self, snapshot: Observed) -> Claims:
+        return partial(self.claims.get, namespace=snapshot.owner.namespace)
 
 
 def _failed(why: str) -> str:

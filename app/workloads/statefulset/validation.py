@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -24,6 +23,7 @@ from app.kube.fielderrors import (
 from app.kube.gotext import quote
 from app.kube.patches import same
 from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
+from app.pods.ordinals import reserve_problems
 from app.workloads.engine.claim_validation import claim_change_errors, claims_without_spec, repeated_claims
 from app.workloads.engine.validation import (
     HOLDS_NOTHING,
@@ -51,7 +51,6 @@ _FORBIDDEN: Final = (
     "'lifecycle', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', `volumeClaimTemplates`, "
     "`VolumeClaimUpdateStrategy` and 'updateStrategy' are forbidden"
 )
-_range = re.compile(r"[0-9]+-[0-9]+", re.ASCII).fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +105,7 @@ def _reserve_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     """AS-17."""
     listed = spec.get("reserveOrdinals") or []
     shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(str(go_int_or_string(one)) for one in listed) + "}")
-    for index, one in enumerate(listed):
-        where = f"{index} th reserve ordinal"
-        if isinstance(one, int):
-            if one < 0:
-                yield invalid(SPEC, shown, f"{where} is invalid: {one}, must be greater than or equal to 0")
-            continue
-        if not _range(one):
-            yield invalid(SPEC, shown, f"{where} is not a valid range: {one}")
-        elif (bounds := list(map(int, one.split("-"))))[0] <= bounds[1] < 2**31:
-            continue
-        yield invalid(SPEC, shown, f"{where} is invalid: {one}, err = invalid range {one}")
+    yield from (invalid(SPEC, shown, problem) for problem in reserve_problems(listed))
 
 
 def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pydantic import ValidationError
-
 from app.api import names
-from app.api.requested import unreadable
+from app.api.requested import stored_model
 from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.defaults import with_defaults
 from app.api.uniteddeployment.types import TEMPLATES, template_of
@@ -42,10 +40,8 @@ class Read:
 
 def parsed(obj: Mapping[str, Any]) -> UnitedDeployment:
     """The model of a stored (v1beta1) object. Raises CommandError."""
-    try:
-        united = UnitedDeployment.model_validate({**with_defaults(obj), "status": obj.get("status")})
-    except ValidationError as error:
-        raise CommandError(f"UnitedDeployment {obj['metadata']['name']}: {unreadable(error)}") from None
+    defaulted = {**with_defaults(obj), "status": obj.get("status")}
+    united = stored_model(UNITED_DEPLOYMENT, UnitedDeployment, obj, defaulted)
     if template_of(united.spec) is None:
         raise CommandError(f"UnitedDeployment {united.name}: has no template")
     return united

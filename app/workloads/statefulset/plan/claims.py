@@ -18,7 +18,7 @@ Claims: TypeAlias = Callable[[str], PersistentVolumeClaim | None]
 Pair: TypeAlias = tuple[Mapping[str, Any], PersistentVolumeClaim]
 
 
-def in_the_way(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> str:
+def in_the_way(resolved: ResolvedSpec, claims: Claims, ordinal: int) -> str:
     """AS-67, AS-71: the claim of an ordinal without Pod that is going, or will be collected with a former Pod of that
     name; "" if there is none."""
     name = pod_name(resolved.owner.name, ordinal)
