@@ -131,6 +131,33 @@ async def test_a_deployment_rolls_out_within_its_bounds_and_back() -> None:
 
 
 @virtual
+async def test_templates_with_the_same_hash_are_told_apart_by_a_count() -> None:
+    """As Kubernetes prints a template, its hash does not tell where an argument ends."""
+
+    def with_args(*args: str) -> dict[str, Any]:
+        made = template()
+        made["spec"]["containers"][0]["args"] = list(args)
+        return made
+
+    async with simulated() as world:
+        await world.create(DEPLOYMENTS, workload(template=with_args("a b")))
+        await world.status(DEPLOYMENTS, "web", readyReplicas=3, updatedReplicas=3)
+        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": with_args("a", "b")}})
+        await world.status(
+            DEPLOYMENTS,
+            "web",
+            observedGeneration=2,
+            replicas=3,
+            updatedReplicas=3,
+            availableReplicas=3,
+            collisionCount=1,
+        )
+        assert {tuple(pod["spec"]["containers"][0]["args"]) for pod in await world.pods()} == {("a", "b")}
+        first, second = (await world.client.list(REPLICASETS, "default")).items
+        assert first["metadata"]["labels"]["pod-template-hash"] != second["metadata"]["labels"]["pod-template-hash"]
+
+
+@virtual
 async def test_a_deployment_that_recreates_has_never_both() -> None:
     async with simulated() as world:
         await world.create(DEPLOYMENTS, workload(replicas=2, strategy={"type": "Recreate"}))

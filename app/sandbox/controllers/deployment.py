@@ -28,10 +28,10 @@ _DESIRED: Final = "deployment.kubernetes.io/desired-replicas"
 _MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 
 
-def pod_template_hash(template: Template) -> str:
+def pod_template_hash(template: Template, collision_count: int) -> str:
     """The hash Kubernetes gives the template, so that names are those a real cluster has."""
     content = {"spec": {"template": {"metadata": template.metadata, "spec": template.spec}}}
-    return template_hash(json.dumps(content, sort_keys=True).encode(), release=NEWEST)
+    return template_hash(json.dumps(content, sort_keys=True).encode(), collision_count, release=NEWEST)
 
 
 def same_template(deployment: Workload, replica_set: Workload) -> bool:
@@ -159,8 +159,8 @@ class Deployments:
         return None
 
     async def _create(self, found: Workload, old: Sequence[Workload]) -> None:
-        digest = pod_template_hash(found.spec.template)
         template = found.spec.template
+        digest = pod_template_hash(template, found.status.collision_count or 0)
         labels = {**template.labels, HASH: digest}
         selector = dict(found.spec.selector)
         selector["matchLabels"] = {**(selector.get("matchLabels") or {}), HASH: digest}
@@ -169,8 +169,9 @@ class Deployments:
             surge = scaled(_or(found.spec.strategy.rolling_update.max_surge, "25%"), found.spec.replicas, True)
             room = max(0, min(room, room + surge - sum(one.spec.replicas for one in old)))
         revision = str(max(map(revision_of, old), default=0) + 1)
+        name = f"{found.metadata.name}-{digest}"
         metadata = {
-            "name": f"{found.metadata.name}-{digest}",
+            "name": name,
             "labels": labels,
             "annotations": self._annotations(found, revision),
             "ownerReferences": [owner_reference(DEPLOYMENTS, found.metadata)],
@@ -184,8 +185,17 @@ class Deployments:
         try:
             await self._client.create(REPLICASETS, {"metadata": metadata, "spec": spec}, found.metadata.namespace)
         except AlreadyExists:
-            return  # the cache does not show it yet
+            await self._count_collision(found, name)
+            return
         await self._note_revision(found, revision)
+
+    async def _count_collision(self, found: Workload, name: str) -> None:
+        """Another has the name, and the next count gives another one; or the cache does not show our own yet."""
+        there = await self._client.get(REPLICASETS, name, found.metadata.namespace, decode=decoder(Workload))
+        owner = there.metadata.controller
+        if (owner is not None and owner.uid != found.metadata.uid) or not same_template(found, there):
+            count = (found.status.collision_count or 0) + 1
+            await patch_status(self._client, DEPLOYMENTS, found, {"collisionCount": count})
 
     def _annotations(self, found: Workload, revision: str) -> dict[str, str]:
         surge = scaled(_or(found.spec.strategy.rolling_update.max_surge, "25%"), found.spec.replicas, True)
