@@ -163,15 +163,20 @@ def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) 
 def test_a_namespace_that_somebody_made_is_used_and_left(empty: ControlPlane) -> None:
     """`helm install -n NAMESPACE --create-namespace`, as many do. The release before has been uninstalled."""
     release = Release(empty.kubectl, empty.kubeconfig)
-    other = "kruise-elsewhere"
+    other, copies = "kruise-elsewhere", "kruise-daemon-config"
+    release.kubectl("wait", "--for=delete", f"namespace/{copies}", "--timeout=60s")
+    release.kubectl("create", "namespace", copies)
     where = ["-n", other, f"--set=installation.namespace={other}"]
     release.install("--create-namespace", *where)
     release.upgrade(*where)
-    kept = release.get("namespace", other)["metadata"]
-    assert "meta.helm.sh/release-name" not in kept.get("annotations", {})
+    for name in (other, copies):
+        kept = release.get("namespace", name)["metadata"]
+        assert "meta.helm.sh/release-name" not in kept.get("annotations", {})
+    assert release.get("role", "-n", copies, "kruise-manager-imagepulljobgate-namespaced-role")
     assert release.get("deployment", "-n", other, "kruise-controller-manager")
     release.helm("uninstall", NAME, "-n", other, "--no-hooks")
-    assert "deletionTimestamp" not in release.get("namespace", other)["metadata"]
+    for name in (other, copies):
+        assert "deletionTimestamp" not in release.get("namespace", name)["metadata"]
 
 
 # ---- reviews and controllers under identities of their own

@@ -21,7 +21,7 @@ from app.operations.imagepull.plan.jobs import is_active
 from app.operations.imagepull.plan.lists import BY_LIST, is_unfinished
 from app.operations.imagepull.plan.nodeimages import has_node_image, is_ready
 from app.operations.imagepull.plan.nodes import Named, NodeRule, is_scheduled
-from app.operations.imagepull.secrets import PullSecret
+from app.operations.imagepull.secrets import PullSecret, job_keys
 from app.operations.imagepull.waiting import WaitingJobs
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,12 @@ class Concerned:
         if _ready(old) == _ready(new) or self._node_images.get(change.object.metadata.name) is not None:
             return ()
         return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
+
+    def keys_for_copy(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
+        """IMG-63: jobs that are gone and had not released the copy when we began."""
+        if change.old is not None or change.new is None:
+            return ()
+        return [key for key in job_keys(change.new) if self._caches.jobs.by_key(key) is None]
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
         """IMG-41: jobs that choose nodes by Pods."""

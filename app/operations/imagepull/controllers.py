@@ -86,6 +86,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
             Watch(caches.nodes, concerned.keys_for_node, concerned.coalesce_delay),
             Watch(caches.node_images, concerned.keys_for_node_image, concerned.coalesce_delay),
             Watch(caches.lists, concerned.keys_for_list),
+            Watch(caches.copies, concerned.keys_for_copy),
             Watch(caches.jobs, reconciler.keys_for_job),
         ],
     )

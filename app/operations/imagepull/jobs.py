@@ -14,10 +14,11 @@ from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.concurrently import settled
 from app.kube.controller import Result
-from app.kube.errors import Conflict, KubeError, NotFound
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.expectations import is_at_least
 from app.kube.images import FamiliarImage
+from app.kube.lookup import get_or_none
 from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
@@ -95,6 +96,7 @@ class ImagePullJobReconciler:
         """IMG-45."""
         job = self._caches.jobs.by_key(key)
         if job is None:
+            await self._gone(key)
             return None
         if not is_active(job):
             self._waiting.remove(key)
@@ -193,6 +195,20 @@ class ImagePullJobReconciler:
             logger.debug("ImagePullJob %s is gone already", key)
         return None
 
+    async def _gone(self, key: ObjectKey) -> None:
+        """IMG-63: a job of which somebody took the finalizer has not released its copies."""
+        self._secrets.forget(key)
+        if not self._secrets.has_copies(key):
+            return
+        try:
+            live: Metadata | None = await get_or_none(
+                self._client, JOBS, key.name, key.namespace, decode=decode_metadata
+            )
+        except Forbidden:
+            return  # a job of a namespace that is not ours to look after
+        if live is None:
+            await self._secrets.release(key, ())
+
     def _list_of(self, job: ImagePullJob) -> ImageListPullJob | None:
         """IMG-104: the list that made the job, as far as the cache shows it."""
         uids, namespace = by_list(job), job.metadata.namespace
@@ -230,10 +246,12 @@ class ImagePullJobReconciler:
             claimed = await self._secrets.claim(
                 key_of(job), job.spec.pull_secrets or (), (now - started).total_seconds()
             )
+        except Conflict:
+            raise  # other jobs share the copy
         except KubeError as error:
             self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
             raise
-        for reason, text in told(job.metadata.namespace, claimed):
+        for reason, text in told(job.metadata.namespace, claimed) if claimed.is_news else ():
             self._events.event(reference(JOBS, job), "Warning", reason, text)
         return claimed
 

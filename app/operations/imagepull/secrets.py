@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -35,6 +36,7 @@ BY_JOB: Final = "job"
 _MAX_NAME: Final = 253
 PULL_SECRET_TYPES: Final = ("kubernetes.io/dockerconfigjson", "kubernetes.io/dockercfg")
 _CONTENT: Final = ("data", "type")
+_IS_KEY: Final = re.compile(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})").fullmatch
 _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
@@ -68,6 +70,11 @@ def is_copy(secret: PullSecret) -> bool:
 def references(text: str | None) -> list[str]:
     """The jobs in an annotation of a copy."""
     return sorted({part.strip() for part in (text or "").split(",") if part.strip()})
+
+
+def job_keys(secret: PullSecret) -> list[ObjectKey]:
+    """The jobs that a copy is for, as far as there can be such jobs."""
+    return [ObjectKey(*found.groups()) for text in jobs_of(secret) if (found := _IS_KEY(text))]
 
 
 def copy_name(source: ObjectKey) -> str:
@@ -111,6 +118,10 @@ READING: Final = PolicyRule(("get",), ("",), ("secrets",), optional="pull-secret
 #: IMG-64: a source is read again when so much of a job's age has gone by, within these bounds.
 RECHECK_SHARE: Final = 0.1
 RECHECK_SECONDS: Final = (10.0, 300.0)
+#: What was read for one job serves others that are to read the same source again, for so long.
+_SHARED: Final = timedelta(seconds=2)
+#: A job is told of what it lacks when that changes, and again before the API server forgets the event.
+_TELL_AGAIN: Final = timedelta(minutes=50)
 
 
 def recheck_seconds(age: float) -> float:
@@ -131,6 +142,8 @@ class Claimed:
     forbidden: list[str]
     #: Seconds until a source is to be read again.
     wait: float | None
+    #: Whether people are to be told of what is missing or forbidden.
+    is_news: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +157,23 @@ class _Verified:
     copy: str = ""
     version: str = ""
     forbidden: bool = False
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is remembered of a job."""
+
+    verified: dict[ObjectKey, _Verified] = field(default_factory=dict)
+    #: What was missing or forbidden when people were told, and until when they need not be told again.
+    told: tuple[list[str], list[str]] = ([], [])
+    told_until: datetime | None = None
+
+    def is_news(self, missing: list[str], forbidden: list[str], now: datetime) -> bool:
+        """Whether this is to be told; it is taken to be then."""
+        if self.told == (missing, forbidden) and (self.told_until is None or now < self.told_until):
+            return False
+        self.told, self.told_until = (missing, forbidden), now + _TELL_AGAIN
+        return True
 
 
 def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
@@ -168,7 +198,9 @@ class PullSecrets:
         self._client = client
         self._copies = copies
         self._namespace = namespace
-        self._verified: dict[str, dict[ObjectKey, _Verified]] = {}
+        self._known: dict[str, _Known] = {}
+        #: When a source was read last and what its version was, or nothing; only what is younger than ``_SHARED``.
+        self._read: dict[ObjectKey, tuple[datetime, _Verified]] = {}
 
     async def claim(self, job: ObjectKey, wanted: Sequence[str], age: float) -> Claimed:
         """Bring copies about for a job of that age, in seconds. Raises KubeError."""
@@ -178,20 +210,38 @@ class PullSecrets:
             # IMG-60: node agents can read these as they are.
             return Claimed([{"namespace": job.namespace, "name": name} for name in wanted], [], [], None)
         now = self._client.clock.now()
-        until = now + timedelta(seconds=recheck_seconds(age))
-        found = {name: await self._claim_one(job, ObjectKey(job.namespace, name), now, until) for name in wanted}
+        recheck = timedelta(seconds=recheck_seconds(age))
+        known = self._known.setdefault(str(job), _Known())
+        for source in known.verified.keys() - {ObjectKey(job.namespace, name) for name in wanted}:
+            del known.verified[source]
+        found = {
+            name: await self._claim_one(job, ObjectKey(job.namespace, name), known.verified, now, recheck)
+            for name in dict.fromkeys(wanted)
+        }
         copies = [one.copy for one in found.values() if one.copy]
         await self._release(job, set(copies))
+        missing = [name for name, one in found.items() if not one.copy and not one.forbidden]
+        forbidden = [name for name, one in found.items() if one.forbidden]
         return Claimed(
             [{"namespace": self._namespace, "name": name, "mode": BATCH} for name in copies],
-            [name for name, one in found.items() if not one.copy and not one.forbidden],
-            [name for name, one in found.items() if one.forbidden],
+            missing,
+            forbidden,
             max(1.0, (min(one.until for one in found.values()) - now).total_seconds()),
+            known.is_news(missing, forbidden, now),
         )
 
     def forget(self, job: ObjectKey) -> None:
         """The job is gone."""
-        self._verified.pop(str(job), None)
+        self._known.pop(str(job), None)
+
+    @property
+    def known(self) -> Mapping[str, frozenset[ObjectKey]]:
+        """Job → the sources that are remembered for it."""
+        return {job: frozenset(known.verified) for job, known in self._known.items()}
+
+    def has_copies(self, job: ObjectKey) -> bool:
+        """Whether there are copies for it."""
+        return any(map(is_copy, self._copies.by_index(BY_JOB, str(job))))
 
     async def release(self, job: ObjectKey, wanted: Sequence[str]) -> None:
         """IMG-65: the job needs no copies any more. ``wanted``: those that it asked for. Raises KubeError."""
@@ -200,13 +250,35 @@ class PullSecrets:
             # What was made a moment ago the cache may not show yet.
             await self._release(job, set(), {copy_name(ObjectKey(job.namespace, name)) for name in wanted})
 
-    async def _claim_one(self, job: ObjectKey, source: ObjectKey, now: datetime, until: datetime) -> _Verified:
-        copy = self._known_copy(job, source)
-        sources = self._verified.setdefault(str(job), {})
-        verified = sources.get(source)
-        if verified is None or now >= verified.until or (copy is not None and _taken_from(copy, job, verified)):
-            verified = sources[source] = await self._verify(job, source, copy, verified, until)
-        return verified
+    async def _claim_one(
+        self,
+        job: ObjectKey,
+        source: ObjectKey,
+        verified: dict[ObjectKey, _Verified],
+        now: datetime,
+        recheck: timedelta,
+    ) -> _Verified:
+        copy, before = self._known_copy(job, source), verified.get(source)
+        if before is not None and copy is not None and _taken_from(copy, job, before):
+            before = None
+        elif before is not None and now < before.until:
+            return before
+        if before is not None and (read := self._read.get(source)) is not None and now < read[0] + _SHARED:
+            same = not read[1].source and not before.source
+            if same or _agree(read[1].source, copy, before):
+                found = verified[source] = replace(before, until=read[0] + recheck, forbidden=read[1].forbidden)
+                return found
+        found = verified[source] = await self._verify(job, source, copy, before, now + recheck)
+        self._remember(source, found, now)
+        return found
+
+    def _remember(self, source: ObjectKey, found: _Verified, now: datetime) -> None:
+        self._read.pop(source, None)
+        self._read[source] = (now, found)
+        for one, (at, _) in [*self._read.items()]:
+            if now < at + _SHARED:
+                break
+            del self._read[one]
 
     async def _verify(
         self, job: ObjectKey, source: ObjectKey, copy: PullSecret | None, before: _Verified | None, until: datetime
@@ -223,8 +295,8 @@ class PullSecrets:
             return _Verified(until)
         version = str(live["metadata"]["resourceVersion"])
         if copy is not None:
-            name, seen = copy.metadata.name, copy.metadata.resource_version
-            if before is not None and (version, name, seen) == (before.source, before.copy, before.version):
+            name = copy.metadata.name
+            if before is not None and _agree(version, copy, before):
                 return replace(before, until=until)
             try:
                 return _Verified(until, version, name, await self._update(live, name, str(job)))
@@ -267,6 +339,8 @@ class PullSecrets:
             raise NoCopyError(f"Secret {self._namespace}/{name} is no copy of {key}; delete it or rename the source")
         jobs = {*references(annotations.get(names.COPIED_FOR)), job}
         wanted = as_copy(source, self._namespace, name, jobs)
+        if present.get("type") != source["type"]:
+            return await self._replace(name, metadata, wanted)
         patch = merge_difference(_compared(present), _compared(wanted))
         if not patch:
             return str(metadata["resourceVersion"])
@@ -277,6 +351,19 @@ class PullSecrets:
         }
         written: Metadata = await self._client.patch(SECRETS, name, patch, self._namespace, decode=decode_metadata)
         return written.metadata.resource_version
+
+    async def _replace(self, name: str, metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
+        """Make the copy anew: the source was, and has another type, which no Secret can change."""
+        await self._client.delete(
+            SECRETS,
+            name,
+            self._namespace,
+            uid=metadata["uid"],
+            resource_version=metadata["resourceVersion"],
+            decode=decode_metadata,
+        )
+        made: Metadata = await self._client.create(SECRETS, wanted, self._namespace, decode=decode_metadata)
+        return made.metadata.resource_version
 
     async def _release(self, job: ObjectKey, keep: set[str], more: Iterable[str] = ()) -> None:
         """IMG-63. A namespace that is gone, or goes, has nothing to release (IMG-102)."""
@@ -306,6 +393,14 @@ class PullSecrets:
                 resource_version=metadata.resource_version,
                 decode=decode_metadata,
             )
+
+
+def _agree(source: str, copy: PullSecret | None, before: _Verified) -> bool:
+    """Whether neither the source, of that version now, nor its copy has changed."""
+    if copy is None or not source:
+        return False
+    metadata = copy.metadata
+    return (source, metadata.name, metadata.resource_version) == (before.source, before.copy, before.version)
 
 
 def _taken_from(copy: PullSecret, job: ObjectKey, verified: _Verified) -> bool:
