@@ -40,9 +40,10 @@ async def adopted(
     native = f"{source.kind}.{source.group} {namespace}/{name}"
     ours = f"{commands.kind.kind}.{commands.kind.group} {namespace}/{name}"
     deadline = client.clock.monotonic() + (seconds or float("inf"))
-    found = await _get(client, source, name, namespace)
+    found: dict[str, Any] | None = await get_or_none(client, source, name, namespace)
     if found is None:
-        if await _get(client, resource, name, namespace) is None:
+        there: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
+        if there is None:
             raise CommandError(f"{native}: not found; name another namespace with -n")
         write(f"{native} is gone, and {ours} is there: nothing is left to do; {_see('rollout status', commands, name)}")
         return True
@@ -80,14 +81,6 @@ async def adopted(
             stored = await client.get(resource, name, namespace)
     write(f"{ours} has adopted its Pods; {see}")
     return True
-
-
-async def _get(client: Client, resource: Resource, name: str, namespace: str) -> dict[str, Any] | None:
-
-    found: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
-    if found is None:
-        return None
-    return found
 
 
 async def _replaced(
@@ -133,7 +126,7 @@ async def _replaced(
 async def _gone(client: Client, migration: Migration, namespace: str, name: str, uid: str, deadline: float) -> bool:
     """Wait until the object is gone; False where it is there still when time is over."""
     while True:
-        found = await _get(client, migration.source, name, namespace)
+        found: dict[str, Any] | None = await get_or_none(client, migration.source, name, namespace)
         if found is None or found["metadata"]["uid"] != uid:
             return True
         if client.clock.monotonic() >= deadline:

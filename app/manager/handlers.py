@@ -79,10 +79,7 @@ def _fetch(client: Client | None) -> podguard.Fetch:
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
         if client is None or not (namespace and name):
             return None
-        found: Mapping[str, Any] | None = await get_or_none(client, PODS, name, namespace)
-        if found is None:
-            return None
-        return found
+        return await get_or_none(client, PODS, name, namespace)
 
     return fetch
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
-from math import inf
 from random import Random
 from typing import Any, Final
 
 from app.api.daemonset import DAEMON_SET, DaemonSet
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
-from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.objects import Node, Pod
 from app.kube.resources import ObjectKey
@@ -28,13 +25,11 @@ from app.workloads.daemonset.scaling import DaemonSetWording, Scaler
 from app.workloads.daemonset.snapshot import DaemonSetSnapshot, Seen
 from app.workloads.daemonset.state import DaemonSetState
 from app.workloads.daemonset.updating import DaemonSetUpdater
-from app.workloads.engine.outcome import Outcome, gather_results
+from app.workloads.engine.outcome import Outcome
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
-from app.workloads.engine.status import truncate_history, write_workload_status
+from app.workloads.engine.status import write_workload_status
 from app.workloads.engine.writer import Writer
-
-logger = logging.getLogger(__name__)
 
 DaemonSetCaches = Caches[DaemonSet]
 _DAEMON_SETS: Final = DAEMON_SET.resource()
@@ -108,8 +103,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             text = "This DaemonSet is selecting all pods. A non-empty selector is required."
             self.writer.event(snapshot.workload, "SelectingAll", text, warning=True)
             return None
-        if snapshot.observed.foreign:
-            await gather_results(self.writer.release(snapshot.owner.uid, pod) for pod in snapshot.observed.foreign)
+        await self.release_foreign(snapshot)
         seen = self._with_nodes(snapshot)
         settings, state = seen.resolved.settings, seen.state
         if settings.gates.pre_download_images:
@@ -120,8 +114,9 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             # DS-22: what was counted is still true.
             updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
         await self._report(seen)
-        await self._clean_up(seen)
-        return result_of((scaling, updating), [self._next_available(seen)], retry=False)
+        await self.truncate_history(seen, (seen.revisions.update,))  # DS-57
+        # DS-68: a Pod that is ready becomes available.
+        return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
 
     def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
         """Every node of the cluster, and every Pod of the DaemonSet, whatever its state."""
@@ -151,19 +146,6 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             collision_count=revisions.collision_count,
         )
         await write_workload_status(self.client, _DAEMON_SETS, snapshot, wanted, REQUIRED)
-
-    async def _clean_up(self, snapshot: DaemonSetSnapshot) -> None:
-        """DS-57. Failures are only logged."""
-        limit = snapshot.resolved.settings.history_limit
-        try:
-            await truncate_history(self.history, snapshot, (snapshot.revisions.update,), limit)
-        except KubeError as error:
-            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
-
-    def _next_available(self, snapshot: DaemonSetSnapshot) -> float:
-        """DS-68: seconds until a Pod that is ready becomes available; 0: none does."""
-        at = next_available(snapshot.nodes)
-        return max(0.001, at - self.clock.now().timestamp() + 0.001) if at < inf else 0.0
 
 
 def _is_alike(old: Node, new: Node) -> bool:

@@ -36,10 +36,11 @@ class Content:
         *,
         claims_hash: str | None = None,
         hash_label: str = names.CONTROLLER_HASH,
+        digest: Digest = revision_hash,
     ) -> Self:
         """Of a workload that records its Pod template. ``annotations``: its own."""
         labels = (template.get("metadata") or {}).get("labels") or {}
-        return cls(owner, template_data(template), labels, annotations, claims_hash, hash_label)
+        return cls(owner, template_data(template), labels, annotations, claims_hash, hash_label, digest)
 
     # ---- app.pods.history.Recorded
 

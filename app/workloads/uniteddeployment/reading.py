@@ -122,7 +122,4 @@ def united_key(pod: Pod) -> str:
 
 async def read_united(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
     """One object; None if there is none of that name."""
-    found: dict[str, Any] | None = await get_or_none(client, UNITED_DEPLOYMENT.resource(), name, namespace)
-    if found is None:
-        return None
-    return found
+    return await get_or_none(client, UNITED_DEPLOYMENT.resource(), name, namespace)

@@ -15,7 +15,6 @@ from app.pods.eligibility import NO_EXECUTE, NO_SCHEDULE, Placement, placement_o
 from app.pods.lifecycle import Hook, Lifecycle
 from app.pods.predownload import TIMEOUT_SECONDS
 from app.pods.revisions import template_hash
-from app.pods.templates import template_data
 from app.workloads.daemonset.plan.settings import Gates, Settings
 from app.workloads.engine import settings as engine
 from app.workloads.engine.kind import WorkloadKind
@@ -54,13 +53,8 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
     given = template.get("spec")
     pod: Mapping[str, Any] = given if isinstance(given, Mapping) else {}
     tolerations = daemon_tolerations(pod)
-    content = Content(
-        owner=owner,
-        data=template_data(template),
-        labels=(template.get("metadata") or {}).get("labels") or {},
-        annotations=metadata.annotations,
-        hash_label=names.CONTROLLER_REVISION_HASH,
-        digest=template_hash,
+    content = Content.of_template(
+        owner, template, metadata.annotations, hash_label=names.CONTROLLER_REVISION_HASH, digest=template_hash
     )
     return ResolvedSpec(
         settings=settings_of(daemonset, gates),
