@@ -20,7 +20,7 @@ REMEMBERED: Final = 1.0
 
 
 class AnyBudget:
-    """Asks the cache, then the API server. ``namespace``: where budgets are watched; "": everywhere."""
+    """Asks the cache, then the API server. ``namespace``: the one in which budgets are watched; "": in all."""
 
     def __init__(self, claims: Claims, client: Client, namespace: str = "") -> None:
         self._claims = claims
@@ -30,8 +30,10 @@ class AnyBudget:
         self._until = 0.0
         self._answer = False
 
-    async def __call__(self) -> bool:
-        """Whether there may be one. Raises ``KubeError`` where nobody can say."""
+    async def __call__(self, namespace: str) -> bool:
+        """Whether a Pod of this namespace may have one. Raises ``KubeError`` where nobody can say."""
+        if self._namespace not in ("", namespace):
+            return False
         if self._claims:
             return True
         if self._client.clock.monotonic() < self._until:

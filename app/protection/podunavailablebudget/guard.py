@@ -27,14 +27,14 @@ _REMOVALS: Final = {
 
 
 class BudgetGuard:
-    """``any_budget``: whether the cluster has any; ``removals``, ``updates``: what the gates have judged."""
+    """``any_budget``: whether Pods of a namespace may have one; ``removals``, ``updates``: which the gates judge."""
 
     order: Final = GuardOrder.JUDGING
 
     def __init__(
         self,
         keeper: BudgetKeeper,
-        any_budget: Callable[[], Awaitable[bool]],
+        any_budget: Callable[[str], Awaitable[bool]],
         refused: Refused,
         *,
         removals: bool,
@@ -55,7 +55,7 @@ class BudgetGuard:
             # In a cluster without budgets an eviction costs no look at its Pod. In one that has some, the Pod says more
             # than the cache, which may not know of the budget yet (PUB-30).
             try:
-                if not await self._any_budget():
+                if not await self._any_budget(request.namespace):
                     return None
             except KubeError as error:
                 return Denied(f"whether there are PodUnavailableBudgets: {message_of(error)}", 429, "TooManyRequests")

@@ -110,7 +110,7 @@ def guarding(context: AdmissionContext) -> Decisions:
     """The step of Pod creation, and the guard of Pods."""
     budgets = context.stores(BUDGETS)
     claims = Claims(budgets)
-    any_budget: Callable[[], Awaitable[bool]]
+    any_budget: Callable[[str], Awaitable[bool]]
     if context.client is None:
         owners: Owners = DirectOwners()
         statuses: Statuses = LocalStatuses(budgets)
@@ -140,10 +140,10 @@ def guarding(context: AdmissionContext) -> Decisions:
     return Decisions(steps=(BudgetStep(claims, owners),), guards=(guard,))
 
 
-def _any_of_the_files(claims: Claims) -> Callable[[], Awaitable[bool]]:
+def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
     """Standalone mode has nobody else to ask."""
 
-    async def known() -> bool:
+    async def known(_namespace: str) -> bool:
         return bool(claims)
 
     return known

@@ -80,32 +80,40 @@ async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_evict
 
 
 @pytest.mark.behaviour("PUB-30", "MGR-60")
-@virtual
-async def test_a_manager_of_one_namespace_looks_for_budgets_there_where_a_role_may_be_all_it_has() -> None:
-    async with small_cluster() as cluster:
-        sent = Counting(cluster.api.transport())
-        everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
-        sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
-        context = AdmissionContext(
-            client=Client(sent, cluster.clock),
-            stores=Stores([declared.BUDGETS]),
-            events=None,
-            clock=cluster.clock,
-            rng=Random(1),
-            own_namespace="kruise-system",
-            enabled=parse_gates("").enabled,
-            flags=parse_flags((f"--namespace={NAMESPACE}",)),
-            counters=lambda make: make(CollectorRegistry()),
-        )
-        await cluster.pod("alone")
-        (guard,) = declared.guarding(context).guards
+@pytest.mark.parametrize(("namespace", "asked"), [(NAMESPACE, 1), ("elsewhere", 0)])
+def test_a_manager_of_one_namespace_looks_there_where_a_role_may_be_all_it_has(namespace: str, asked: int) -> None:
+    """It may list no budgets of all namespaces and read no Pods of others: who drains a node would be refused."""
 
-        async def fetch(namespace: str, name: str) -> Json | None:
-            raise AssertionError(f"{namespace}/{name} is of no interest")
+    async def fetch(where: str, name: str) -> Json | None:
+        raise AssertionError(f"Pod {where}/{name} is of no interest")
 
-        review = pod_review(Operation.CREATE, "eviction", name="alone", object={"metadata": {"name": "alone"}})
-        assert is_allowed(await PodGuards([guard], fetch)(review))
-        assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"]
+    @virtual
+    async def test() -> None:
+        async with small_cluster() as cluster:
+            sent = Counting(cluster.api.transport())
+            everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
+            sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
+            stores = Stores([declared.BUDGETS])
+            if namespace != NAMESPACE:
+                body = {"metadata": {"name": "shop", "namespace": namespace}, "spec": {"maxUnavailable": 0}}
+                stores(declared.BUDGETS).put(PodUnavailableBudget.model_validate(body))
+            context = AdmissionContext(
+                client=Client(sent, cluster.clock),
+                stores=stores,
+                events=None,
+                clock=cluster.clock,
+                rng=Random(1),
+                own_namespace="kruise-system",
+                enabled=parse_gates("").enabled,
+                flags=parse_flags((f"--namespace={namespace}",)),
+                counters=lambda make: make(CollectorRegistry()),
+            )
+            guards = PodGuards(declared.guarding(context).guards, fetch)
+            review = pod_review(Operation.CREATE, "eviction", name="alone", object={"metadata": {"name": "alone"}})
+            assert is_allowed(await guards(review))
+            assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"] * asked
+
+    test()
 
 
 @pytest.mark.behaviour("PUB-61", "PUB-127")
