@@ -17,7 +17,7 @@ from app.pods.inplace.state import update_state
 from app.pods.readiness.plan import not_ready_keys
 from app.pods.runtimemeta import runtime_meta
 from app.sidecars.sidecarset.plan import records
-from app.sidecars.sidecarset.plan.upgradable import told
+from app.sidecars.sidecarset.plan.upgradable import condition_for
 from app.workloads.ephemeraljob.plan import begun
 
 TEXTS = {
@@ -51,7 +51,7 @@ READERS: dict[str, Callable[[Pod], Any]] = {
     "grace": update_in_grace,
     "meta": runtime_meta,
     "keys": lambda pod: not_ready_keys(pod.status.conditions[0].message),
-    "told": lambda pod: told(pod, "set"),
+    "told": lambda pod: condition_for(pod, "set"),
     "begun": lambda pod: begun.recorded(pod.metadata.annotations[names.EPHEMERAL_JOB_BEGUN]),
 }
 
