@@ -19,6 +19,8 @@ from app.pods.template_text import OPENKRUISE, TextError, template_text
 
 NAME_LIMIT = 223
 """PM-83: room for the longest hash within the 253 characters of a name."""
+MAX_PASSED_OVER = 10
+"""So many names are tried at once; whether more are taken, the API server says one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,14 +173,19 @@ def plan_revision(
 ) -> RevisionPlan:
     """What recording ``data`` takes, given the revisions of this workload, oldest first.
 
-    A revision that is being deleted is not relied on: it will be gone before a Pod could ask for it.
+    A revision that is being deleted is not relied on: it will be gone before a Pod could ask for it. A name that one
+    of these has is passed over, as is one that proves to be taken (PM-90).
     """
     standing = [revision for revision in ordered if not revision.deleting]
     equal = [revision for revision in standing if revision.data == data]
     number = next_number(ordered)
     if not equal:
-        hashed = digest(data, collision_count)
-        return Create(revision_name(workload, hashed), hashed, number, collision_count, data)
+        taken = {revision.name for revision in ordered}
+        for count in range(collision_count, collision_count + MAX_PASSED_OVER):
+            hashed = digest(data, count)
+            if revision_name(workload, hashed) not in taken:
+                break
+        return Create(revision_name(workload, hashed), hashed, number, count, data)
     newest = equal[-1]
     if newest is standing[-1] and newest.number == ordered[-1].number:
         return Unchanged(newest)

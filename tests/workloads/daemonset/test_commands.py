@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from app.kube.errors import CommandError
@@ -114,6 +116,27 @@ async def test_a_plan_names_the_revision_that_comes(taken: bool) -> None:
         expected = await named("nginx:3")
         await cluster.image("nginx:3")
         assert f"ds-{(await cluster.all_updated())['updateRevision']}" == expected
+
+
+@virtual
+async def test_a_template_with_the_hash_of_the_present_one_is_another() -> None:
+    """As Kubernetes prints a template, its hash does not tell where an argument ends."""
+
+    def with_args(*args: str) -> dict[str, Any]:
+        made = template()
+        made["spec"]["containers"][0]["args"] = list(args)
+        return made
+
+    async with small_cluster() as cluster:
+        await cluster.apply(template=with_args("a b"), updateStrategy=rolling(maxUnavailable="100%"))
+        await cluster.all_updated()
+        found = await stored(cluster)
+        found["spec"]["template"] = with_args("a", "b")
+        lines = (await plan(cluster.user, found, ENABLED)).text().splitlines()
+        assert len([line for line in lines if " recreate " in line]) == 3
+        await cluster.patch({"spec": {"template": with_args("a", "b")}})
+        status = await cluster.all_updated()
+        assert (status["collisionCount"], lines[0].rpartition(" ")[2]) == (1, f"ds-{status['updateRevision']}")
 
 
 @virtual
