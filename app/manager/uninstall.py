@@ -1,8 +1,9 @@
 """``pykruise prepare-uninstall``: what must happen before the manager's objects are deleted; a hook of the chart.
 
 A manager at work would put its webhook configurations back, so it is stopped first; a configuration without a manager
-would refuse every new Pod, so they go next. While workloads of ours exist nothing is done: their Pods would go with
-them (MGR-86).
+would refuse every new Pod, so they go next. Jobs that have not ended have a finalizer that only a manager takes, and
+with them their definition would stay, half deleted; so it is taken last. While workloads of ours exist nothing is done:
+their Pods would go with them (MGR-86).
 """
 
 from __future__ import annotations
@@ -12,10 +13,15 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api import names
+from app.api.ephemeraljob import EPHEMERAL_JOB
+from app.api.imagepull import IMAGE_PULL_JOB
 from app.api.kind import KindDefinition
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
-from app.kube.errors import NotFound
+from app.kube.concurrently import settled
+from app.kube.errors import KubeError, NotFound, sentence
+from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import (
     DEPLOYMENTS,
     LEASES,
@@ -38,6 +44,14 @@ STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
 _NAMED_AT_MOST: Final = 5
 
+#: Kinds whose objects wait for a manager before they go, and the finalizer by which they do.
+_FINALIZERS: Final = (
+    (IMAGE_PULL_JOB, names.DELETION_PROTECTION),
+    (EPHEMERAL_JOB, names.EPHEMERAL_JOB_CLEANUP),
+)
+#: Objects that are written at once.
+_AT_ONCE: Final = 8
+
 _CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
     (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
     (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
@@ -54,8 +68,10 @@ def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
     for kind in workloads:
         by_group.setdefault(kind.group, []).append(kind.plural)
     listing = (PolicyRule(("list",), (group,), tuple(plurals)) for group, plurals in by_group.items())
+    held = tuple(PolicyRule(("list", "patch"), (kind.group,), (kind.plural,)) for kind, _ in _FINALIZERS)
     return (
         *listing,
+        *held,
         PolicyRule(
             ("delete",),
             (MUTATINGWEBHOOKCONFIGURATIONS.group,),
@@ -79,6 +95,8 @@ async def prepare_uninstall(client: Client, namespace: str, workloads: Sequence[
     for resource, name in _CONFIGURATIONS:
         await _delete(client, resource, name)
     await _delete(client, LEASES, LEASE, namespace)
+    for kind, finalizer in _FINALIZERS:
+        await _let_go(client, kind, finalizer)
 
 
 async def _in_use(client: Client, kinds: Sequence[KindDefinition]) -> str:
@@ -112,6 +130,36 @@ async def _stop(client: Client, namespace: str) -> None:
             )
         await client.clock.sleep(_POLL_SECONDS)
     logger.info("the manager has stopped")
+
+
+async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
+    """Take the finalizer that nobody else will take now. What cannot be let go keeps nothing else from going."""
+    resource = kind.resource()
+
+    async def let_go(metadata: ObjectMeta) -> None:
+        others = [one for one in metadata.finalizers if one != finalizer]
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": {**known, "finalizers": others or None}}
+        try:
+            await client.patch(resource, metadata.name, body, metadata.namespace, decode=decode_metadata)
+        except NotFound:
+            return
+
+    try:
+        found = (await client.list(resource, decode=decode_metadata)).items
+    except NotFound:  # the kind is not installed
+        return
+    except KubeError as error:
+        logger.warning("finalizer %s of %ss cannot be taken: %s", finalizer, kind.kind, sentence(error))
+        return
+    held = [one.metadata for one in found if finalizer in one.metadata.finalizers]
+    for failure in await settled((let_go(one) for one in held), _AT_ONCE):
+        if isinstance(failure, KubeError):
+            logger.warning("finalizer %s of a %s cannot be taken: %s", finalizer, kind.kind, sentence(failure))
+        elif isinstance(failure, BaseException):
+            raise failure
+    if held:
+        logger.info("finalizer %s taken of %d %ss", finalizer, len(held), kind.kind)
 
 
 async def _delete(client: Client, resource: Resource, name: str, namespace: str = "") -> None:

@@ -1,6 +1,8 @@
 """The chart on a real API server without nodes: accepted, repeatable, careful with what is there, of small rights."""
 
 import base64
+import subprocess
+import sys
 from collections.abc import Iterable, Iterator
 from itertools import product
 from pathlib import Path
@@ -309,3 +311,30 @@ def test_pull_secrets_need_one_value_and_the_event_names_it(
         assert copy.startswith("secret/regcred-")
         release.kubectl("delete", "imagepulljob", "-n", "shop", "warm", "--timeout=60s")
         eventually(lambda: not copies(), "the copy goes with its job", 30)
+
+
+_UNFINISHED = """
+apiVersion: apps.kruise.io/v1beta1
+kind: ImagePullJob
+metadata: {name: unfinished, namespace: default, finalizers: [apps.kruise.io/deletion-protection]}
+spec: {image: nginx, completionPolicy: {type: Never}}
+---
+apiVersion: apps.kruise.io/v1alpha1
+kind: EphemeralJob
+metadata: {name: unfinished, namespace: default, finalizers: [apps.kruise.io/ephemeralcontainers-cleanup]}
+spec: {selector: {matchLabels: {app: web}}, template: {ephemeralContainers: []}}
+"""
+
+
+@pytest.mark.behaviour("MGR-86")
+def test_an_uninstall_waits_for_no_job_that_only_a_manager_would_let_go(apart: tuple[ControlPlane, Release]) -> None:
+    """The last of this release."""
+    _, release = apart
+    for kind in ("mutating", "validating"):
+        release.kubectl("delete", f"{kind}webhookconfiguration", f"kruise-{kind}-webhook-configuration")
+    release.kubectl("apply", "-f", "-", stdin=_UNFINISHED)
+    command = ["-m", "app.cli.main", "prepare-uninstall", f"--kubeconfig={release.kubeconfig}", f"-n={NAMESPACE}"]
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    release.helm("uninstall", NAME, "--no-hooks", "--wait", "--timeout=90s")
+    assert not [name for name in release.kubectl("get", "crd", "-o", "name").stdout.split() if "kruise.io" in name]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api.names import DELETION_PROTECTION
 from app.api.sidecarset import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.transport import Request, Response
@@ -103,4 +104,40 @@ def test_only_kinds_whose_pods_would_go_forbid_it() -> None:
     assert SIDECAR_SET not in workloads()
     listing = [rule for rule in permissions((CLONE_SET,)) if rule.resources == ("clonesets",)]
     assert [(rule.verbs, rule.own_namespace) for rule in listing] == [(("list",), False)]
-    assert not any("list" in rule.verbs and rule.groups == (CLONE_SET.group,) for rule in permissions(()))
+    ours = [rule.resources for rule in permissions(()) if "list" in rule.verbs and rule.groups == (CLONE_SET.group,)]
+    assert ours == [("imagepulljobs",), ("ephemeraljobs",)]  # whose finalizers are taken
+
+
+@virtual
+@pytest.mark.behaviour("MGR-86")
+async def test_jobs_that_only_a_manager_would_let_go_are_let_go_after_it_has_stopped() -> None:
+    api = cluster()
+    where = f"/apis/{CLONE_SET.group}/v1beta1/namespaces/shop"
+    for name, finalizers in (("warm", [DELETION_PROTECTION, "others"]), ("done", []), ("gone", [DELETION_PROTECTION])):
+        metadata = {"name": name, "namespace": "shop", "uid": name, "resourceVersion": "1", "finalizers": finalizers}
+        api.objects[f"{where}/imagepulljobs/{name}"] = {"metadata": metadata}
+    jobs = [one for path, one in api.objects.items() if path.startswith(where)]
+    del api.objects[f"{where}/imagepulljobs/gone"]
+
+    def listed() -> list[dict[str, Any]]:
+        # A manager at work would take hold of them again, and its webhooks would judge the write.
+        assert api.objects[SCALE]["spec"]["replicas"] == 0
+        assert MUTATING not in api.objects
+        return jobs
+
+    api.lists[f"/apis/{CLONE_SET.group}/v1beta1/imagepulljobs"] = listed
+    await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", ())
+    found = {path.rpartition("/")[2]: one["metadata"] for path, one in api.objects.items() if path.startswith(where)}
+    assert found["warm"]["finalizers"] == ["others"]
+    assert found["done"]["resourceVersion"] == "1"
+
+
+@virtual
+async def test_jobs_that_cannot_be_read_keep_nothing_from_going(caplog: pytest.LogCaptureFixture) -> None:
+    api = cluster()
+    api.fail = lambda request: (
+        json_response(500, status_body(500, "InternalError")) if "imagepulljobs" in request.path else None
+    )
+    await prepare_uninstall(Client(api, VirtualClock()), "kruise-system", ())
+    assert api.objects.keys() == {SCALE}
+    assert "of ImagePullJobs cannot be taken" in caplog.text

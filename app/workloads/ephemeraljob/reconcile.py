@@ -39,7 +39,7 @@ from app.workloads.ephemeraljob.plan.steps import (
 )
 
 OWNER: Final = EPHEMERAL_JOB.resource()
-FINALIZER: Final = "apps.kruise.io/ephemeralcontainers-cleanup"
+FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
 #: The indexes of the jobs that have not ended: by what their selectors ask for, and by their uid.
 BY_SELECTOR: Final = "selector of those that have not ended"
 BY_UID: Final = "uid of those that have not ended"
