@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.pods import template_text as printing
-from app.pods.revisions import Create, Revision, after_clash, plan_revision, revision_hash, template_hash
+from app.pods.revisions import (
+    MAX_PASSED_OVER,
+    Create,
+    Revision,
+    after_clash,
+    plan_revision,
+    revision_hash,
+    template_hash,
+)
 from app.pods.template_text import NEWEST, OPENKRUISE, TextError, template_text
 from tests.kube.recorded import cases
 
@@ -115,3 +123,14 @@ def test_after_a_clash_the_count_is_hashed_too() -> None:
     assert isinstance(second, Create)
     assert second.name == f"ds-{template_hash(data, 1)}" != first.name
     assert second.collision_count == 1
+
+
+@pytest.mark.behaviour("DS-56")
+@pytest.mark.parametrize(("taken", "count"), [(0, 0), (1, 1), (3, 3), (MAX_PASSED_OVER + 5, MAX_PASSED_OVER - 1)])
+def test_names_that_its_own_revisions_have_are_passed_over(taken: int, count: int) -> None:
+    """Whether more than a few are taken, the API server is asked one by one."""
+    data = data_of(with_container(args=["a", "b"]))
+    known = [Revision(f"ds-{template_hash(data, number)}", number + 1, b"{}") for number in range(taken)]
+    plan = plan_revision("ds", data, known, 0, template_hash)
+    assert isinstance(plan, Create)
+    assert (plan.name, plan.collision_count) == (f"ds-{template_hash(data, count)}", count)

@@ -84,7 +84,7 @@ def progress_of(stored: Stored) -> Progress:
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Replace all Pods by new ones, step by step in each subset."""
+    """Replace all Pods with new ones, step by step in each subset."""
     united = parsed(stored)
     name = united.name
     kind, template = template_of(united.spec) or ("", {})
