@@ -275,10 +275,8 @@ class PullSecrets:
     def _remember(self, source: ObjectKey, found: _Verified, now: datetime) -> None:
         self._read.pop(source, None)
         self._read[source] = (now, found)
-        for one, (at, _) in [*self._read.items()]:
-            if now < at + _SHARED:
-                break
-            del self._read[one]
+        while self._read[first := next(iter(self._read))][0] + _SHARED <= now:
+            del self._read[first]
 
     async def _verify(
         self, job: ObjectKey, source: ObjectKey, copy: PullSecret | None, before: _Verified | None, until: datetime
