@@ -288,7 +288,11 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
 def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
     """What lets the roll-out of an object go on, where a person holds it."""
     found: Any = stored
-    for key in commands.paused_at:
+    try:
+        where = commands.paused_of(stored)
+    except CommandError:
+        return []  # what it makes cannot be paused
+    for key in where:
         found = found.get(key) if isinstance(found, dict) else None
     if commands.pausable and isinstance(found, dict) and found.get("paused") is True:
         return [f"pykruise rollout resume {commands.kind.singular} {stored['metadata']['name']}"]
@@ -353,7 +357,8 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
     except Forbidden as error:
         rest = f"the rest was not looked at: {sentence(error)}"
         return Report(_head(commands, stored), notes=[rest], todo=_held(commands, stored))
-    return replace(found, todo=[*found.todo, *_held(commands, stored)])
+    todo = list(dict.fromkeys([*found.todo, *_held(commands, stored)]))[:_MOST]
+    return replace(found, todo=todo or ["nothing"])
 
 
 def _head(commands: Commands, stored: Mapping[str, Any]) -> str:

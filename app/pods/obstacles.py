@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,6 +32,11 @@ class Obstacle:
 def obstacles(pod: Pod) -> Sequence[Obstacle]:
     """All of them, the first cause first; empty for a Pod that is ready or soon will be."""
     return tuple(_found(pod))
+
+
+def ways_out(pods: Iterable[Pod]) -> list[str]:
+    """What can be done about all that keeps these Pods from being ready, each once."""
+    return list(dict.fromkeys(one.way_out for pod in pods for one in obstacles(pod)))
 
 
 def _found(pod: Pod) -> Iterator[Obstacle]:

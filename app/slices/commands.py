@@ -92,12 +92,12 @@ class Report:
         return {"summary": self.head, "items": named, "notes": list(self.notes), "toDo": list(self.todo)}
 
 
-def report(found: Report | str | Sequence[str]) -> Report:
-    """What a command of a slice returned, as a report."""
+def report(found: Report | str | Sequence[str], todo: Sequence[str] = ()) -> Report:
+    """What a command of a slice returned, as a report. ``todo``: what a person can do, where it is text."""
     if isinstance(found, Report):
         return found
     head, *notes = found.split("\n") if isinstance(found, str) else found
-    return Report(head, notes=notes)
+    return Report(head, notes=notes, todo=todo)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.pods.revisions import Create, plan_revision
 from app.pods.templates import controller_revision, template_data
-from app.slices.commands import Progress
+from app.slices.commands import Commands, Progress
 from app.workloads.cloneset.commands import progress_of
 from tests.kube.fakes import json_response, virtual
 from tests.pods.apiserver import ApiServer
@@ -452,6 +452,14 @@ async def test_a_client_for_a_dry_run_stores_nothing() -> None:
     assert await restarted(trying, "shop", WHAT) == "cloneset.apps.kruise.io/web restarted"
     assert await set_paused(trying, "shop", WHAT, paused=True) == "cloneset.apps.kruise.io/web paused"
     assert json.dumps(server.objects[SET]) == before
+
+
+@pytest.mark.parametrize("one", [one for one in known() if one.pausable and one.paused_in is None])
+def test_what_pauses_a_kind_is_a_field_of_it(one: Commands) -> None:
+    (found,) = (version.schema for version in one.kind.versions if version.name == one.kind.resource().version)
+    for key in (*one.paused_at, "paused"):
+        found = found["properties"][key]
+    assert found["type"] == "boolean"
 
 
 @virtual

@@ -61,6 +61,9 @@ def test_a_job_ends_with_its_containers(world: World) -> None:
         assert eventually(ended, f"{name} has ended", 90) == phase
         status = world.get("ephemeraljob", name)["status"]
         assert (status["match"], status["succeeded"], status["failed"]) == (1, int(not code), int(bool(code)))
+        told = world.pykruise("explain", "ephemeraljob", name).stdout.splitlines()
+        way_out = f"kubectl logs -n {world.namespace} web -c {name}" if code else "nothing"
+        assert told[-1] == f"to do: {way_out}"
 
 
 @pytest.mark.behaviour("EJ-7", "EJ-10")

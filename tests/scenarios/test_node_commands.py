@@ -123,4 +123,17 @@ def test_what_jobs_do_next_is_told(world: World) -> None:
     world.apply(SCHEDULED)
     told = world.pykruise("explain", "acj", "yearly").stdout
     assert told.count("-01-01T00:00:00Z   yearly-") == 5
-    assert "last run: none yet" in told
+    assert told.endswith("last run: none yet\nto do: nothing\n")
+
+
+@pytest.mark.behaviour("CLI-17")
+def test_jobs_are_paused_and_go_on(world: World) -> None:
+    for manifest, kind, name in ((BROADCAST, "broadcastjob", "once"), (SCHEDULED, "acj", "yearly")):
+        world.apply(manifest)
+        assert "paused" in world.pykruise("rollout", "pause", kind, name).stdout
+        assert world.get(kind, name)["spec"]["paused"] is True
+        assert "is paused already" in world.pykruise("rollout", "pause", kind, name).stdout
+        last = world.pykruise("explain", kind, name).stdout.splitlines()[-1]
+        assert last.startswith("to do: pykruise rollout resume ")
+        assert world.pykruise(*last.split()[3:]).returncode == 0
+        assert world.get(kind, name)["spec"]["paused"] is False

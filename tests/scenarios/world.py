@@ -72,8 +72,9 @@ class World:
 
     def pykruise(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command of ours in the test's namespace, whatever comes of it."""
-        command = [sys.executable, "-m", "app.cli.main", *arguments[:1], "-n", self.namespace]
-        command += [f"--kubeconfig={self.kubeconfig}", *arguments[1:]]
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        where = ("-n", self.namespace, f"--kubeconfig={self.kubeconfig}")
+        command = [sys.executable, "-m", "app.cli.main", *arguments[:end], *where, *arguments[end:]]
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=180)
 
     def pod_is_ready(self, name: str) -> dict[str, Any] | None:

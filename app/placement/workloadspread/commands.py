@@ -23,7 +23,7 @@ from app.placement.workloadspread.plan.replicas import ReplicasPathError
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.workloads import Caches, Workloads
 from app.slices import Stores, Watched
-from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.options import Enabled
 
 #: What the manager is told by default; its flags are nobody's to read here.
@@ -31,7 +31,7 @@ _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 
 
-async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> str:
+async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
     """How its subsets stand, and its Pods. Raises CommandError or KubeError."""
     try:
         spread = WorkloadSpread.model_validate(dict(stored))
@@ -59,7 +59,8 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> s
     tables = rows(explained)
     head = f"WorkloadSpread {spread.name}: {target.kind} {target.name} wants {found.wanted} Pods"
     parts = [one_line(head), table(tables["subsets"]), one_line(explained.next)]
-    return "\n".join([*parts, "", table(tables["pods"])] if pods else parts)
+    whole = "\n".join([*parts, "", table(tables["pods"])] if pods else parts)
+    return report(whole, explained.todo)
 
 
 async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: str) -> None:

@@ -14,13 +14,14 @@ from app.kube.errors import Forbidden, NotFound
 from app.kube.lookup import get_or_none
 from app.kube.objects import Pod
 from app.kube.text import one_line
+from app.pods.obstacles import ways_out
 from app.protection.podunavailablebudget.explain import OPERATIONS, JudgedRequests, counts, explain, judgement_of
 from app.protection.podunavailablebudget.guard import DELETE_GATE, UPDATE_GATE
 from app.protection.podunavailablebudget.keeper import RESIZE_GATE, VERTICAL_SCALING
 from app.protection.podunavailablebudget.podstate import related_budget
 from app.protection.podunavailablebudget.workloads import WATCHED, Caches, UnknownKindError, Workloads, listed_workloads
 from app.slices import Scope, Stores, Watched
-from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.options import Enabled
 
 _GATES: Final = {
@@ -30,7 +31,7 @@ _GATES: Final = {
 }
 
 
-async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:
     """How it stands, and its Pods. Raises CommandError or KubeError."""
     name = (stored.get("metadata") or {}).get("name")
     try:
@@ -47,15 +48,11 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> st
     except UnknownKindError as error:
         raise CommandError(f"PodUnavailableBudget {name}: {error}") from error
     found = explain(budget, members.pods, members.expected, client.clock.now(), _judging(enabled))
+    sentences = map(one_line, found.sentences)
     if not found.pods:
-        return "\n".join([*map(one_line, found.sentences), "It has no Pods."])
-    return "\n".join(
-        [
-            *map(one_line, found.sentences),
-            "",
-            table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *found.pods]),
-        ]
-    )
+        return report([*sentences, "It has no Pods."])
+    pods = table([("POD", "AVAILABLE", *OPERATIONS.values(), "BECAUSE"), *found.pods])
+    return report([*sentences, "", *pods.split("\n")], ways_out(members.pods))
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:

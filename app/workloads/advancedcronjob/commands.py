@@ -15,7 +15,7 @@ from app.api.requested import unreadable
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.text import one_line
-from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.options import Enabled
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
 from app.workloads.advancedcronjob.plan.jobs import made_by, moment, name_of
@@ -25,6 +25,11 @@ RUNS: Final = 5
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
     """The next runs of the object as it would be stored."""
+    return "\n".join(_planned(client, stored)[0])
+
+
+def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
+    """The next runs, a line each, and what a person can do. Raises CommandError."""
     name = stored["metadata"]["name"]
     try:
         cron = AdvancedCronJob.model_validate(with_defaults(stored))
@@ -40,10 +45,13 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     last = moment(status.last_schedule_time if status is not None else None)
     due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
     active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
+    todo: list[str] = []
     if spec.paused:
         lines.append("it is paused: nothing is started; when it goes on, the latest run that was missed is made up for")
     elif due.run is not None:
         lines += _due(rfc3339(due.run), active, spec.concurrency_policy, many=due.many)
+        if active and spec.concurrency_policy == FORBID:
+            todo.append(f"wait until {', '.join(active)} has ended, or delete it")
     elif due.late is not None:
         lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
     rows: list[tuple[str, ...]] = []
@@ -51,8 +59,12 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     while at is not None and len(rows) < RUNS:
         rows.append((rfc3339(at), name_of(name, at)))
         at = schedule.next(at)
-    lines.append(table([("RUN", "JOB"), *rows]) if rows else "no further run: the schedule names no time to come")
-    return "\n".join(lines)
+    if rows:
+        lines += table([("RUN", "JOB"), *rows]).split("\n")
+    else:
+        lines.append("no further run: the schedule names no time to come")
+        todo.append("change spec.schedule")
+    return lines, todo
 
 
 def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[str]:
@@ -66,12 +78,13 @@ def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[st
     return lines
 
 
-async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
-    """What ran, what runs, and what comes next."""
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
+    """What ran, what runs, what comes next, and what can be done."""
     status: Mapping[str, Any] = stored.get("status") or {}
     lines = [f"last run: {status.get('lastScheduleTime') or 'none yet'}"]
     lines += [f"active: {one.get('kind')} {one.get('name')}" for one in status.get("active") or ()]
-    return "\n".join([await plan(client, stored, enabled), *map(one_line, lines)])
+    planned, todo = _planned(client, stored)
+    return report([*planned, *map(one_line, lines)], todo)
 
 
 COMMANDS: Final = Commands(
@@ -79,6 +92,6 @@ COMMANDS: Final = Commands(
     plan=plan,
     explain_object=explain_object,
     pausable=True,
-    paused_at=("spec", "paused"),
+    paused_at=("spec",),
     history=False,
 )

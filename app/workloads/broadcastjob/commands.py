@@ -17,8 +17,9 @@ from app.kube.clock import parsed_rfc3339
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.kube.text import one_line
+from app.pods.obstacles import ways_out
 from app.pods.predicates import is_active
-from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.options import Enabled
 from app.workloads.broadcastjob.plan.fit import Fit, fit_of
 from app.workloads.broadcastjob.plan.steps import (
@@ -112,7 +113,11 @@ def _state(pod: Pod, limit: int) -> str:
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
     """What the job as it would be stored does next on each node."""
-    found = await situation(client, stored)
+    return planned(await situation(client, stored))
+
+
+def planned(found: Situation) -> str:
+    """What happens next, as text."""
     job, step = found.job, found.step
     head = f"BroadcastJob {job.metadata.namespace}/{job.name}: {step.desired} nodes are desired"
     if is_finished(job):
@@ -123,13 +128,23 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'BECAUSE'), *rows_of(found)])}"
 
 
-async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
-    """How the job stands, and what comes next."""
+def todo(found: Situation) -> list[str]:
+    """What a person can do about Pods that do not run or have failed, and where no node is served."""
+    limit = restart_limit(found.job)
+    ways = ways_out(pod for pod in found.pods if is_active(pod) or has_failed(pod, limit))
+    if not found.step.desired and not is_finished(found.job):
+        ways.append("let nodes take its Pods: label or untaint some, or widen the template's affinity and tolerations")
+    return ways
+
+
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
+    """How the job stands, what comes next, and what can be done."""
+    found = await situation(client, stored)
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("desired", "active", "succeeded", "failed"))
     lines = [f"phase {status.get('phase') or 'none yet'}: {counts}"]
     lines += [f"{one['type']}: {one.get('message', '')}" for one in status.get("conditions") or ()]
-    return "\n".join([await plan(client, stored, enabled), *map(one_line, lines)])
+    return report([*planned(found).split("\n"), *map(one_line, lines)], todo(found))
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
@@ -154,6 +169,6 @@ COMMANDS: Final = Commands(
     plan=plan,
     explain=explain,
     explain_object=explain_object,
-    paused_at=("spec", "paused"),
+    paused_at=("spec",),
     history=False,
 )

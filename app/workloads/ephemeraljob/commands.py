@@ -23,12 +23,20 @@ from app.kube.resources import EVENTS, PODS
 from app.kube.selectors import SelectorError, compile_selector
 from app.kube.text import one_line
 from app.pods.hashes import random_suffix
-from app.slices.commands import CommandError, Commands, Stored, table
+from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.interrupted import left_behind
 from app.slices.options import Enabled
 from app.slices.verbs import Call, LongVerb, Option
 from app.workloads.ephemeraljob.plan.begun import recorded
-from app.workloads.ephemeraljob.plan.steps import MARK, State, candidate, container_names, is_meant, next_step
+from app.workloads.ephemeraljob.plan.steps import (
+    MARK,
+    Candidate,
+    State,
+    candidate,
+    container_names,
+    is_meant,
+    next_step,
+)
 from app.workloads.ephemeraljob.reconcile import OWNER
 
 Json = dict[str, Any]
@@ -200,6 +208,11 @@ async def _attach(call: Call, pod: str, container: str) -> int | None:
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
     """Which Pods the job as it would be stored has containers in, and which come next."""
+    return "\n".join((await _planned(client, stored))[0])
+
+
+async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
+    """The same, a line each, and what a person can do. Raises CommandError or KubeError."""
     name = stored["metadata"]["name"]
     try:
         job = EphemeralJob.model_validate(stored)
@@ -219,8 +232,11 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
     passed = (now - started).total_seconds() if started is not None else 0.0
     step = next_step(job, pods, passed, record)
     head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, {step.match} of {len(pods)} Pods are meant"
+    todo = _ways_out(pods, containers)
     if job.status is not None and job.status.completion_time:
-        return f"{head}\nit has ended; nothing is put into any Pod"
+        return [head, "it has ended; nothing is put into any Pod"], todo
+    if not pods:
+        todo.append("label a Pod so that spec.selector finds it: there is none")
     coming = {pod.metadata.uid for pod in step.inject}
     rows: list[tuple[str, ...]] = []
     for one in sorted(pods, key=lambda one: one.pod.metadata.name):
@@ -234,24 +250,43 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa
             )
         )
     notes = [f"{type_}: {message}" for type_, _, message in step.conditions if message]
-    return "\n".join([head, table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows]), *map(one_line, notes)])
+    shown = table([("POD", "CONTAINERS", "ACTION", "BECAUSE"), *rows])
+    return [head, *shown.split("\n"), *map(one_line, notes)], todo
+
+
+def _ways_out(pods: Sequence[Candidate], containers: frozenset[str]) -> list[str]:
+    """What can be done about containers that have failed, or cannot be put in."""
+    found: list[str] = []
+    for one in pods:
+        metadata = one.pod.metadata
+        taken = _taken(one.pod, containers) if one.state is State.ABSENT else ""
+        if taken:
+            found.append(f"make a job whose container has another name: Pod {metadata.name} has a {taken} already")
+        elif one.state is State.FAILED:
+            found.append(f"kubectl logs -n {metadata.namespace} {metadata.name} -c {min(containers)}")
+    return found
+
+
+def _taken(pod: Pod, containers: frozenset[str]) -> str:
+    """The name of a container of the Pod that the job's would have too; '' if there is none."""
+    return min((one.name for one in pod.spec.ephemeral_containers if one.name in containers), default="")
 
 
 def _why_not(pod: Pod, containers: frozenset[str]) -> str:
-    taken = sorted(one.name for one in pod.spec.ephemeral_containers if one.name in containers)
-    if taken:
-        return f"it has a container {taken[0]} of somebody else"
+    if taken := _taken(pod, containers):
+        return f"it has a container {taken} of somebody else"
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
         return "it has ended, or is going"
     return "replicas, parallelism, paused or the job's end"
 
 
-async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> str:
-    """How the job stands, and what comes next."""
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
+    """How the job stands, what comes next, and what can be done."""
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("match", "running", "succeeded", "failed"))
     phase = one_line(f"status: {status.get('phase') or 'none yet'}: {counts}")
-    return "\n".join([await plan(client, stored, enabled), phase])
+    planned, todo = await _planned(client, stored)
+    return report([*planned, phase], todo)
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
@@ -294,6 +329,6 @@ COMMANDS: Final = Commands(
     plan=plan,
     explain_object=explain_object,
     explain_any=explain_any,
-    paused_at=("spec", "paused"),
+    paused_at=("spec",),
     history=False,
 )

@@ -9,7 +9,7 @@ import pytest
 from app.kube.clock import rfc3339
 from app.kube.resources import PODS
 from app.placement.workloadspread.commands import explain_object
-from app.slices.commands import CommandError
+from app.slices.commands import CommandError, report
 from tests.placement.workloadspread.world import CLONE_SETS, SPREADS, World, in_world
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
@@ -258,7 +258,7 @@ def test_the_command_line_explains_what_the_next_pod_gets() -> None:
         await there.pod("a2", "a")
         await there.until(there.status, {"a": (2, 0), "b": (0, -1)})
         stored = await there.client.get(SPREADS, "ws", "ns")
-        lines = (await explain_object(there.client, stored, lambda _: True)).splitlines()
+        lines = report(await explain_object(there.client, stored, lambda _: True)).text().splitlines()
         assert lines[0] == "WorkloadSpread ws: CloneSet shop wants 3 Pods"
         assert lines[2].split() == ["a", "2", "2", "0", "0", "0", "passed", "over:", "it", "is", "full"]
         assert lines[4] == "The next Pod goes into b."

@@ -13,7 +13,7 @@ from app.kube.resources import PODS
 from app.manager.gates import parse_gates
 from app.protection.podunavailablebudget.commands import COMMANDS
 from app.protection.podunavailablebudget.explain import rule
-from app.slices.commands import CommandError
+from app.slices.commands import CommandError, report
 from tests.kube.fakes import virtual
 from tests.protection.podunavailablebudget.world import BUDGETS, NAMESPACE, SmallCluster, small_cluster
 
@@ -23,8 +23,8 @@ UPDATES = "PodUnavailableBudgetUpdateGate=true"
 async def explained(cluster: SmallCluster, gates: str = "", name: str = "shop") -> list[str]:
     assert COMMANDS.explain_object is not None
     stored = await cluster.user.get(BUDGETS, name, NAMESPACE)
-    text = await COMMANDS.explain_object(cluster.user, stored, parse_gates(gates).enabled)
-    return [" ".join(line.split()) for line in text.splitlines()]
+    found = report(await COMMANDS.explain_object(cluster.user, stored, parse_gates(gates).enabled))
+    return [" ".join(line.split()) for line in found.text().splitlines()]
 
 
 async def of_pod(cluster: SmallCluster, name: str, gates: str = "") -> list[str]:

@@ -28,6 +28,8 @@ class Subset:
     going: int
     places: str
     next: str
+    #: Pods found no node there, and others go elsewhere for a while.
+    unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,8 @@ class Explanation:
     next: str
     #: Pod, version, subset, deletion cost, and what there is to say.
     pods: Sequence[tuple[str, str, str, str, str]]
+    #: What a person can do.
+    todo: Sequence[str] = ()
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
@@ -45,13 +49,15 @@ def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
     found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
+    todo = [f"make room for the Pods of subset {one.name}: no node took one" for one in found if one.unschedulable]
     if ordinals:
         sentence = "Pods are placed by their ordinals, in the order of the subsets."
     elif chosen:
         sentence = f"The next Pod{'' if version == VERSION_IGNORED else f' of version {version}'} goes into {chosen}."
     else:
         sentence = "The next Pod goes into no subset: none has a place. It is created as its workload has it."
-    return Explanation(found, sentence, [_pod(spread, pod, of) for pod, of in pods])
+        todo.append("raise maxReplicas of a subset, or add one without it, if all Pods shall have a subset")
+    return Explanation(found, sentence, [_pod(spread, pod, of) for pod, of in pods], todo)
 
 
 def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: bool) -> tuple[list[Subset], str]:
@@ -61,7 +67,8 @@ def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: boo
     for subset, status in zip(spread.spec.subsets, statuses, strict=False):
         limit, places = limit_of(subset, wanted), places_of(subset, status, wanted)
         condition = schedulable(status)
-        if condition is not None and condition.status == "False":
+        unschedulable = condition is not None and condition.status == "False"
+        if condition is not None and unschedulable:
             what = f"passed over: Pods found no node there, since {condition.last_transition_time}"
         elif ordinals:
             what = f"ordinals from {first}" if limit is None else f"ordinals {first} to {first + limit - 1}"
@@ -77,7 +84,7 @@ def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: boo
             takes = f"{subset.max_replicas} of {wanted}: {takes}"
         coming, going = len(status.creating_pods or ()), len(status.deleting_pods or ())
         shown = "any number" if places == UNLIMITED else str(places)
-        found.append(Subset(subset.name, takes, status.replicas, coming, going, shown, what))
+        found.append(Subset(subset.name, takes, status.replicas, coming, going, shown, what, unschedulable))
     return found, chosen
 
 
