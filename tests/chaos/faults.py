@@ -58,7 +58,8 @@ class Site:
         # The URL that is registered is the balancer's; each replica listens at the same port of its own address.
         command += ["--webhook-host=127.0.0.1", f"--webhook-bind-address={host}", f"--webhook-port={self._port}"]
         command += [f"--health-probe-addr={host}:{health}", f"--metrics-addr={host}:{metrics}"]
-        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=2s", *ELECTION]
+        # Long enough for an API server that is starved of processor time to see what was written before.
+        command += [f"--protection-log-path={self._folder}", "--certificate-rotation-step=6s", *ELECTION]
         self._started += 1
         log = self._folder / f"manager-{host}-{self._started}.log"
         environment = os.environ | {"POD_NAMESPACE": SYSTEM_NAMESPACE}
