@@ -231,7 +231,7 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
     started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
     passed = (now - started).total_seconds() if started is not None else 0.0
     step = next_step(job, pods, passed, record)
-    head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, {step.match} of {len(pods)} Pods are meant"
+    head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, targets {step.match} of {len(pods)} matching Pods"
     todo = _ways_out(pods, containers)
     if job.status is not None and job.status.completion_time:
         return [head, "it has ended; nothing is put into any Pod"], todo
