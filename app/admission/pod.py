@@ -40,10 +40,10 @@ MUTATE_POD: Final = Webhook(
     timeout_seconds=30,
     side_effects="None",
     gate="PodWebhook",
-    # PW-3: the system's namespaces, and the manager's own, must not depend on us.
+    # PW-3: the system's namespaces, and the manager's own (app.admission.policies adds it), must not depend on us. By
+    # name alone: any other label is the tenant's to write.
     namespace_selector={
         "matchExpressions": [
-            {"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]},
             {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "kube-public"]},
         ]
     },

@@ -10,8 +10,6 @@ from app.kube.admission import PolicyRule
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
-#: PW-3, MGR-94: keeps Pod webhooks away from namespaces of ours.
-_OURS: Final = {"control-plane": "openkruise"}
 
 _VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -97,7 +95,7 @@ def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> lis
 
 
 def _namespace(name: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": dict(_OURS)}}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> dict[str, Any]:

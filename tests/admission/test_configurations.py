@@ -60,7 +60,6 @@ def test_the_pod_webhook_is_registered_as_declared() -> None:
 def test_system_namespaces_and_our_own_are_never_sent() -> None:
     assert as_registered(own_namespace="kruise-elsewhere")["namespaceSelector"] == {
         "matchExpressions": [
-            {"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]},
             {
                 "key": "kubernetes.io/metadata.name",
                 "operator": "NotIn",
@@ -381,7 +380,7 @@ def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
     for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
         assert by_kind[binding]["roleRef"]["name"] == by_kind[role]["metadata"]["name"]
         assert by_kind[binding]["subjects"][0]["namespace"] == "elsewhere"
-    assert by_kind["Namespace"]["metadata"]["labels"] == {"control-plane": "openkruise"}
+    assert by_kind["Namespace"]["metadata"] == {"name": "elsewhere"}
 
 
 def test_the_reference_page_shows_every_declaration() -> None:

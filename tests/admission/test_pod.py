@@ -68,7 +68,6 @@ def test_the_declaration() -> None:
     assert MUTATE_POD.object_selector is None
     assert MUTATE_POD.namespace_selector == {
         "matchExpressions": [
-            {"key": "control-plane", "operator": "NotIn", "values": ["openkruise"]},
             {
                 "key": "kubernetes.io/metadata.name",
                 "operator": "NotIn",

@@ -177,7 +177,6 @@ def test_names_and_shape_are_openkruises(defaults: list[dict[str, Any]]) -> None
         ("ClusterRole", "aggregate-kruise-admin"),
     } <= names
     assert not any(kind == "ServiceMonitor" for kind, _ in names)
-    assert find(defaults, "Namespace", "kruise-system")["metadata"]["labels"]["control-plane"] == "openkruise"
     deployment = find(defaults, "Deployment", "kruise-controller-manager")["spec"]
     assert deployment["replicas"] == 2
     assert deployment["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": "100%"}

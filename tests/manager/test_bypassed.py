@@ -24,9 +24,9 @@ POLICIES = WebhookPolicies.model_validate(
         ("shop", {}, True),
         ("kube-system", {}, False),
         ("kube-public", {}, False),
-        # The manager's own, whether or not somebody labelled it.
+        # The manager's own, by name: OpenKruise's label is the tenant's to write.
         ("operators", {}, False),
-        ("other", {"control-plane": "openkruise"}, False),
+        ("other", {"control-plane": "openkruise"}, True),
         # What the operator took out.
         ("monitoring", {}, False),
         ("batch", {}, False),

@@ -183,6 +183,14 @@ def test_system_namespaces_are_never_touched(world: World, namespace: str) -> No
         world.kubectl("delete", "pod", name, "-n", namespace, "--wait=false")
 
 
+@pytest.mark.behaviour("PW-3")
+def test_no_label_of_a_namespace_keeps_its_pods_from_injection(world: World) -> None:
+    world.kubectl("label", "namespace", world.namespace, "control-plane=openkruise")
+    world.apply(SIDECARSET)
+    world.apply(POD)
+    assert in_order(world.get("pod", "web")["spec"]["containers"]) == ["sidecar1", "nginx"]
+
+
 def test_a_paused_roll_out_still_injects(world: World) -> None:  # U-64
     world.apply(SIDECARSET + "  updateStrategy: {paused: true}\n")
     world.apply(POD)

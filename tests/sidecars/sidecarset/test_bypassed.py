@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 import pytest
 
+from app.api.names import NAMESPACE_NAME
 from app.kube.objects import Pod, decode_pod
 from app.kube.selectors import compile_selector
 from app.sidecars.sidecarset.bypassed import CLOCK_SKEW, bypassed_pods
@@ -13,8 +14,10 @@ from app.sidecars.sidecarset.selection import SidecarSetIndex
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 AWAY = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
-NAMESPACES = {"shop": {"kubernetes.io/metadata.name": "shop"}, "kube-system": {"control-plane": "openkruise"}}
-REVIEWED = compile_selector({"matchExpressions": [{"key": "control-plane", "operator": "DoesNotExist"}]})
+NAMESPACES = {name: {NAMESPACE_NAME: name} for name in ("shop", "kube-system")}
+REVIEWED = compile_selector(
+    {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system"]}]}
+)
 
 
 def index() -> SidecarSetIndex:
