@@ -122,6 +122,18 @@ def test_liveness_readiness_and_lifecycle_are_completed_but_not_the_startup_prob
                     {"path": "a", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.uid"}}]}},
             ]}},
         ),
+    ],
+)  # fmt: skip
+def test_volumes(given: dict[str, Any], completed: dict[str, Any]) -> None:
+    volume = {"name": "v", **copy.deepcopy(given)}
+    default_volume(volume)
+    assert volume == {"name": "v", **completed}
+
+
+@pytest.mark.behaviour("SS-7")
+@pytest.mark.parametrize(
+    ("given", "completed"),
+    [
         ({"iscsi": {"iqn": "x"}}, {"iscsi": {"iqn": "x", "iscsiInterface": "default"}}),
         (
             {"azureDisk": {"diskName": "d", "readOnly": True}},
@@ -135,9 +147,11 @@ def test_liveness_readiness_and_lifecycle_are_completed_but_not_the_startup_prob
         ),
     ],
 )  # fmt: skip
-def test_volumes(given: dict[str, Any], completed: dict[str, Any]) -> None:
+def test_defaults_that_only_an_api_server_writes(given: dict[str, Any], completed: dict[str, Any]) -> None:
     volume = {"name": "v", **copy.deepcopy(given)}
     default_volume(volume)
+    assert volume == {"name": "v", **given}
+    default_volume(volume, every=True)
     assert volume == {"name": "v", **completed}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.advancedcronjob.types import ALLOW, BROADCAST, IMAGES, JOB, REPLACE
-from app.api.core_defaults import default_pod_template
+from app.api.core_defaults import completed_template
 from app.api.imagepull.defaults import job_with_defaults
 from app.api.jsonvalue import json_copy
 
@@ -38,11 +38,17 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     return defaulted
 
 
-def default_template(spec: dict[str, Any]) -> None:
-    """Fill in what Kubernetes would fill into the Pod template, in place."""
-    template = pod_template(spec)
-    if template is not None:
-        default_pod_template(template)
+def default_template(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill in the defaults of the Pod template. ``former``: the stored spec, whose template stays if nothing but
+    defaults differ."""
+    for field in (JOB, BROADCAST):
+        inner = ((spec.get("template") or {}).get(field) or {}).get("spec") or {}
+        if isinstance(inner.get("template"), dict):
+            stored = pod_template(former) if former is not None else None
+            inner["template"] = completed_template(inner["template"], stored, host_ports=host_ports)
+            return
 
 
 def pod_template(spec: Mapping[str, Any]) -> dict[str, Any] | None:

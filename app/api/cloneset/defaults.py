@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.cloneset.conversion import ROLLING_FIELDS
 from app.api.cloneset.types import IN_PLACE_POLICIES, ON_DELETE, RECREATE, ROLLING_UPDATE
-from app.api.core_defaults import default_claim_template, default_pod_template, objects
+from app.api.core_defaults import completed_template, default_claim_template, objects
 from app.api.jsonvalue import fill, json_copy, part
 
 REPLICAS: Final = 1
@@ -68,10 +68,15 @@ def _default_rolling(rolling: dict[str, Any], policy: Any) -> None:
         fill(rolling, {"inPlaceUpdateStrategy": {}})
 
 
-def default_templates(spec: dict[str, Any], *, host_ports: bool = False) -> None:
-    """CS-16, CS-17: the defaults of the Pod template and the claim templates, filled into ``spec``."""
+def default_templates(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17]
+
+    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    """
     template = part(spec, "template")
     if template is not None:
-        default_pod_template(template, host_ports=host_ports)
+        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
         default_claim_template(claim)

@@ -68,7 +68,7 @@ def _name_errors(container: Mapping[str, Any], names: set[str], path: Path) -> l
 
 def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
     copied: dict[str, Any] = json_copy(dict(volume))
-    default_volume(copied)
+    default_volume(copied, every=True)
     return copied
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from app.api import names
 from app.api.kind import KindDefinition, Version
-from app.api.persistentpodstate.conversion import to_v1alpha1, to_v1beta1
+from app.api.persistentpodstate.conversion import canonical, to_v1alpha1, to_v1beta1
 from app.api.persistentpodstate.types import (
     PersistentPodState,
     PersistentPodStateSpec,
@@ -17,8 +17,14 @@ PERSISTENT_POD_STATE: Final = KindDefinition(
     kind="PersistentPodState",
     plural="persistentpodstates",
     versions=(
-        Version(names.V1BETA1, PersistentPodState),
-        Version(names.V1ALPHA1, PersistentPodStateV1Alpha1, to_hub=to_v1beta1, from_hub=to_v1alpha1),
+        Version(names.V1BETA1, PersistentPodState, canonical=canonical),
+        Version(
+            names.V1ALPHA1,
+            PersistentPodStateV1Alpha1,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical,
+        ),
     ),
 )
 

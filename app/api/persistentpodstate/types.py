@@ -5,7 +5,10 @@ v1beta1 is the hub. v1alpha1 calls the keys of a topology nodeTopologyKeys.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32, Int64, enum, minimum
@@ -32,7 +35,10 @@ class PodAnnotation(ApiModel):
 class NodeTopologyTerm(ApiModel):
     """Labels of nodes."""
 
-    keys: list[str]
+    #: Conversion leaves an empty list out, although manifests must have one.
+    schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["keys"]}
+
+    keys: list[str] = Field(default_factory=list)
     """Their keys."""
 
 
@@ -48,7 +54,9 @@ class PreferredTopologyTerm(ApiModel):
 class NodeTopologyTermV1Alpha1(ApiModel):
     """Labels of nodes."""
 
-    node_topology_keys: list[str]
+    schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["nodeTopologyKeys"]}
+
+    node_topology_keys: list[str] = Field(default_factory=list)
     """Their keys."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.core_defaults import default_claim_template, default_pod_template, objects
+from app.api.core_defaults import completed_template, default_claim_template, objects
 from app.api.in_place import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.jsonvalue import json_copy
 from app.api.statefulset.types import ORDERED_READY, RETAIN
@@ -60,10 +60,16 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
     return defaulted
 
 
-def default_templates(spec: dict[str, Any]) -> None:
-    """AS-14: the defaults of the Pod template and the claim templates, filled into ``spec``."""
-    if isinstance(spec.get("template"), dict):
-        default_pod_template(spec["template"])
+def default_templates(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill the defaults of the Pod template and the claim templates into ``spec``. [AS-14]
+
+    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    """
+    template = spec.get("template")
+    if isinstance(template, dict):
+        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
         default_claim_template(claim)
 

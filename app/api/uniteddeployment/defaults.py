@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core_defaults import default_claim_template, default_pod_template, objects
+from app.api.core_defaults import completed_template, default_claim_template, objects
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.jsonvalue import json_copy
@@ -30,11 +30,18 @@ _ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-def with_defaults(obj: Mapping[str, Any], *, default_templates: bool = True) -> dict[str, Any]:
-    """The UnitedDeployment as a copy with its defaults, and without a status (UD-4).
+def with_defaults(
+    obj: Mapping[str, Any],
+    *,
+    default_templates: bool = True,
+    former: Mapping[str, Any] | None = None,
+    host_ports: bool = False,
+) -> dict[str, Any]:
+    """Return a copy of the UnitedDeployment with its defaults and without a status. [UD-4]
 
-    ``default_templates``: whether Pod and claim templates of a StatefulSet template get theirs (UD-5). Doing it twice
-    changes nothing. What has another type than the schema says is left alone, for validation to name.
+    ``default_templates``: whether Pod and claim templates of a StatefulSet template get theirs. [UD-5] ``former``: the
+    stored object, whose Pod template stays if nothing but defaults differ. Values of another type than the schema has
+    are left for validation to name.
     """
     defaulted: dict[str, Any] = json_copy({key: value for key, value in obj.items() if key != "status"})
     spec = _part(defaulted, "spec")
@@ -51,7 +58,8 @@ def with_defaults(obj: Mapping[str, Any], *, default_templates: bool = True) -> 
             _filled(strategy, "manualUpdate")
     _default_least(_part(spec, "topology"))
     if default_templates:
-        _default_stateful_set(_part(_part(_part(spec, "template"), STATEFUL_SET), "spec"))
+        stored = _part(_stateful_set(_part(former, "spec")), "template")
+        _default_stateful_set(_stateful_set(spec), stored, host_ports=host_ports)
     return defaulted
 
 
@@ -91,13 +99,17 @@ def _default_least(topology: dict[str, Any] | None) -> None:
                 one["minReplicas"] = 0
 
 
-def _default_stateful_set(spec: dict[str, Any] | None) -> None:
+def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
+    return _part(_part(_part(spec, "template"), STATEFUL_SET), "spec")
+
+
+def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
     """UD-5."""
     if spec is None:
         return
     template = _part(spec, "template")
     if template is not None:
-        default_pod_template(template)
+        spec["template"] = completed_template(template, former, host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
         default_claim_template(claim)
 

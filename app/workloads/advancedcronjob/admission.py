@@ -42,8 +42,9 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given)
         spec = defaulted.get("spec") or {}
-        if not lookups.no_template_defaults and _template_changed(spec, _former(review)):
-            default_template(spec)
+        former = _former(review)
+        if not lookups.no_template_defaults and _template_changed(spec, former):
+            default_template(spec, former, host_ports=lookups.default_host_ports)
         return defaulted
 
     return completed(review, ADVANCED_CRON_JOB, SPECS, complete, rule="ACJ-2")

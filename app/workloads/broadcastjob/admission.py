@@ -10,7 +10,7 @@ from app.api.broadcastjob import BROADCAST_JOB
 from app.api.broadcastjob.defaults import with_defaults
 from app.api.broadcastjob.gospec import SPECS
 from app.api.broadcastjob.validation import name_errors, spec_errors, warnings
-from app.api.core_defaults import default_pod_template
+from app.api.core_defaults import completed_template
 from app.api.gojson import GoTypeError, normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.requested import is_leaving, judged, stored_object, version_to_judge
@@ -38,8 +38,10 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given)
         spec = defaulted.get("spec") or {}
-        if not lookups.no_template_defaults and _template_changed(spec, _former(review)):
-            default_pod_template(spec["template"])
+        former = _former(review)
+        if not lookups.no_template_defaults and _template_changed(spec, former):
+            stored = (former or {}).get("template")
+            spec["template"] = completed_template(spec["template"], stored, host_ports=lookups.default_host_ports)
         return defaulted
 
     return completed(review, BROADCAST_JOB, SPECS, complete, rule="BJ-2")

@@ -37,8 +37,7 @@ _TEMPLATE: Final = SPEC.child("template")
 class CloneSetLookups(TemplateLookups, Protocol):
     """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
 
-    #: Gates: default host ports (CS-18); refuse instead of warning (B-3).
-    default_host_ports: bool
+    #: Gate: refuse instead of warning (B-3).
     strict: bool
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
@@ -60,7 +59,7 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
         if former is not None:
             _keep_claim_reuse(spec, former)
         if not lookups.no_template_defaults and template_changed(spec, former):
-            default_templates(spec, host_ports=lookups.default_host_ports)
+            default_templates(spec, former, host_ports=lookups.default_host_ports)
         return defaulted
 
     return completed(review, CLONE_SET, SPECS, complete, rule="CS-13")

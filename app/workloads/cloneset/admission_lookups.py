@@ -11,8 +11,6 @@ from app.kube.resources import PODS
 from app.workloads.cloneset.strict_validation import GATE
 from app.workloads.engine.template_checks import ClusterTemplates, StandaloneTemplates
 
-_HOST_PORTS = "DefaultHostNetworkHostPortsInPodTemplates"
-
 
 class StandaloneLookups(StandaloneTemplates):
     """Without a cluster: there are no Pods, and templates are checked structurally."""
@@ -20,7 +18,7 @@ class StandaloneLookups(StandaloneTemplates):
     def __init__(self, enabled: Callable[[str], bool]) -> None:
         """``enabled`` tells of feature gates."""
         super().__init__(enabled)
-        self.default_host_ports, self.strict = enabled(_HOST_PORTS), enabled(GATE)
+        self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:  # noqa: ARG002  # the protocol's
         """None."""
@@ -33,7 +31,7 @@ class ClusterLookups(ClusterTemplates):
     def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool]) -> None:
         """``namespace`` is the manager's own."""
         super().__init__(client, namespace, enabled)
-        self.default_host_ports, self.strict = enabled(_HOST_PORTS), enabled(GATE)
+        self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
         """As the API server has it now."""

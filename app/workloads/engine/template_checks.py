@@ -16,14 +16,16 @@ from app.kube.patches import same
 from app.pods.template_check import template_errors
 
 GATE: Final = "TemplateNoDefaults"
+HOST_PORTS_GATE: Final = "DefaultHostNetworkHostPortsInPodTemplates"
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class TemplateLookups(Protocol):
     """What the webhooks ask beside the request."""
 
-    #: Gate TemplateNoDefaults: leave templates as they are.
+    #: Gates: leave templates as they are; default host ports (CS-18).
     no_template_defaults: bool
+    default_host_ports: bool
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
         """What an API server says about a Pod template that stands at ``path``; None where none can be asked."""
@@ -36,6 +38,7 @@ class StandaloneTemplates:
     def __init__(self, enabled: Callable[[str], bool] = lambda _: False) -> None:
         """``enabled``: the gates."""
         self.no_template_defaults = enabled(GATE)
+        self.default_host_ports = enabled(HOST_PORTS_GATE)
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
         """Nobody to ask."""

@@ -161,14 +161,24 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         """EJ-3."""
         if FINALIZER in job.metadata.finalizers:
             return False
-        await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER])
+        containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
+        # OpenKruise's first write prints the containers with their resources; clients compare.
+        spec = {"template": {"ephemeralContainers": containers}}
+        await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
         return True
 
     async def _finalize(
-        self, job: EphemeralJob, state: _State, wanted: Callable[[Sequence[str]], Sequence[str]]
+        self,
+        job: EphemeralJob,
+        state: _State,
+        wanted: Callable[[Sequence[str]], Sequence[str]],
+        spec: Mapping[str, Any] | None = None,
     ) -> None:
+        more = {"spec": spec} if spec is not None else {}
         with suppress(NotFound):
-            await self.write_object(job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}})
+            await self.write_object(
+                job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}, **more}
+            )
 
     async def go_on(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
         """One step of the plan (EJ-5)."""

@@ -17,7 +17,7 @@ from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Po
 from app.kube.client import Client
 from app.kube.fielderrors import aggregate
 from app.pods.storageclasses import list_storage_classes
-from app.workloads.engine.template_checks import template_changed
+from app.workloads.engine.template_checks import HOST_PORTS_GATE, template_changed
 from app.workloads.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
 
 MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
@@ -31,13 +31,15 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """What the webhooks ask beside the request. ``no_template_defaults`` and ``vertical_scaling``: the gates
-    TemplateNoDefaults and InPlaceWorkloadVerticalScaling; ``client``: None where there is no cluster."""
+    """What the webhooks ask beside the request. ``no_template_defaults``, ``vertical_scaling`` and
+    ``default_host_ports``: the gates TemplateNoDefaults, InPlaceWorkloadVerticalScaling and
+    DefaultHostNetworkHostPortsInPodTemplates; ``client``: None where there is no cluster."""
 
     no_template_defaults: bool
     vertical_scaling: bool
     claims: ClaimGates
     client: Client | None = None
+    default_host_ports: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool], client: Client | None = None) -> Self:
@@ -47,6 +49,7 @@ class Lookups:
             enabled("InPlaceWorkloadVerticalScaling"),
             ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate")),
             client,
+            enabled(HOST_PORTS_GATE),
         )
 
     async def expandable(self) -> Mapping[str, bool | None]:
@@ -65,8 +68,9 @@ def mutate(lookups: Lookups, review: Review) -> Decision:
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given, lookups.claims)
         spec = defaulted.setdefault("spec", {})
-        if not lookups.no_template_defaults and template_changed(spec, _former_spec(lookups, review)):
-            default_templates(spec)
+        former = _former_spec(lookups, review)
+        if not lookups.no_template_defaults and template_changed(spec, former):
+            default_templates(spec, former, host_ports=lookups.default_host_ports)
         return defaulted
 
     return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")

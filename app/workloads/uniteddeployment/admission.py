@@ -61,7 +61,10 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
         return version
     try:
         defaulted = with_defaults(
-            given, default_templates=not lookups.no_template_defaults and _template_changed(review)
+            given,
+            default_templates=not lookups.no_template_defaults and _template_changed(review),
+            former=review.old_object if review.operation == Operation.UPDATE else None,
+            host_ports=lookups.default_host_ports,
         )
         stored = as_printed(defaulted)
     except GoTypeError as error:

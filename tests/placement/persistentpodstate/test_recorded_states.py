@@ -17,31 +17,6 @@ CASES = cases("persistentpodstate")
 HANDLERS = handlers(StandaloneLookups(Store(), Store(), "kruise-system"))
 
 
-def with_empty_lists(value: Any, api_version: str) -> Any:
-    """OpenKruise's Go types drop a list of keys that is empty, to the harm of v1beta1, which requires it."""
-    name = "keys" if api_version.endswith("v1beta1") else "nodeTopologyKeys"
-    if isinstance(value, list):
-        return [with_empty_lists(item, api_version) for item in value]
-    if not isinstance(value, dict):
-        return value
-    read = {key: with_empty_lists(item, api_version) for key, item in value.items()}
-    for key in ("requiredPersistentTopology", "preference"):
-        if read.get(key) == {}:
-            read[key] = {name: []}
-    return read
-
-
-def corrected(case: Json) -> Json:
-    read = {key: with_empty_lists(case[key], case[key]["apiVersion"]) for key in ("v1alpha1", "v1beta1") if key in case}
-    version = case["manifest"]["apiVersion"]
-    if "created" in case:
-        read["created"] = with_empty_lists(case["created"], version)
-    if case.get("update"):
-        update = case["update"]
-        read["update"] = {**update, "result": with_empty_lists(update["result"], version)}
-    return {**case, **read}
-
-
 def impossible_weight(spec: Json) -> bool:
     return any(not 1 <= term["weight"] <= 100 for term in spec.get("preferredPersistentTopology") or ())
 
@@ -58,7 +33,7 @@ def mended(value: Any) -> Any:
 @pytest.mark.behaviour("PPS-1", "PPS-2", "PPS-3", "PPS-4", "PPS-5", "PPS-6")
 @pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
 def test_a_recorded_state_is_judged_and_stored_alike(case: Json) -> None:
-    hold_against(PERSISTENT_POD_STATE, HANDLERS, mended(corrected(case)))
+    hold_against(PERSISTENT_POD_STATE, HANDLERS, mended(case))
 
 
 IMPOSSIBLE = [case for case in CASES if case["ok"] and impossible_weight(case["manifest"]["spec"])]

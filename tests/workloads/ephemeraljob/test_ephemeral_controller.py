@@ -81,6 +81,7 @@ def test_one_pod_after_the_other_and_the_job_goes_after_its_time() -> None:
         assert held is not None
         assert container["env"] == [{"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}]
         assert held["metadata"]["finalizers"] == ["apps.kruise.io/ephemeralcontainers-cleanup"]
+        assert held["spec"]["template"]["ephemeralContainers"] == [{**CONTAINER, "resources": {}}]
         await there.settled(35.0)
         assert await there.get(JOBS, "ej") is None
         assert len(await injected(there)) == 3

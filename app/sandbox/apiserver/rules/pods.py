@@ -81,7 +81,7 @@ def _defaulted_volumes(raw: bytes) -> bytes:
     """Volumes with their defaults."""
     volumes = orjson.loads(raw)
     for volume in volumes:
-        default_volume(volume)
+        default_volume(volume, every=True)
     return orjson.dumps(volumes)
 
 

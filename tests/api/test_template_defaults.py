@@ -1,0 +1,208 @@
+"""Every default of every field of a Pod template, held against what OpenKruise was recorded to store."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from app.api.core_defaults import completed_template, default_pod_template, default_volume
+from app.api.gojson import GoType, normalized
+from app.api.gopod import POD_TEMPLATE
+from app.api.jsonvalue import json_copy
+from app.kube.patches import same
+from tests.api.recorded import recorded
+
+Json = dict[str, Any]
+
+PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+HTTP: Final = {"path": "/", "scheme": "HTTP"}
+#: Defaults of fields that no recorded manifest uses.
+UNRECORDED: Final = {
+    **{
+        f"spec.{containers}[].{field}.{name}": value
+        for containers in ("containers", "initContainers", "ephemeralContainers")
+        for field in ("livenessProbe", "readinessProbe", "startupProbe")
+        for name, value in {**PROBE, **{f"httpGet.{name}": value for name, value in HTTP.items()}}.items()
+    },
+    **{
+        f"spec.{containers}[].lifecycle.{hook}.httpGet.{name}": value
+        for containers in ("containers", "initContainers", "ephemeralContainers")
+        for hook in ("postStart", "preStop")
+        for name, value in HTTP.items()
+    },
+    **{
+        f"spec.{containers}[].{name}": value
+        for containers in ("initContainers", "ephemeralContainers")
+        for name, value in {
+            "terminationMessagePath": "/dev/termination-log",
+            "terminationMessagePolicy": "File",
+            "env[].valueFrom.fieldRef.apiVersion": "v1",
+        }.items()
+    },
+    **{
+        f"spec.{containers}[].ports[].protocol": "TCP"
+        for containers in ("containers", "initContainers", "ephemeralContainers")
+    },
+    "spec.ephemeralContainers[].imagePullPolicy": "Always",
+    "spec.volumes[].hostPath.type": "",
+    **{f"spec.volumes[].{name}.defaultMode": 0o644 for name in ("secret", "configMap", "downwardAPI", "projected")},
+    "spec.volumes[].downwardAPI.items[].fieldRef.apiVersion": "v1",
+    "spec.volumes[].projected.sources[].downwardAPI.items[].fieldRef.apiVersion": "v1",
+    "spec.volumes[].projected.sources[].serviceAccountToken.expirationSeconds": 3600,
+}
+#: Files of kinds whose webhook completes the Pod template.
+COMPLETED: Final = ("advancedcronjob", "broadcastjob", "cloneset", "statefulset", "uniteddeployment")
+
+
+def every_struct(go_type: GoType) -> Any:
+    """A value with every struct within the type and no other field."""
+    if go_type.fields:
+        made = {field.name: every_struct(field.go_type) for field in go_type.fields}
+        return {name: value for name, value in made.items() if value is not None}
+    if go_type.item is not None and not go_type.is_map and go_type.item.fields:
+        return [every_struct(go_type.item)]
+    return None
+
+
+def added(before: Any, after: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Path and value of each field that only ``after`` has."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key, value in after.items():
+            where = f"{path}.{key}".lstrip(".")
+            if key in before:
+                yield from added(before[key], value, where)
+            else:
+                yield where, value
+    elif isinstance(before, list) and isinstance(after, list):
+        for one, other in zip(before, after, strict=True):
+            yield from added(one, other, f"{path}[]")
+
+
+def pod_templates(value: Any, path: str = "") -> Iterator[tuple[str, Json]]:
+    """The Pod templates within, by path."""
+    if isinstance(value, dict):
+        template = value.get("template")
+        if isinstance(template, dict) and isinstance((template.get("spec") or {}).get("containers"), list):
+            yield path, template
+        for key, item in value.items():
+            yield from pod_templates(item, f"{path}.{key}")
+
+
+def recorded_templates() -> list[tuple[Json, Json]]:
+    """Pairs of a template as a manifest had it and as OpenKruise stored it."""
+    found = []
+    for kind in COMPLETED:
+        for case in recorded(f"samples-{kind}.json"):
+            if not case["ok"] or not case.get("created"):
+                continue
+            stored = dict(pod_templates(case["created"]))
+            for path, template in pod_templates(case["manifest"]):
+                if "terminationGracePeriodSeconds" in stored[path]["spec"]:  # else OpenKruise leaves this one alone
+                    found.append((template, stored[path]))
+    return found
+
+
+TEMPLATES: Final = recorded_templates()
+
+
+def holds(value: Any, path: str) -> bool:
+    """Whether ``value`` has the object that the field at ``path`` belongs to."""
+    first, _, rest = path.partition(".")
+    if not rest:
+        return isinstance(value, dict)
+    inner = value.get(first.removesuffix("[]")) if isinstance(value, dict) else None
+    return any(holds(item, rest) for item in (inner if isinstance(inner, list) else [inner]))
+
+
+@pytest.mark.behaviour("CS-16")
+def test_each_default_of_each_field_is_the_recorded_one() -> None:
+    defaults: dict[str, list[Any]] = defaultdict(list)
+    for given, stored in TEMPLATES:
+        # Go prints empty structs and times; those are no defaults.
+        printed = normalized(POD_TEMPLATE, given)
+        for path, value in added(printed, normalized(POD_TEMPLATE, stored)):
+            if value not in defaults[path]:
+                defaults[path].append(value)
+    assert defaults.pop("spec.volumes[].emptyDir") == [{}]  # of a volume without any source
+    assert all(len(values) == 1 for values in defaults.values())
+    expected = {path: values[0] for path, values in defaults.items()}
+    assert not expected.keys() & UNRECORDED.keys()
+
+    skeleton = every_struct(POD_TEMPLATE)
+    completed = json_copy(skeleton)
+    default_pod_template(completed)
+    made = dict(added(skeleton, completed))
+    assert {**made, "spec.securityContext": {}} == {**expected, **UNRECORDED}
+    known = [path for path in UNRECORDED if any(holds(given, path) for given, _ in TEMPLATES)]
+    assert not known, "recorded manifests have the object, and OpenKruise left the field out"
+
+
+@pytest.mark.behaviour("CS-16", "AS-14", "UD-5", "BJ-2", "ACJ-2")
+def test_a_recorded_manifest_applied_again_leaves_the_stored_template() -> None:
+    assert len(TEMPLATES) > 300
+    for given, stored in TEMPLATES:
+        assert same(completed_template(json_copy(given), stored), stored)
+
+
+def whole() -> Json:
+    """A template with every struct that leaves out every default."""
+    template = every_struct(POD_TEMPLATE)
+    for kind in ("containers", "initContainers"):
+        template["spec"][kind][0] |= {"name": kind, "image": "nginx:1"}
+        template["spec"][kind][0]["ports"] = [{"containerPort": 80}]
+    template["spec"]["hostNetwork"] = True
+    template["spec"]["volumes"].append({"name": "empty"})
+    template["spec"]["volumes"][0]["image"]["reference"] = "data:1"
+    return template
+
+
+def stored_by_kubernetes(template: Json) -> None:
+    """Add what the API server adds to a template of its own kinds."""
+    template["spec"]["initContainers"][0]["imagePullPolicy"] = "IfNotPresent"
+    for volume in template["spec"]["volumes"]:
+        default_volume(volume, every=True)
+
+
+def stored_by_an_earlier_release(template: Json) -> None:
+    """Add the pull policy that earlier releases of this program gave to init containers."""
+    stored_by_kubernetes(template)
+    template["spec"]["initContainers"][0]["imagePullPolicy"] = "Always"
+
+
+@pytest.mark.behaviour("CS-16")
+@pytest.mark.parametrize("host_ports", [False, True])
+@pytest.mark.parametrize("more", [lambda _: None, stored_by_kubernetes, stored_by_an_earlier_release])
+def test_a_manifest_applied_again_leaves_whatever_defaults_are_stored(more: Any, host_ports: bool) -> None:
+    stored = whole()
+    more(stored)
+    default_pod_template(stored, host_ports=host_ports)
+    kept = json_copy(stored)
+    assert same(completed_template(whole(), stored), kept)
+    assert same(completed_template(whole(), stored, host_ports=True), kept)
+
+
+@pytest.mark.behaviour("CS-16")
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda spec: spec["initContainers"][0].update(image="nginx:2"),
+        lambda spec: spec["initContainers"][0].update(imagePullPolicy="Never"),
+        lambda spec: spec["containers"][0].update(imagePullPolicy="IfNotPresent"),
+        lambda spec: spec["containers"][0]["ports"][0].update(hostPort=81),
+        lambda spec: spec["volumes"][0]["azureDisk"].update(cachingMode="None"),
+        lambda spec: spec["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"].update(volumeMode="Block"),
+        lambda spec: spec["containers"][0]["livenessProbe"]["grpc"].update(service="x"),
+        lambda spec: spec.update(dnsPolicy="Default"),
+    ],
+)
+def test_any_other_difference_is_a_change(change: Any) -> None:
+    stored, given = whole(), whole()
+    default_pod_template(stored)
+    change(given["spec"])
+    expected = json_copy(given)
+    default_pod_template(expected)
+    assert same(completed_template(given, stored), expected)
+    assert not same(expected, stored)
