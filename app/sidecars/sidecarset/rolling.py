@@ -113,8 +113,9 @@ class Roller:
         more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
         if not one.view.strategy.paused:
             self._record_blocked(one)
-            more |= await self._each(one, one.pod_counts.untold, self._say)
             more |= await self._update(one)
+            # After the updates, so that a Pod just updated says so at once.
+            more |= await self._each(one, one.pod_counts.untold, self._say)
         if more:
             return REQUEUE_DELAY
         if one.progress.waits:

@@ -129,6 +129,44 @@ async def test_not_update_and_paused_touch_no_running_pod_but_new_ones_get_the_n
             assert world.sent.to_pods() == []
 
 
+async def conditions(world: World) -> list[tuple[str, str, str]]:
+    """Status, reason and message of each Pod's SidecarSetUpgradable condition."""
+    found = [one for pod in await world.pods() for one in pod["status"]["conditions"]]
+    return [(one["status"], one["reason"], one["message"]) for one in found if one["type"] == CONDITION]
+
+
+@pytest.mark.behaviour("SS-105")
+@virtual
+async def test_a_pod_updated_in_place_says_that_it_is_upgradable() -> None:
+    async with rolling_world() as world:
+        await world.apply()
+        await world.settles(0, 0, 0, 0)
+        await world.pods_of("a", "b")
+        await world.settles(2, 2, 2, 2)
+        assert await conditions(world) == []
+        refused = []
+
+        def refuse_once(request: Request) -> Response | None:
+            # As of a manager that is killed between the update and the condition.
+            if request.path.endswith("/a/status") and not refused:
+                refused.append(request)
+                return Response(503, b"{}", {})
+            return None
+
+        world.sent.intercept = refuse_once
+        await world.apply(containers=[sidecar("a:2")])
+
+        async def both() -> bool:
+            return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
+
+        await world.until(both, "both Pods say so")
+        assert refused
+        await world.settles(2, 2, 2, 2)
+        written = [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
+        await world.clock.sleep(10)
+        assert written == [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
+
+
 @pytest.mark.behaviour("SS-93", "SS-105", "SS-107", "SS-123")
 @virtual
 async def test_pods_that_differ_in_more_than_images_are_told_of_once() -> None:
@@ -141,12 +179,8 @@ async def test_pods_that_differ_in_more_than_images_are_told_of_once() -> None:
         await world.apply(containers=[sidecar("a:2", env=[{"name": "A", "value": "1"}])])
         await world.settles(2, 0, 2, 0)
 
-        async def told() -> Any:
-            found = [one for pod in await world.pods() for one in pod["status"]["conditions"]]
-            return [(one["status"], one["reason"], one["message"]) for one in found if one["type"] == CONDITION]
-
         async def both() -> bool:
-            return await told() == [("False", "UpdateImmutableField", '{"s":false}')] * 2
+            return await conditions(world) == [("False", "UpdateImmutableField", '{"s":false}')] * 2
 
         await world.until(both, "both Pods say so")
         await world.clock.sleep(10)
@@ -159,7 +193,7 @@ async def test_pods_that_differ_in_more_than_images_are_told_of_once() -> None:
         await world.settles(2, 2, 2, 2)
 
         async def neither() -> bool:
-            return await told() == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
+            return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
 
         await world.until(neither, "both Pods say so")
 

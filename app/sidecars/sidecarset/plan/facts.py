@@ -60,7 +60,8 @@ class PodFacts(NamedTuple):
     down: bool = False
     #: A hot upgrade has come so far that the former twin may idle.
     migrated: bool = False
-    #: SS-105: what the Pod's condition is to say of this set; None if it need not change.
+    #: What condition SidecarSetUpgradable must say of this set; None if it need not change. A Pod that was updated
+    #: in place says true, whether or not it said false before. [SS-105]
     upgradable: bool | None = None
 
     @property
@@ -98,7 +99,7 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
             by_others=by_others,
             down=down,
             migrated=migrated,
-            upgradable=True if said is False else None,
+            upgradable=True if said is False or (said is None and view.name in (states or {})) else None,
         )
     wait = _wait(view, pod, late, migrated=migrated)
     return PodFacts(
