@@ -108,7 +108,8 @@ def test_a_request_ends_at_its_deadline(world: World) -> None:
     """U-81."""
     world.apply(STATEFUL_SET)
     eventually(lambda: world.pod_is_ready("web-0"), "the Pod is ready", 120)
-    ask(world, "web-0", "main", strategy={"minStartedSeconds": 600}, activeDeadlineSeconds=15)
+    strategy = {"minStartedSeconds": 600, "orderedRecreate": True}
+    ask(world, "web-0", "main", "side", strategy=strategy, activeDeadlineSeconds=15)
     found = ended(world)
     assert found["message"] == "recreating has exceeded the activeDeadlineSeconds"
-    assert phases(found) == {"main": "Failed"}
+    assert phases(found) == {"main": "Recreating", "side": "Pending"}

@@ -76,7 +76,7 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
     deadline = request.spec.active_deadline_seconds
     if deadline is not None:
         if age >= deadline:
-            return Step(status=_completed(status, DEADLINE_EXCEEDED, now, fail=True))
+            return Step(status=_completed(status, DEADLINE_EXCEEDED, now))
         waits.append(deadline - age)
     if status.get("phase") != RECREATING:
         return Step(requeue_after=min(waits) if waits else None)
@@ -131,7 +131,8 @@ def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) 
 
 
 def _completed(status: Status, message: str, now: datetime, *, fail: bool = False) -> dict[str, Any]:
-    """CRR-19; with ``fail`` (CRR-60) containers that are not done have failed."""
+    """Return the change that ends a request. With ``fail``, containers that are not done have failed; otherwise their
+    states stay as they are. [CRR-16, CRR-19, CRR-60]"""
     change: dict[str, Any] = {"phase": COMPLETED, "completionTime": rfc3339(now), "message": message}
     states = status.get("containerRecreateStates") or []
     if fail and any(one.get("phase") not in _DONE for one in states):
