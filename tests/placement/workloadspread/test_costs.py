@@ -47,6 +47,16 @@ def test_later_subsets_are_cheaper_and_what_is_too_many_is_cheaper_still(
     assert Counter((one.subset, one.cost) for one in found) == expected
 
 
+@pytest.mark.behaviour("WS-56")
+def test_pods_beyond_the_only_subset_have_no_cost() -> None:
+    def nowhere(limit: int | None) -> list[tuple[str, str]]:
+        found = costs(spread({"a": limit}), {IGNORED: groups(a=1, nowhere=1)}, "", 0)
+        return sorted((one.subset, one.cost) for one in found)
+
+    assert nowhere(1) == [("a", "100")]
+    assert nowhere(None) == [("a", "100"), (NO_SUBSET, "-200")]
+
+
 @pytest.mark.behaviour("WS-55")
 def test_in_a_roll_out_old_and_new_pods_are_priced_against_each_other() -> None:
     given = {"new": groups(3, 2), "old": groups(3, 2)}

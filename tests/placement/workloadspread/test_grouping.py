@@ -78,7 +78,7 @@ TAINTED = (Taint("pool", "burst", "PreferNoSchedule"),)
         ([{"name": "a", "patch": {"metadata": {"labels": {"t": "1"}}}}, {"name": "b"}], node("a"), {}, "b"),
         ([{"name": "a", "patch": {"metadata": {"annotations": {"t": "1"}}}}, {"name": "b"}], node("a"), {}, "a"),
         ([{"name": "a", "maxReplicas": 0}, {"name": "b"}], node("a"), {}, "b"),
-        ([{"name": "a", "maxReplicas": 0}], node("a"), {}, "a"),
+        ([{"name": "a", "maxReplicas": 0}], node("a"), {}, None),
         ([{"name": "a"}, {"name": "b"}], node("a"), {}, "a"),
     ],
 )
@@ -113,6 +113,12 @@ def test_places_are_counted_by_version_and_with_each_pod_that_comes() -> None:
     given = with_subsets({"name": "a", "maxReplicas": 3}, {"name": "b"})
     found = adopt(given, node(), counted={(IGNORED, "a"): 1, ("other", "a"): 9}, pods=4)
     assert [one.subset for one in found] == ["a", "a", "b", "b"]
+
+
+@pytest.mark.behaviour("WS-56", "WS-52")
+def test_the_only_subset_takes_pods_up_to_its_max_replicas() -> None:
+    found = adopt(spread({"a": 2}), node(), counted={(IGNORED, "a"): 1}, pods=3)
+    assert [one.pod.metadata.name for one in found] == ["p0"]
 
 
 @pytest.mark.behaviour("WS-53")

@@ -11,7 +11,7 @@ from app.api import names
 from app.api.workloadspread import WorkloadSpread
 from app.api.workloadspread.validation import group_of
 from app.kube.objects import Pod
-from app.placement.workloadspread.plan.grouping import NO_SUBSET
+from app.placement.workloadspread.plan.grouping import NO_SUBSET, leaves_others_alone
 from app.placement.workloadspread.plan.places import limit_of
 from app.placement.workloadspread.plan.record import VERSION_IGNORED
 from app.pods.predicates import is_active, is_ready, ready_since
@@ -60,6 +60,8 @@ def costs(
             limit = limit_of(subset, wanted)
             beyond = _beyond(active, limit)
             found += [Cost(pod, subset.name, str(surplus if pod.metadata.uid in beyond else kept)) for pod in active]
+        if leaves_others_alone(spread):
+            continue
         nowhere = str(-_STEP * (len(subsets) + 1))
         found += [Cost(pod, NO_SUBSET, nowhere) for pod in pods.get(NO_SUBSET, ()) if is_active(pod)]
     return [one for one in found if one.pod.metadata.annotations.get(names.POD_DELETION_COST) != one.cost]

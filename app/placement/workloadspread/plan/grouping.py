@@ -42,6 +42,12 @@ def recorded_subset(spread: WorkloadSpread, pod: Pod) -> str | None:
     return record.subset if any(one.name == record.subset for one in spread.spec.subsets) else NO_SUBSET
 
 
+def leaves_others_alone(spread: WorkloadSpread) -> bool:
+    """Return whether Pods beyond the only subset's maxReplicas are not the WorkloadSpread's business. [WS-56]"""
+    subsets = spread.spec.subsets
+    return len(subsets) == 1 and subsets[0].max_replicas is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """A Pod without a subset, as JSON, the node it runs on, and its version."""
@@ -68,6 +74,8 @@ def adoptions(
         for subset in subsets:
             limit = limits[subset.name]
             room = limit is None or taken[candidate.version, subset.name] < limit
+            if not room and leaves_others_alone(spread):
+                continue
             score = _score(subset, candidate, room=room)
             if score is not None and (best is None or score > best[0]):
                 best = score, subset
