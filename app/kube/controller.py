@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from app.kube.clock import Clock
-from app.kube.errors import Conflict, KubeError
+from app.kube.errors import Conflict, KubeError, is_namespace_ending
 from app.kube.objects import Object, ObjectMeta
 from app.kube.queue import QueueMetrics, QueueShutDown, RateLimits, WorkQueue
 from app.kube.resources import ObjectKey, Resource
@@ -208,7 +208,8 @@ class Controller:
         return "success"
 
     def _failed(self, key: ObjectKey, error: BaseException, took: float) -> str:
-        self._log(key, error, took, self.queue.add_rate_limited(key))
+        held = error.retry_in if isinstance(error, KubeError) else 0.0
+        self._log(key, error, took, self.queue.add_rate_limited(key, held))
         return "error"
 
     def _log(self, key: ObjectKey, error: BaseException, took: float, delay: float) -> None:
@@ -218,6 +219,9 @@ class Controller:
         """
         if isinstance(error, Conflict):
             logger.info("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
+            return
+        if isinstance(error, KubeError) and is_namespace_ending(error):
+            logger.debug("%s: %s: its namespace is being terminated: %s", self.name, key, error)
             return
         said = (self.name, key, took, delay)
         if isinstance(error, KubeError | TimeoutError):

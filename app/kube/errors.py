@@ -56,6 +56,9 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 class KubeError(Exception):
     """Anything that went wrong between us and the API server."""
 
+    #: Seconds before which repeating a failed reconcile is pointless; 0: its growing back-off decides.
+    retry_in: float = 0.0
+
 
 class ConfigError(KubeError):
     """No usable configuration; the message names the file and the way out."""

@@ -12,7 +12,15 @@ from typing import Any, Literal, Protocol
 
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.errors import KubeError, NotFound, ServerError, TooManyRequests, TransportError, describe
+from app.kube.errors import (
+    KubeError,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    TransportError,
+    describe,
+    is_namespace_ending,
+)
 from app.kube.eventcorrelation import MAX_NAME, Correlated, EventCorrelator, Occurrence
 from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
@@ -120,7 +128,7 @@ class EventRecorder:
             except (TransportError, ServerError, TooManyRequests) as failure:
                 error = failure
             except KubeError as refusal:
-                self._drop(event, str(refusal))
+                self._drop(event, str(refusal), logging.DEBUG if is_namespace_ending(refusal) else logging.WARNING)
                 return
             else:
                 self._metrics.sent()
@@ -171,10 +179,10 @@ class EventRecorder:
             **self._repetition(event),
         }
 
-    def _drop(self, event: Correlated, why: str) -> None:
+    def _drop(self, event: Correlated, why: str, level: int = logging.WARNING) -> None:
         self._metrics.dropped()
         occurrence = event.occurrence
         regarding = occurrence.regarding
         name = describe(regarding.kind, regarding.namespace, regarding.name)
         message = occurrence.message.encode("utf-8", "backslashreplace").decode()  # a log must take whatever it says
-        logger.warning("event %s of %s is dropped: %s: %s", occurrence.reason, name, why, message)
+        logger.log(level, "event %s of %s is dropped: %s: %s", occurrence.reason, name, why, message)

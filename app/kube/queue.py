@@ -121,25 +121,29 @@ class WorkQueue(Generic[K]):
         if key not in self._processing:
             self._push(key)
 
-    def add_after(self, key: K, seconds: float) -> None:
-        """The key needs work in so many seconds. Of several such times of one key the earliest counts."""
+    def add_after(self, key: K, seconds: float) -> float:
+        """Add the key after ``seconds``, unless it is due earlier. Returns the seconds until it is worked on again."""
         if self._shut_down:
-            return
+            return seconds
         if seconds <= 0:
             self.add(key)
-            return
-        due = self._clock.monotonic() + seconds
+            return 0.0
+        now = self._clock.monotonic()
+        due = now + seconds
+        again = 0.0 if key in self._dirty else min(seconds, max(0.0, self._due.get(key, due) - now))
         if key in self._due and self._due[key] <= due:
-            return
+            return again
         self._due[key] = due
         heapq.heappush(self._heap, (due, next(self._order), key))
         if len(self._heap) > 2 * len(self._due) + _OUTDATED:
             self._heap = [(due, next(self._order), key) for key, due in self._due.items()]
             heapq.heapify(self._heap)
         self._set_timer()
+        return again
 
-    def add_rate_limited(self, key: K) -> float:
-        """The key failed and needs another try; the seconds until then."""
+    def add_rate_limited(self, key: K, retry_in: float = 0.0) -> float:
+        """Add a key that failed: after ``retry_in`` seconds if given, otherwise after its growing back-off. Returns the
+        seconds until it is worked on again."""
         limits, now = self._limits, self._clock.monotonic()
         failures, since = self._failures.get(key, (0, now))
         self._failures[key] = (failures + 1, since)
@@ -149,9 +153,7 @@ class WorkQueue(Generic[K]):
         # Changes bring a failing key back before its time. None waits longer than it has been failing, or a burst of
         # them in one bad second would make it wait for a quarter of an hour.
         own = min(own, limits.base_delay + (now - since))
-        delay = max(own, self._bucket(key).reserve())
-        self.add_after(key, delay)
-        return delay
+        return self.add_after(key, retry_in or max(own, self._bucket(key).reserve()))
 
     def forget(self, key: K) -> None:
         """The key succeeded: its next failure starts with the shortest delay again."""

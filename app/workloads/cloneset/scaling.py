@@ -17,7 +17,7 @@ from app.workloads.cloneset.plan.creation import PodMaker, pod_name
 from app.workloads.cloneset.plan.resolved import ResolvedSpec
 from app.workloads.cloneset.plan.scale import ScalePlan
 from app.workloads.cloneset.snapshot import CloneSetSnapshot, PodsAndClaims
-from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
+from app.workloads.engine.outcome import Outcome, gather_results, outcome_of, refused_creations
 from app.workloads.engine.writer import Writer
 
 #: Seconds after which a limit that stays the same is reported again.
@@ -92,12 +92,12 @@ class Scaler:
             return Outcome(changed=made > 0, message=_waiting(waiting) if waiting else "")
         state.failed_ids.update(failures)
         state.creation_backoff.refuse(now)
-        error = next(iter(failures.values()))
-        missing = plan.create - made
-        return Outcome(
-            changed=made > 0,
-            error=error,
-            message=f"{message_of(error)} ({missing} of {plan.create} Pods to create are missing)",  # B-17
+        missing, why = plan.create - made, message_of(next(iter(failures.values())))
+        return refused_creations(
+            failures.values(),
+            made=made,
+            retry_in=state.creation_backoff.remaining(now),
+            message=f"{why} ({missing} of {plan.create} Pods to create are missing)",  # B-17
         )
 
     def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:

@@ -7,7 +7,7 @@ from random import Random
 from typing import Final
 
 from app.kube.clock import Clock
-from app.kube.errors import KubeError, is_namespace_ending, message_of
+from app.kube.errors import KubeError, message_of
 from app.kube.objects import Pod
 from app.kube.store import Store
 from app.pods.hashes import random_suffix
@@ -17,7 +17,7 @@ from app.workloads.daemonset.plan.nodes import DaemonPod
 from app.workloads.daemonset.plan.scale import ScalePlan
 from app.workloads.daemonset.snapshot import DaemonSetSnapshot
 from app.workloads.engine.kind import Owner
-from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
+from app.workloads.engine.outcome import Outcome, gather_results, most_urgent, outcome_of, refused_creations
 from app.workloads.engine.snapshot import AnySnapshot
 from app.workloads.engine.wording import Wording
 from app.workloads.engine.writer import Writer
@@ -77,7 +77,7 @@ class Scaler:
         deleted = await self._delete(snapshot, plan)
         return Outcome(
             changed=created.changed or deleted.changed,
-            error=created.error or deleted.error,
+            error=most_urgent((created.error, deleted.error)),
             message=created.message or deleted.message,
             requeue_after=[*created.requeue_after, *deleted.requeue_after, *plan.waits],
         )
@@ -99,11 +99,10 @@ class Scaler:
             state.creation_backoff.reset()
             return Outcome(changed=made > 0)
         state.creation_backoff.refuse(now)
-        if all(map(is_namespace_ending, refused.values())):
-            return Outcome(changed=made > 0)  # DS-32: the DaemonSet goes with its namespace
-        error = next(iter(refused.values()))
-        text = f"{message_of(error)} ({len(nodes) - made} of {len(nodes)} Pods to create are missing)"
-        return Outcome(changed=made > 0, error=error, message=text)
+        why = message_of(next(iter(refused.values())))
+        text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods to create are missing)"
+        retry_in = state.creation_backoff.remaining(now)
+        return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # DS-32
 
     def _free_name(self, base: str, namespace: str, drawn: dict[str, str]) -> str:
         name = ""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from app.kube.concurrently import concurrently
-from app.kube.errors import UNANSWERED, Conflict, KubeError, message_of
+from app.kube.errors import UNANSWERED, Conflict, KubeError, is_namespace_ending, message_of
 from app.pods.budget import RETRY_SECONDS
 
 #: Requests of one workload that are under way at once.
@@ -48,6 +48,23 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
             return error
 
     return await concurrently((caught(one) for one in work), MAX_CONCURRENT_WRITES)
+
+
+def refused_creations(refused: Collection[KubeError], *, made: int, retry_in: float, message: str) -> Outcome:
+    """Return the outcome of creations of which some were refused; the next try is in ``retry_in`` seconds.
+
+    In a namespace that is being terminated nothing is created any more: that is no failure, and nothing to retry.
+    """
+    if all(map(is_namespace_ending, refused)):
+        return Outcome(changed=made > 0)
+    error = next(iter(refused))
+    error.retry_in = retry_in
+    return Outcome(changed=made > 0, error=error, message=message)
+
+
+def most_urgent(errors: Iterable[KubeError | None]) -> KubeError | None:
+    """Return the error whose retry is due first."""
+    return min((error for error in errors if error is not None), key=lambda error: error.retry_in, default=None)
 
 
 def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:

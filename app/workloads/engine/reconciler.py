@@ -30,7 +30,7 @@ from app.workloads.engine.history import History
 from app.workloads.engine.kind import OWNER, WorkloadKind
 from app.workloads.engine.mappers import EventMappers
 from app.workloads.engine.metrics import Metrics, NoMetrics
-from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome, gather_results
+from app.workloads.engine.outcome import CONFLICT_DELAY, Outcome, gather_results, most_urgent
 from app.workloads.engine.pods import PodFacts, observed_pods
 from app.workloads.engine.snapshot import Caches, R, S, Snapshot, W
 from app.workloads.engine.state import States
@@ -317,14 +317,19 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
     ``seconds``: times that are not the outcomes' own, those that are not positive do not count. ``retry``: something
     failed that no watch will announce the end of. Raises an outcome's error, but for conflicts.
     """
-    times = list(seconds)
+    times, errors = list(seconds), []
     for outcome in outcomes:
         times += outcome.requeue_after
         if isinstance(outcome.error, Conflict):
             # Everyday: the newer Pod is on its way and brings us here again.
             times.append(CONFLICT_DELAY)
-        elif outcome.error is not None:
-            raise outcome.error
+        else:
+            errors.append(outcome.error)
+    error = most_urgent(errors)
+    if error is not None:
+        if error.retry_in:
+            error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
+        raise error
     if retry:
         # Nothing that is watched may change what failed: with the growing back-off.
         return Result(requeue=True)

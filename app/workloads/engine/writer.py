@@ -137,8 +137,9 @@ class Writer:
             await self._client.create(PERSISTENTVOLUMECLAIMS, claim, metadata.namespace, decode=decode_metadata)
         except KubeError as error:
             self.expectations.creation_observed(metadata.uid, expected)
-            text = f"failed to create pvc: {message_of(error)}, pvc: {_go_json(CLAIM, claim)}"
-            self.event(workload, "FailedCreate", text, warning=True)
+            if not is_namespace_ending(error):
+                text = f"failed to create pvc: {message_of(error)}, pvc: {_go_json(CLAIM, claim)}"
+                self.event(workload, "FailedCreate", text, warning=True)
             raise
 
     async def _was_created(self, workload: KubeObject, name: str, error: KubeError) -> bool:

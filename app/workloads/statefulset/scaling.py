@@ -12,7 +12,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision
 from app.pods.templates import recorded_template
 from app.workloads.engine.named_claims import NamedClaimsWriter
-from app.workloads.engine.outcome import Outcome, gather_results, outcome_of
+from app.workloads.engine.outcome import Outcome, gather_results, most_urgent, outcome_of, refused_creations
 from app.workloads.statefulset.plan.claims import Claims, in_the_way, missing_claims, reference_changes
 from app.workloads.statefulset.plan.creation import PodMaker, identity
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
@@ -43,10 +43,9 @@ class Scaler:
         creating = await self._create(snapshot, plan, now)
         # AS-63: who owns a claim must be right before its Pod goes.
         removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
-        errors = [one.error for one in (creating, upkeep, removing) if one.error is not None]
         return Outcome(
             changed=creating.changed or removing.changed,
-            error=errors[0] if errors else None,
+            error=most_urgent(one.error for one in (creating, upkeep, removing)),
             message=creating.message,
             requeue_after=[*creating.requeue_after, *removing.requeue_after],
         )
@@ -122,8 +121,9 @@ class Scaler:
             state.creation_backoff.reset()
             return Outcome(changed=made > 0, message=waiting)
         state.creation_backoff.refuse(now)
-        error = next(iter(failures.values()))
-        return Outcome(changed=made > 0, error=error, message=_failed(message_of(error)))
+        retry_in = state.creation_backoff.remaining(now)
+        message = _failed(message_of(next(iter(failures.values()))))
+        return refused_creations(failures.values(), made=made, retry_in=retry_in, message=message)
 
     # ---- deleting
 

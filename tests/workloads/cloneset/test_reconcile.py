@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import re
+from itertools import pairwise
 from typing import Any
 
 import orjson
@@ -375,12 +378,14 @@ async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another() -> 
 
 @virtual
 @pytest.mark.behaviour("CS-149", "CS-151", "CS-157")
-async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> None:
+async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog: pytest.LogCaptureFixture) -> None:
     async with small_cluster() as cluster:
         refuse, why = True, "exceeded quota"
+        times: list[float] = []
 
         def intercept(request: Any) -> Any:
             if refuse and request.method == "POST" and request.path.endswith("/pods"):
+                times.append(cluster.clock.monotonic())
                 return json_response(403, status_body(403, "Forbidden", why))
             return None
 
@@ -397,6 +402,8 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
         await cluster.clock.sleep(120)
         tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
         assert len(tries) < 20, "no loop at full speed"
+        logged = [float(found[1]) for text in caplog.messages if (found := re.search(r"again in (\S+) s: POST", text))]
+        assert logged[: len(times) - 1] == pytest.approx([after - before for before, after in pairwise(times)], abs=0.01)
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
         failures = await cluster.events("FailedCreate")
@@ -418,6 +425,26 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later() -> No
         refuse = False
         status = await cluster.settled(availableReplicas=3)
         assert not status.get("conditions")
+
+
+@virtual
+@pytest.mark.behaviour("CS-101")
+@pytest.mark.parametrize("path", ["/pods", "/controllerrevisions"])
+async def test_in_a_terminating_namespace_nothing_is_warned_of(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with small_cluster() as cluster:
+        cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+        refusal = json_response(403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]}))
+
+        def intercept(request: Any) -> Any:
+            return refusal if request.method == "POST" and request.path.endswith((path, "/events")) else None
+
+        cluster.sent.intercept = intercept
+        await cluster.apply()
+        await cluster.clock.sleep(120)
+        tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith(path)]
+        assert 1 <= len(tries) < 20
+        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+        assert not (await cluster.status()).get("conditions")
 
 
 @virtual
