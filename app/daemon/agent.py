@@ -66,6 +66,7 @@ class Agent:
         plugins: Plugins | None = None,
         features: Features | None = None,
         max_pulls: int = -1,
+        image_share: int = 100,
         metrics: Metrics | None = None,
         network: Network | None = None,
         watches: bool = True,
@@ -108,6 +109,7 @@ class Agent:
             plugins if plugins is not None else Plugins((), "", client.clock),
             rng,
             max_workers=max_pulls,
+            share=image_share,
             **counting,
         )
         self.recreator = Recreator(self.requests, client, runtimes, stopper, self.pods, **counting)

@@ -62,6 +62,14 @@ def parser() -> argparse.ArgumentParser:
         default=-1,
         help="how many images are pulled at once; no limit by default",
     )
+    flag(
+        "--image-share-per-namespace",
+        type=int,
+        choices=range(1, 101),
+        metavar="PERCENT",
+        default=100,
+        help="percent of these pulls that jobs of one namespace get, where there are four or more; 100 by default",
+    )
     flag("--plugin-config-file", default="/kruise/CredentialProviderPlugin.yaml", help="credential providers")
     flag("--plugin-bin-dir", default="/kruise/plugins", help="folder of their programs")
     flag(
@@ -141,6 +149,7 @@ async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str
         plugins=plugins,
         features=chosen,
         max_pulls=options.max_workers_for_pull_image,
+        image_share=options.image_share_per_namespace,
         metrics=metrics,
     )
     server = await HealthServer(agent.failing, metrics.exposition, metrics.content_type).start(host, port)

@@ -136,6 +136,7 @@ def _openkruise() -> tuple[Flag, ...]:
             "allow-privileged", True, parse_bool, "templates may hold privileged containers; the API server judges that"
         ),
         Flag("default-ttlseconds-for-always-nodeimage", 300, _ttl, "TTL of images that are pulled always"),
+        Flag("image-share-per-namespace", 100, _percent, "percent of a NodeImage's free room that one namespace gets"),
         Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
         Flag("assign-bcj-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a BroadcastJob"),
         Flag("assign-pods-by-scheduler", True, parse_bool, "the scheduler places Pods of a DaemonSet"),
@@ -180,6 +181,13 @@ def _ttl(text: str) -> int:
     if not 0 <= seconds <= 2678400:  # MGR-1
         raise ValueError("expected 0 to 2678400 seconds")
     return seconds
+
+
+def _percent(text: str) -> int:
+    percent = parse_integer(text)
+    if not 1 <= percent <= 100:
+        raise ValueError("expected 1 to 100")
+    return percent
 
 
 def _processes(text: str) -> int:

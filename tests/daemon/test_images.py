@@ -256,7 +256,7 @@ async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_ref
 @pytest.mark.behaviour("KD-106")
 @virtual
 async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node() -> None:
-    async with node_with_agent(max_pulls=4) as (one, _):
+    async with node_with_agent(max_pulls=4, image_share=75) as (one, _):
         owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "job", "uid": "u"}
         slow = [tag(str(number), policy={"timeoutSeconds": 10**6}) for number in range(8)]
         for entry in slow:

@@ -36,11 +36,13 @@ _EDITABLE: Final = ("schedule", "concurrencyPolicy", "paused", "timeZone", *_NUM
 _WORDS: Final = "either JobTemplate or BroadcastJobTemplate or ImageListPullJobTemplate should be provided"
 
 
-def name_errors(metadata: Mapping[str, Any], *, created: bool) -> list[FieldError]:
-    """ACJ-3, ACJ-24. A name that is too long for jobs is only refused as long as it can be changed."""
+def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created: bool) -> list[FieldError]:
+    """Return the errors in the name. One that is too long for jobs is refused only on creation. [ACJ-3, ACJ-24]"""
     errors = broadcast.name_errors(metadata)
     name = metadata.get("name") or ""
-    if not errors and created and len(name) > LONGEST_NAME:
+    # No label carries the name of an ImageListPullJob.
+    labeled = not (spec.get("template") or {}).get(IMAGES)
+    if not errors and created and labeled and len(name) > LONGEST_NAME:
         detail = f"must be no more than {LONGEST_NAME} characters: a job is called by it and the time it is due"
         errors.append(invalid("metadata.name", name, detail))
     return errors

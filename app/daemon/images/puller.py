@@ -125,6 +125,7 @@ class ImagePuller:
         rng: Random,
         *,
         max_workers: int = -1,
+        share: int = 100,
         metrics: ControllerMetrics | None = None,
         queue_metrics: QueueMetrics | None = None,
     ) -> None:
@@ -137,8 +138,8 @@ class ImagePuller:
         self._plugins = plugins
         self._secrets = SecretCache(client, rng)
         self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
-        #: KD-106: of these so many for one namespace, whose registry may take as long as it likes.
-        self._share = max_workers * 3 // 4 if max_workers >= _SHARED_FROM else max_workers
+        #: How many of these the jobs of one namespace get, whose registry may be slow. [KD-106]
+        self._share = max(1, max_workers * share // 100) if max_workers >= _SHARED_FROM else max_workers
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
         self._pulls: dict[Key, _Pull] = {}

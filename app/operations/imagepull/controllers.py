@@ -22,7 +22,7 @@ from app.slices import NODES, PODS_BY_NAMESPACE, ControllerContext, ControllerPa
 from app.slices.watched import agents_namespace
 
 #: The flags that these controllers read.
-FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage")
+FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage", "image-share-per-namespace")
 WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
     "NodeImages", NODE_IMAGES, decode_node_image, Scope.CLUSTER, indexes={BY_JOB: job_uids}
 )
@@ -77,6 +77,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
         base_ttl=context.flags.integer("default-ttlseconds-for-always-nodeimage"),
         creation_delay=context.flags.seconds("nodeimage-creation-delay"),
         orders=context.provided(UpdateOrder),
+        share=context.flags.integer("image-share-per-namespace"),
     )
     concerned = reconciler.concerned
     return Reconciling(

@@ -35,6 +35,7 @@ from app.operations.imagepull.plan.jobs import is_active
 from app.operations.imagepull.plan.lists import by_list, is_unfinished
 from app.operations.imagepull.plan.nodeimages import awaited
 from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
+from app.operations.imagepull.plan.room import WHOLE
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import Claimed, PullSecrets, told
 from app.operations.imagepull.waiting import WaitingJobs
@@ -64,6 +65,7 @@ class ImagePullJobReconciler:
         base_ttl: int,
         creation_delay: float,
         orders: Sequence[UpdateOrder] = (),
+        share: int = WHOLE,
     ) -> None:
         self._client = client
         self._clock = client.clock
@@ -75,7 +77,7 @@ class ImagePullJobReconciler:
         self._orders = orders
         self._node_images = NodeImages(client, caches.node_images)
         self._secrets = PullSecrets(client, caches.copies, secrets_namespace)
-        self._waiting = WaitingJobs(rng)
+        self._waiting = WaitingJobs(rng, share)
         self.concerned = Concerned(caches, self._node_images, self._waiting)
         #: By uid: the status as last written, until the cache shows it.
         self._statuses: dict[str, KnownStatus] = {}

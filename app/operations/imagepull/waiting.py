@@ -15,7 +15,7 @@ from app.api.imagepull import ImagePullJob
 from app.kube.images import FamiliarImage
 from app.kube.resources import ObjectKey
 from app.operations.imagepull.objects import NodeImage
-from app.operations.imagepull.plan.room import Usage, has_room, usage_of
+from app.operations.imagepull.plan.room import WHOLE, Usage, has_room, usage_of
 
 #: Of each namespace so many are tried when something leaves a NodeImage.
 WOKEN_AT_ONCE: Final = 8
@@ -28,15 +28,17 @@ _RETRIES_PER_SECOND: Final = 10
 class WaitingJobs:
     """Who waits for room, by namespace, in the order in which they began to."""
 
-    def __init__(self, rng: Random) -> None:
+    def __init__(self, rng: Random, share: int = WHOLE) -> None:
+        """``share``: the percentage of what others leave of a NodeImage that one namespace may hold."""
         self._rng = rng
+        self._share = share
         self._keys: dict[str, dict[ObjectKey, None]] = {}
         #: By node: of which version of its NodeImage, and who holds what of it.
         self._usages: dict[str, tuple[str, Usage]] = {}
 
     def has_room(self, node_image: NodeImage, job: ImagePullJob, image: FamiliarImage) -> bool:
         """Whether the job may ask for its image there."""
-        return has_room(node_image, self._usage(node_image), job, image)
+        return has_room(node_image, self._usage(node_image), job, image, self._share)
 
     def forget_node(self, name: str) -> None:
         """The node is gone."""

@@ -78,7 +78,7 @@ async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decisi
     except GoTypeError as error:
         return Denied(str(error), code=400)
     errors = spec_errors(spec, former, found, now())
-    errors += name_errors(given.get("metadata") or {}, created=former is None)
+    errors += name_errors(given.get("metadata") or {}, spec, created=former is None)
     if errors:
         return Denied(aggregate(errors), code=422)
     return Allowed(tuple(warnings(spec)))

@@ -23,6 +23,7 @@ from app.operations.imagepull.waiting import WOKEN_AT_ONCE, WaitingJobs
 from tests.operations.imagepull.world import BETA, JOBS, NODE_IMAGES, World, world
 
 Json = dict[str, Any]
+SHARE_PERCENT = 75
 #: Three quarters of 256.
 SHARE = 192
 
@@ -40,7 +41,7 @@ def asked(node_image: Json, namespace: str, repository: str, tag: str = "1", **s
     """Ask for an image if there is room; whether there was."""
     one, image = job(namespace, f"{namespace}-{repository}-{tag}", **spec), FamiliarImage(repository, tag)
     known = read(node_image)
-    if not has_room(known, usage_of(known), one, image):
+    if not has_room(known, usage_of(known), one, image, SHARE_PERCENT):
         return False
     add_tag(node_image, Request(image, one), Spread(300, 0.5), "2026-01-01T00:00:00Z")
     return True
@@ -118,7 +119,7 @@ def test_who_has_more_than_the_share_keeps_it_and_asks_for_no_more() -> None:
     assert not asked(node_image, "a", "new")
     assert asked(node_image, "a", "i0", "2")
     known = read(node_image)
-    assert has_room(known, usage_of(known), job("a", "u-old"), FamiliarImage("i0", "1")), "it asks already"
+    assert has_room(known, usage_of(known), job("a", "u-old"), FamiliarImage("i0", "1"), 1), "it asks already"
     assert filled(node_image, "b", names("b")) == 12
 
 
@@ -196,6 +197,14 @@ async def repositories(there: World, node: str) -> set[str]:
 
 
 @pytest.mark.behaviour("IMG-111")
+def test_by_default_one_namespace_may_fill_a_node_image() -> None:
+    node_image = read({"metadata": {"name": "n1"}, "spec": {"images": {one: {"tags": []} for one in names("i", 255)}}})
+    full = read({"metadata": {"name": "n1"}, "spec": {"images": {one: {"tags": []} for one in names("i", 256)}}})
+    found = [has_room(one, usage_of(one), job("a", "u"), FamiliarImage("new", "1")) for one in (node_image, full)]
+    assert found == [True, False]
+
+
+@pytest.mark.behaviour("IMG-111")
 def test_a_greedy_namespace_waits_and_others_do_not() -> None:
     async def scenario(there: World) -> None:
         for name in ("greedy", "others"):
@@ -251,7 +260,7 @@ def test_a_greedy_namespace_waits_and_others_do_not() -> None:
 
         await there.until(all_done, 20)
 
-    in_world(scenario)
+    in_world(scenario, flags=(f"--image-share-per-namespace={SHARE_PERCENT}",))
 
 
 @pytest.mark.behaviour("IMG-111", "IMG-52")
@@ -261,13 +270,13 @@ def test_a_node_without_room_keeps_no_other_waiting() -> None:
         owner = {"apiVersion": BETA, "kind": "Workload", "namespace": "default", "name": "x", "uid": "u"}
         policy = {"ttlSecondsAfterFinished": 1000}
         tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0, "pullPolicy": policy}
-        images = {one: {"tags": [{**tag, "ownerReferences": [owner]}]} for one in names("i", 250)}
+        images = {one: {"tags": [{**tag, "ownerReferences": [owner]}]} for one in names("i", 256)}
         await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
         await there.settled()
         await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 3600})
         status = await there.counts(succeeded=2, desired=3)
         assert "no room for another image of namespace default (n1)" in status["message"]
-        assert len(await repositories(there, "n1")) == 250
+        assert len(await repositories(there, "n1")) == 256
         await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": dict.fromkeys(names("i", 100))}})
         await there.counts(succeeded=3, message="job has completed")
 

@@ -202,6 +202,7 @@ async def world(
     more: tuple[Slice, ...] = (),
     before: Callable[[Client], Awaitable[None]] | None = None,
     provided: Mapping[type[Any], Any] | None = None,
+    flags: tuple[str, ...] = (),
 ) -> AsyncIterator[World]:
     """``more``: slices whose controllers run too; ``before``: what happens before ours start; ``provided``: what other
     slices do for them."""
@@ -249,7 +250,9 @@ async def world(
                 await stack.enter_async_context(running(reflector.run()))
             events = EventRecorder(ours, part.name)
             gates = "ImagePullJobGate=true"
-            made = part.make(context(part, ours, stores, gates=gates, events=events, rng=rng, provided=provided))
+            made = part.make(
+                context(part, ours, stores, flags=flags, gates=gates, events=events, rng=rng, provided=provided)
+            )
             controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
             await stack.enter_async_context(running(events.run()))
             await stack.enter_async_context(running(controller.run()))

@@ -112,6 +112,12 @@ def test_images_to_pull_survive_v1alpha1_and_may_change() -> None:
     assert changed.stored()["spec"]["template"]["imageListPullJobTemplate"]["spec"]["images"] == ["nginx"]
 
 
+@pytest.mark.behaviour("ACJ-24")
+def test_a_list_of_images_takes_longer_names() -> None:
+    assert write(cron(name="a" * 63, template=images())).obj is not None
+    assert write(cron(name="a" * 64, template=images())).obj is None
+
+
 @pytest.mark.behaviour("ACJ-24", "ACJ-26")
 def test_what_was_admitted_once_stays_editable() -> None:
     stored = cron(name="a" * 60, schedule="0 0 30 2 *")

@@ -403,7 +403,9 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog:
         tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
         assert len(tries) < 20, "no loop at full speed"
         logged = [float(found[1]) for text in caplog.messages if (found := re.search(r"again in (\S+) s: POST", text))]
-        assert logged[: len(times) - 1] == pytest.approx([after - before for before, after in pairwise(times)], abs=0.01)
+        assert logged[: len(times) - 1] == pytest.approx(
+            [after - before for before, after in pairwise(times)], abs=0.01
+        )
         status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
         assert len(status_writes) < 5
         failures = await cluster.events("FailedCreate")
@@ -433,7 +435,9 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog:
 async def test_in_a_terminating_namespace_nothing_is_warned_of(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with small_cluster() as cluster:
         cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
-        refusal = json_response(403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]}))
+        refusal = json_response(
+            403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]})
+        )
 
         def intercept(request: Any) -> Any:
             return refusal if request.method == "POST" and request.path.endswith((path, "/events")) else None

@@ -1,9 +1,9 @@
 """How much of a NodeImage the jobs of one namespace may hold (IMG-111). Pure.
 
-A NodeImage has 256 repositories and one object's bytes, and the jobs of all namespaces share it. Each namespace may
-hold three quarters of what the others leave. One alone is hardly held back, and there is room for a namespace that has
-nothing yet, however greedy some others are: three that take what they can leave it 25 repositories. Nobody is made to
-give back what he has.
+A NodeImage has 256 repositories and one object's bytes, and the jobs of all namespaces share it. By default a job waits
+only when the NodeImage is full. A smaller share caps each namespace at that percentage of what the others leave, so
+that one that has nothing yet finds room: with 75 %, three greedy ones leave it 25 repositories. What is held already
+stays.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from app.operations.imagepull.objects import ImageEntry, NodeImage
 
 #: Of the 1.5 MiB that an API server takes as one object; the rest is for what is counted too low.
 MAX_BYTES: Final = 1024 * 1024
+#: The default share of a namespace, in percent.
+WHOLE: Final = 100
 #: About what one tag takes beside its own name, in the spec and in the status, if its pull fails with a long message.
 _TAG_BYTES: Final = 1536
 _OWNER_BYTES: Final = 160
@@ -78,8 +80,11 @@ def usage_of(node_image: NodeImage) -> Usage:
     return Usage(Held(len(node_image.spec.images), total), held)
 
 
-def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: FamiliarImage) -> bool:
-    """Whether the job may ask for its image there, or does so already. ``usage``: that of this NodeImage."""
+def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: FamiliarImage, share: int = WHOLE) -> bool:
+    """Return whether the job may ask for its image there, or does so already.
+
+    ``usage``: that of this NodeImage; ``share``: the percentage of what others leave that a namespace may hold.
+    """
     namespace = job.metadata.namespace
     entry = node_image.spec.images.get(image.name)
     owners = [owner for tag in entry.tags for owner in tag.owner_references] if entry is not None else []
@@ -89,10 +94,10 @@ def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: Fami
     if not any(owner.namespace == namespace for owner in owners):
         wanted = held.repositories + 1
         others = total.repositories + (entry is None) - wanted
-        if wanted > _share(MAX_NODE_IMAGES, others):
+        if wanted > _share(MAX_NODE_IMAGES, others, share):
             return False
     others = max(0, total.size - held.size)
-    return held.size + bytes_of(job, image) <= _share(MAX_BYTES, others)
+    return held.size + bytes_of(job, image) <= _share(MAX_BYTES, others, share)
 
 
 def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
@@ -110,9 +115,9 @@ def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
     )
 
 
-def _share(limit: int, others: int) -> int:
-    """Three quarters of what others leave, rounded up."""
-    return -(-3 * max(0, limit - others) // 4)
+def _share(limit: int, others: int, percent: int) -> int:
+    """Return the percentage of what others leave, rounded up."""
+    return -(-percent * max(0, limit - others) // 100)
 
 
 def _common_bytes(name: str, entry: ImageEntry) -> int:
