@@ -27,6 +27,7 @@ from app.kube.errors import (
     Gone,
     Invalid,
     KubeError,
+    NotFound,
     RequestInfo,
     ServerError,
     TransportError,
@@ -53,6 +54,8 @@ IDLE_SECONDS = 180.0
 FIRST_RETRY_SECONDS = 0.2
 #: What the wait grows to (and up to as much again): it adds to every outage.
 LONGEST_RETRY_SECONDS = 10.0
+#: How often a resource that is not installed is checked for; this makes no request.
+ABSENT_SECONDS = 1.0
 #: A watch that ended sooner than this without an error is asked for again only after the back-off.
 SHORT_WATCH_SECONDS = 1.0
 #: How long the first object of a streaming list may take before an ordinary list is tried.
@@ -86,8 +89,10 @@ class Reflector(Generic[T]):
         idle_seconds: float = IDLE_SECONDS,
         keep: Callable[[T], bool] | None = None,
         metrics: ReflectorMetrics | None = None,
+        absent: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``keep``: which objects the store shall hold; all by default."""
+        """``keep``: the objects that the store holds; all by default. ``absent`` returns whether the resource is known
+        not to be installed: the store is empty then, and ready."""
         self.resource = resource
         self.store = store
         self._client = client
@@ -103,6 +108,7 @@ class Reflector(Generic[T]):
         self._idle_seconds = idle_seconds
         self._keep = keep
         self._metrics = metrics if metrics is not None else NoMetrics()
+        self._absent = absent
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
         #: Between an expired version and the next list. Refusals before it say nothing about that.
@@ -128,6 +134,9 @@ class Reflector(Generic[T]):
                 self._streaming_list = False
                 continue
             except (KubeError, TimeoutError) as error:
+                if isinstance(error, NotFound) and self._absent():
+                    await self._wait_until_installed()
+                    continue
                 self._failed(error)
                 self._forget_failures()
                 if is_expired(error):
@@ -144,6 +153,12 @@ class Reflector(Generic[T]):
                 if self._forget_failures():
                     continue
             await self._clock.sleep(max(asked, backoff.next()))
+
+    async def _wait_until_installed(self) -> None:
+        self._version = ""
+        self.store.replace([])
+        while self._absent():
+            await self._clock.sleep(ABSENT_SECONDS)
 
     def _forget_failures(self) -> bool:
         """Start over with the shortest wait where the last watch lasted, even if nothing happened in it."""

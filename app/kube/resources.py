@@ -46,6 +46,11 @@ class Resource:
         """``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def definition_name(self) -> str:
+        """The name of the CustomResourceDefinition, if it has one."""
+        return f"{self.plural}.{self.group}"
+
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
         """The URL path of one object (with ``name``), of a namespace's objects, or of all objects.
 

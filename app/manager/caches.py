@@ -6,7 +6,7 @@ So a process that serves webhooks alone holds no Pods.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -32,10 +32,13 @@ class Caches:
         namespace: str = "",
         enabled: Enabled = lambda _gate: True,
         declared: Iterable[Slice] | None = None,
+        absent: Callable[[], Container[str]] = tuple,
     ) -> None:
+        """``absent`` returns the names of the CustomResourceDefinitions that are not installed."""
         chosen = tuple(slices() if declared is None else declared)
         self._own_namespace = own_namespace
         self._namespace = namespace
+        self._absent = absent
         judging = [one for part in chosen for one in part.watched_for_admission(enabled)]
         controlling = [one for part in chosen for one in part.watched_for_controllers(enabled)]
         self.stores = Stores([*judging, *controlling])
@@ -85,4 +88,5 @@ class Caches:
             field_selector=watched.field_selector,
             keep=watched.keep,
             metrics=metrics,
+            absent=lambda: watched.resource.definition_name in self._absent(),
         )

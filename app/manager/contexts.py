@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from app.kube.controller import Controller
+from app.kube.controller import Controller, Reconcile, Result
+from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.queue import RateLimits
 from app.kube.ratelimit import RejectingBucket
+from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
 from app.manager.process import Process
 from app.manager.slices import slices
@@ -27,6 +29,8 @@ from app.slices.controllers import Answers
 
 T = TypeVar("T")
 
+#: How long a reconcile waits for the definition of a kind that it needs.
+ABSENT_SECONDS: Final = 60.0
 #: How long events may take to be sent when a process ends.
 FLUSH_SECONDS: Final = 1.0
 #: Requests that reviews of one process may make of the API server per second, and how many without a pause. Nearly all
@@ -97,7 +101,7 @@ class ControllerMaker:
             part.name,
             process.clock,
             made.watches,
-            made.reconcile,
+            waiting_for_definitions(made.reconcile, lambda: process.replica.absent),
             needs=[process.caches.stores(one) for one in (*part.watched, *asked.watched)],
             workers=self._workers(part),
             limits=self._limits,
@@ -143,6 +147,28 @@ class ControllerMaker:
             leading=self._leading,
             reviewed_namespaces=self._reviewed,
         )
+
+
+def waiting_for_definitions(reconcile: Reconcile, absent: Callable[[], Collection[str]]) -> Reconcile:
+    """The reconcile function; a request about a kind that is off is no failure and is made again later."""
+
+    async def waiting(key: ObjectKey) -> Result | None:
+        try:
+            return await reconcile(key)
+        except NotFound as error:
+            if _definition_of(error.request.path) not in absent():
+                raise
+            return Result(requeue_after=ABSENT_SECONDS)
+
+    return waiting
+
+
+def _definition_of(path: str) -> str:
+    """The name of the definition of the resource at a path such as ``/apis/GROUP/VERSION/namespaces/NS/PLURAL``."""
+    parts = path.partition("?")[0].split("/")[2:]
+    if len(parts) > 4 and parts[2] == "namespaces":
+        parts[2:4] = []
+    return f"{parts[2]}.{parts[0]}" if len(parts) > 2 else ""
 
 
 class _Asked:

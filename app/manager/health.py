@@ -10,6 +10,7 @@ import ipaddress
 import ssl
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -64,23 +65,43 @@ class Readiness:
         self._replica.latch_ready()
         return await self.self_check() if self.self_check is not None else ""
 
+    def lines(self) -> list[str]:
+        """One line per process and per kind that is off, as ``/readyz?verbose`` shows them."""
+        lines = []
+        for name in self._webhook_processes:
+            state = self._replica.state(name)
+            why = "; ".join(f"{what}: {why}" for what, why in state.missing.items()) or "starting"
+            lines.append(f"[+]{name} ok" if state.ready else f"[-]{name} not ready: {why}")
+        registered = self._replica.state(self._reconciler).registered
+        lines.append("[+]webhooks ok" if registered else "[-]webhooks not registered yet")
+        lines += [
+            f"[-]{name} not installed: its kind is off until kubectl apply -f deploy/crds/; everything else works"
+            for name in self._replica.absent
+        ]
+        return lines
+
 
 def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
     """``/healthz`` (the process serves), ``/readyz`` (the replica may be sent reviews), and ``/debug/``."""
 
-    async def answer(path: str) -> _Answer:
+    async def answer(path: str, *, verbose: bool = False) -> _Answer:
         if path in ("/healthz", "/healthz/ping"):
             return 200, b"ok", _TEXT
         if path in ("/readyz", "/readyz/webhook-ready"):
             fault = await readiness.fault()
             text = f"not ready: {fault}\n" if fault else "ok"
+            if verbose:
+                end = text if fault else "readyz check passed\n"
+                text = "\n".join([*readiness.lines(), end])
             return 503 if fault else 200, text.encode("utf-8", "replace"), _TEXT
         return 404, b"not found: /healthz, /readyz and /debug/ are here\n", _TEXT
 
-    plain = _plain(answer)
+    plain, detailed = _plain(answer), _plain(partial(answer, verbose=True))
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         inner = debug if scope["type"] == "http" and scope["path"].startswith("/debug") else plain
+        if scope["type"] == "http" and b"verbose" in scope.get("query_string", b"").split(b"&"):
+            inner = detailed if inner is plain else inner
         await inner(scope, receive, send)
 
     return app

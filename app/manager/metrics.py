@@ -72,6 +72,12 @@ class ManagerMetrics:
             "Rights that the manager declares and was not granted; its log names them.",
             registry=self.registry,
         )
+        self.missing_definitions = Gauge(
+            "kruise_manager_missing_definitions",
+            "1 for a CustomResourceDefinition that is not installed, so that its kind is off.",
+            ["definition"],
+            registry=self.registry,
+        )
         self.registration_failures = Counter(
             "kruise_registration_failures", "Attempts to register webhooks that failed.", registry=self.registry
         )

@@ -39,9 +39,16 @@ def _registration() -> tuple[PolicyRule, ...]:
             _CONFIGURATIONS,
             names=(MUTATING_NAME, VALIDATING_NAME),
         ),
+        # A kind without its definition is off.
+        PolicyRule(
+            ("get", "list", "watch"),
+            _EXTENSIONS_GROUP,
+            ("customresourcedefinitions",),
+            names=tuple(kind.crd_name for kind in kinds()),
+        ),
         # caBundle of the conversion webhooks.
         PolicyRule(
-            ("get", "list", "watch", "patch"),
+            ("patch",),
             _EXTENSIONS_GROUP,
             ("customresourcedefinitions",),
             names=tuple(kind.crd_name for kind in kinds() if len(kind.versions) > 1),

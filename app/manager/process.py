@@ -83,7 +83,12 @@ class Process:
         self.rng = rng if rng is not None else Random()
         self.stop = asyncio.Event()
         self.tasks = Tasks(self.stop)
-        self.caches = Caches(settings.own_namespace, settings.flags.text("namespace"), settings.gates.enabled)
+        self.caches = Caches(
+            settings.own_namespace,
+            settings.flags.text("namespace"),
+            settings.gates.enabled,
+            absent=lambda: replica.absent,
+        )
         self._environ = environ
         self._make_parts = make_parts
         self._parts: Sequence[Part] = ()

@@ -73,12 +73,13 @@ class Reconciler:
             certificate_source(process),
             endpoint,
             webhooks,
-            [kind for kind in kinds() if len(kind.versions) > 1],
+            kinds(),
             process.metrics,
             process.rng,
             process.replica.certificate,
             leading=lambda: process.state.leading,
             may_have_been_away=self._webhooks_registered,
+            absent_changed=process.replica.set_absent,
         )
         self._rights = Rights(
             client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics

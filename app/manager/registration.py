@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, Final, TypedDict, TypeVar
@@ -60,7 +60,7 @@ T = TypeVar("T")
 SYNC_SECONDS: Final = 60.0
 #: The longest wait after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
-#: How often a missing CRD is looked for.
+#: How often CRDs are checked for while none is installed.
 MISSING_SECONDS: Final = 1.0
 #: Repairs at once, and per second after that, for each object: two who disagree must not load the API server. A
 #: rotation writes every object three times, however many kinds there are.
@@ -96,7 +96,8 @@ class Registration:
     """Keeps the API server's side of admission as declared.
 
     ``published`` is where listeners take the certificate from. ``may_have_been_away`` is told, once the mutating
-    configuration is in place again after any change, since when it may not have been.
+    configuration is in place again after any change, since when it may not have been. ``absent_changed`` gets the
+    names of the CRDs that are not installed, whenever they change.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Registration:
         *,
         leading: Callable[[], bool] = lambda: True,
         may_have_been_away: Callable[[datetime], None] = lambda _: None,
+        absent_changed: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
         self._client = client
         self.clock = client.clock
@@ -123,11 +125,13 @@ class Registration:
         self._published = published
         self._leading = leading
         self._may_have_been_away = may_have_been_away
+        self._absent_changed = absent_changed
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
         objects = len(kinds) + len(_CONFIGURATIONS)
         self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_BURST * objects)
-        self._missing: frozenset[str] = frozenset()
+        #: Definitions that are not installed; None before they were looked for.
+        self._missing: frozenset[str] | None = None
         self._wake = asyncio.Event()
         self._may_register = False
         #: The mutating configuration (uid, generation) as it was last seen in place, and when.
@@ -135,7 +139,7 @@ class Registration:
         self._in_place_at = self.clock.now()
         #: (configuration, entry) → since when (monotonic) we lead and do not know it.
         self._unknown_since: dict[tuple[str, str], float] = {}
-        #: Set once the API server was seen to have all CRDs of ours.
+        #: Set once the API server was seen to have a CRD of ours.
         self.defined = asyncio.Event()
         #: Set once both configurations were seen in place, or put there.
         self.registered = asyncio.Event()
@@ -188,7 +192,7 @@ class Registration:
                 logger.warning("registering webhooks failed: %s", error)
                 delay = self._backoff.next()
             else:
-                delay = MISSING_SECONDS if self._missing else self._calm_seconds()
+                delay = self._calm_seconds() if self.defined.is_set() else MISSING_SECONDS
                 self._backoff.reset()
             try:
                 await self.clock.wait_for(self._wake.wait(), delay)
@@ -218,7 +222,7 @@ class Registration:
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
             self._serve(certificates)  # nobody listens yet: without it there is nothing to register
-        complete = self._may_register and not self._missing
+        complete = self._may_register
         for name, definition in definitions.items():
             complete &= bool(await attempts.result(self._sync_definition(name, definition, attempts)))
         known = 0
@@ -231,7 +235,7 @@ class Registration:
             # After the bundle: who is asked to trust a new certificate was told about its CA first.
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
-        if not self._missing:
+        if len(self._missing or ()) < len(self._kinds):
             self.defined.set()  # those we may not see are taken to be there: the caches will tell
         if known == len(_CONFIGURATIONS):
             self.registered.set()  # a definition that cannot be written holds up no review
@@ -260,28 +264,36 @@ class Registration:
     # ---- CustomResourceDefinitions
 
     async def _read_definitions(self, attempts: Attempts) -> dict[str, _Definition]:
-        """MGR-52: the CRDs of ours that are installed; what is missing is told once."""
+        """Return the installed CRDs of kinds with several versions. What is missing is logged once. [MGR-52]"""
         found: dict[str, _Definition] = {}
         absent: set[str] = set()
         for kind in self._kinds:
             reading = self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name, decode=_decode_definition)
             try:
-                definition = await attempts.result(reading)
+                # Without the right to read a definition that has nothing to convert, all else goes on.
+                definition = await (attempts if len(kind.versions) > 1 else Attempts()).result(reading)
             except NotFound:
                 absent.add(kind.crd_name)
                 continue
-            if definition is not None:
+            if definition is not None and len(kind.versions) > 1:
                 found[kind.crd_name] = definition
-        missing = frozenset(absent)
-        if missing and missing != self._missing:
-            for name in sorted(missing):
-                logger.error(
-                    "CustomResourceDefinition %s is not installed: kubectl apply -f deploy/crds/ (trying again)", name
-                )
-        elif self._missing and not missing:
-            logger.info("all CustomResourceDefinitions are installed")
-        self._missing = missing
+        self._note_missing(frozenset(absent))
         return found
+
+    def _note_missing(self, missing: frozenset[str]) -> None:
+        before = self._missing or frozenset()
+        for name in sorted(missing - before):
+            logger.error(
+                "CustomResourceDefinition %s is not installed: kubectl apply -f deploy/crds/ (its kind is off)",
+                name,
+            )
+        for name in sorted(before - missing):
+            logger.info("CustomResourceDefinition %s is installed: its kind is on", name)
+        for name in missing | before:
+            self._metrics.missing_definitions.labels(name).set(name in missing)
+        if missing != self._missing:
+            self._missing = missing
+            self._absent_changed(missing)
 
     async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
         """Whether the definition converts through us already; if not, now it does."""

@@ -14,7 +14,7 @@ import os
 import struct
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -145,6 +145,7 @@ class Replica:
     def __init__(self, processes: Sequence[str]) -> None:
         self.processes = tuple(processes)
         self.certificate = SharedValue(Certificate, _STATE_BYTES)
+        self._absent = SharedValue(list[str], _STATE_BYTES)
         self.states = {name: SharedValue(State, _STATE_BYTES) for name in processes}
         self.details = {name: SharedValue(Details, _DETAIL_BYTES) for name in processes}
         self.lives = {name: SharedValue(Life, 4096) for name in processes}
@@ -161,6 +162,15 @@ class Replica:
     def state(self, name: str) -> State:
         """How far a process is."""
         return self.states[name].read() or State()
+
+    @property
+    def absent(self) -> Sequence[str]:
+        """The names of our CustomResourceDefinitions that are not installed; their kinds are off."""
+        return self._absent.read() or ()
+
+    def set_absent(self, definitions: Iterable[str]) -> None:
+        """Say which of our CustomResourceDefinitions are not installed."""
+        self._absent.write(sorted(definitions))
 
     def beat(self, name: str) -> None:
         """This process is alive now."""

@@ -564,3 +564,27 @@ async def test_any_decoder_will_do():
     thing = store.by_key(ObjectKey("shop", "a"))
     assert thing is not None
     assert thing.body["spec"] == {"x": 5}
+
+
+@virtual
+async def test_a_resource_that_is_not_installed_is_empty_until_it_is():
+    absent = [True]
+    setup = Setup(absent=lambda: absent[0])
+    setup.streams(json_response(404, status_body(404, "NotFound")))
+    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+        await setup.clock.sleep(60)
+        assert len(setup.connections.watches) == 1
+        absent[0] = False
+        await until(lambda: setup.versions() == {"a": "1"})
+
+
+@virtual
+async def test_a_resource_that_is_not_found_although_it_is_installed_is_no_empty_one():
+    setup = Setup()
+    setup.streams(json_response(404, status_body(404, "NotFound")))
+    setup.streams(pieces(event("ADDED", obj("a", 1)), bookmark(2, end_of_list=True), then_hang=True))
+    async with running(setup.reflector.run()):
+        await setup.store.wait_until_ready()
+        assert setup.versions() == {"a": "1"}

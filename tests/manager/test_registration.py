@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -19,6 +19,8 @@ from app.admission.configurations import (
     UrlEndpoint,
 )
 from app.api.crd import manifest
+from app.api.ephemeraljob import EPHEMERAL_JOB
+from app.api.kind import KindDefinition
 from app.api.sidecarset import SIDECAR_SET
 from app.certs.bundle import STEP_SECONDS
 from app.certs.external import ExternalFolder
@@ -39,6 +41,7 @@ from tests.manager.memory import MemoryApi
 
 #: One definition tells as much as many.
 KINDS = (SIDECAR_SET,)
+MISSING = {"definition": "sidecarsets.apps.kruise.io"}
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 MUTATING = f"{ADMISSION}/mutatingwebhookconfigurations/{MUTATING_NAME}"
 VALIDATING = f"{ADMISSION}/validatingwebhookconfigurations/{VALIDATING_NAME}"
@@ -64,6 +67,7 @@ def prepared(
     options: Mapping[str, Any] | None = None,
     shared: SharedValue[Certificate] | None = None,
     endpoint: Endpoint = ENDPOINT,
+    kinds: Sequence[KindDefinition] = KINDS,
     **objects: Any,
 ) -> tuple[MemoryApi, Registration, ManagerMetrics]:
     """A registration before an API server that has the CRD and a good Secret."""
@@ -81,7 +85,7 @@ def prepared(
     metrics = ManagerMetrics()
     shared = shared if shared is not None else SharedValue(Certificate, 2**16)
     registration = Registration(
-        client, source, endpoint, WEBHOOKS, KINDS, metrics, Random(1), shared, **(options or {})
+        client, source, endpoint, WEBHOOKS, kinds, metrics, Random(1), shared, **(options or {})
     )
     return api, registration, metrics
 
@@ -243,7 +247,7 @@ async def test_a_new_authority_reaches_everything() -> None:
 
 @virtual
 async def test_a_missing_definition_is_named_with_the_command_and_looked_for(caplog: pytest.LogCaptureFixture) -> None:
-    api, registration, _ = prepared()
+    api, registration, metrics = prepared()
     del api.objects[DEFINITION]
     registration.allow_registration()
     task = asyncio.create_task(registration.run())
@@ -253,12 +257,28 @@ async def test_a_missing_definition_is_named_with_the_command_and_looked_for(cap
         in caplog.text
     )
     assert not registration.defined.is_set()
+    assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 1
     await asyncio.sleep(30)
     assert caplog.text.count("is not installed") == 1
     api.objects[DEFINITION] = definition()
     async with asyncio.timeout(2):
         await registration.defined.wait()
     task.cancel()
+    assert metrics.registry.get_sample_value("kruise_manager_missing_definitions", MISSING) == 0
+
+
+@virtual
+@pytest.mark.behaviour("MGR-52")
+async def test_one_missing_definition_holds_up_nothing() -> None:
+    told: list[Collection[str]] = []
+    api, registration, _ = prepared(options={"absent_changed": told.append}, kinds=(SIDECAR_SET, EPHEMERAL_JOB))
+    await registered(registration)
+    await registration.sync()
+    assert registration.defined.is_set()
+    assert registration.registered.is_set()
+    api.objects[DEFINITION.replace("sidecarsets", "ephemeraljobs")] = manifest(EPHEMERAL_JOB)
+    await registration.sync()
+    assert told == [{"ephemeraljobs.apps.kruise.io"}, set()]
 
 
 @virtual

@@ -117,6 +117,26 @@ async def test_a_reconciler_that_never_gets_going_is_told_of_in_the_end() -> Non
         assert (shown["reconciler"] > 0) is (started_ago < 60 and failing_for > 0)
 
 
+@pytest.mark.behaviour("MGR-20", "MGR-52")
+async def test_readyz_lists_on_request_what_it_checks_and_the_kinds_that_are_off() -> None:
+    replica, readiness = a_replica()
+    for name in replica.processes:
+        replica.states[name].write(State(pid=1, registered=True))
+    replica.set_absent({"sidecarsets.apps.kruise.io"})
+    async with serving(health_app(readiness, loopback_only(nothing))) as (host, port), http_client() as http:
+        plain, detailed = [await http.get(f"http://{host}:{port}/readyz{query}") for query in ("", "?verbose")]
+    assert (plain.status_code, plain.text) == (200, "ok")
+    assert detailed.status_code == 200
+    assert detailed.text.splitlines() == [
+        "[+]webhook-0 ok",
+        "[+]webhook-1 ok",
+        "[+]webhooks ok",
+        "[-]sidecarsets.apps.kruise.io not installed: its kind is off until kubectl apply -f deploy/crds/;"
+        " everything else works",
+        "readyz check passed",
+    ]
+
+
 async def test_debug_pages_are_for_loopback_only() -> None:
     async def shown(path: str) -> str | None:
         return f"this is {path}\n" if path == "/debug/queues" else None
