@@ -1,6 +1,8 @@
 # The manager's image: the locked dependencies and the package, run by a user without rights on a read-only file system.
 # Nothing that builds or installs is part of it. Dependencies are a layer of their own, so that an upgrade pulls little.
-# Name it by digest where builds must be repeatable: --build-arg BASE=docker.io/library/python:3.11-slim@sha256:…
+# The default base is a tag, not a digest: the tag follows Debian's security fixes, while a digest written here would keep the
+# vulnerabilities of its day until somebody replaced it. Releases and repeatable builds name the digest they tested:
+# --build-arg BASE=docker.io/library/python:3.11-slim@sha256:…
 ARG BASE=python:3.11-slim
 FROM ${BASE} AS dependencies
 WORKDIR /src

@@ -41,12 +41,9 @@ def test_an_advisory_concerns_the_versions_it_names(record: dict[str, Any], conc
     assert found(packages, [record]) == (["some-package 1.10: PYSEC-1 bad"] if concerned else [])
 
 
-def test_what_is_locked_is_checked_against_a_copy(
+def test_locked_versions_are_checked_against_a_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("OSV_DATABASE", raising=False)
-    assert main() == 0
-    assert "skipped" in capsys.readouterr().out
     copy = tmp_path / "all.zip"
     with zipfile.ZipFile(copy, "w") as archive:
         archive.writestr(
@@ -58,7 +55,29 @@ def test_what_is_locked_is_checked_against_a_copy(
     assert capsys.readouterr().out.startswith(
         f"msgspec {locked((ROOT / 'requirements.lock').read_text())['msgspec']}: "
     )
-    monkeypatch.setenv("OSV_DATABASE", str(tmp_path / "empty"))
-    assert main() == 1
-    (tmp_path / "empty").mkdir()
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "PYSEC-2.json").write_text(json.dumps(advisory("other", versions=["1"])))
+    monkeypatch.setenv("OSV_DATABASE", str(folder))
     assert main() == 0
+    assert "1 advisories, none affected" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("database", "unchecked", "code"),
+    [("", "", 1), ("", "allow", 0), ("missing", "allow", 1), ("empty", "allow", 1)],
+    ids=["no copy", "no copy is allowed", "a copy that is missing", "a copy without advisories"],
+)
+def test_a_check_without_advisories_says_so_and_fails_unless_allowed(
+    database: str,
+    unchecked: str,
+    code: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "empty").mkdir()
+    monkeypatch.setenv("OSV_DATABASE", str(tmp_path / database) if database else "")
+    monkeypatch.setenv("ADVISORIES_UNCHECKED", unchecked)
+    assert main() == code
+    assert "advisories: not checked: " in capsys.readouterr().out
