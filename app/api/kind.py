@@ -75,6 +75,19 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """What the cluster's roles view, edit and admin grant for a kind, and why.
+
+    They are bound to tenants, usually in one namespace: they may read what view reads of Pods and write what amounts to
+    writing Pods of the same namespace. Admin grants no more than edit.
+    """
+
+    why: str = ""
+    view: bool = False
+    edit: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class KindDefinition:
     """One kind. ``versions`` begins with the hub: the version that is stored and that all others convert through."""
 
@@ -85,6 +98,7 @@ class KindDefinition:
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    access: Access = Access()
 
     @property
     def singular(self) -> str:
@@ -95,6 +109,11 @@ class KindDefinition:
     def crd_name(self) -> str:
         """The name of the CustomResourceDefinition."""
         return f"{self.plural}.{self.group}"
+
+    @property
+    def scalable(self) -> bool:
+        """Whether a version has the scale subresource."""
+        return any(version.scale is not None for version in self.versions)
 
     @property
     def hub(self) -> Version:

@@ -7,7 +7,7 @@ an action of Helm's template language, everything else is as declared.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import yaml
@@ -76,10 +76,11 @@ def templates(
 
 
 def aggregated_roles(kinds: Sequence[KindDefinition]) -> list[dict[str, Any]]:
-    """D11: whoever may view, edit or administrate native workloads may do so with ours."""
-    plurals: dict[str, list[str]] = {}
-    for kind in kinds:
-        plurals.setdefault(kind.group, []).append(kind.plural)
+    """D11: what the cluster's own roles view, edit and admin grant for kinds of ours, as each kind declares."""
+    read, written = [kind for kind in kinds if kind.access.view], [kind for kind in kinds if kind.access.edit]
+    reading = (*_on(read, _READ), *_on(read, ("get",), scale=True))
+    writing = (*_on(written, _CHANGE), *_on(written, ("update", "patch"), scale=True))
+    granted = {"view": reading, "edit": writing, "admin": (*reading, *writing)}
     return [
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -88,13 +89,18 @@ def aggregated_roles(kinds: Sequence[KindDefinition]) -> list[dict[str, Any]]:
                 "name": f"aggregate-kruise-{name}",
                 "labels": {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true", **_LABELS},
             },
-            "rules": [
-                {"apiGroups": [group], "resources": sorted(found), "verbs": list(verbs)}
-                for group, found in plurals.items()
-            ],
+            "rules": rbac.merged(rules),
         }
-        for name, verbs in (("view", _READ), ("edit", _CHANGE), ("admin", (*_READ, *_CHANGE)))
+        for name, rules in granted.items()
     ]
+
+
+def _on(kinds: Iterable[KindDefinition], verbs: tuple[str, ...], *, scale: bool = False) -> Iterator[PolicyRule]:
+    for kind in kinds:
+        if not scale:
+            yield PolicyRule(verbs, (kind.group,), (kind.plural,))
+        elif kind.scalable:
+            yield PolicyRule(verbs, (kind.group,), (f"{kind.plural}/scale",))
 
 
 def _crd_template(kind: KindDefinition) -> str:

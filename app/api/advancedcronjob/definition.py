@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.advancedcronjob.types import IMAGES, AdvancedCronJob, AdvancedCronJobV1Alpha1
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +36,7 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="AdvancedCronJob",
     plural="advancedcronjobs",
+    access=Access("creates Jobs in its namespace, as a CronJob does", view=True, edit=True),
     short_names=("acj",),
     versions=(
         Version(names.V1BETA1, AdvancedCronJob, _COLUMNS),

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.broadcastjob.types import BroadcastJob
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
@@ -26,6 +26,7 @@ BROADCAST_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="BroadcastJob",
     plural="broadcastjobs",
+    access=Access("creates Pods in its namespace, as a Job or a DaemonSet does", view=True, edit=True),
     short_names=("bcj",),
     versions=(
         Version(names.V1BETA1, BroadcastJob, _COLUMNS),

@@ -7,7 +7,7 @@ from typing import Final
 from app.api import names
 from app.api.cloneset.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
 from app.api.cloneset.types import CloneSet, CloneSetV1Alpha1
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Scale, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version
 
 _COLUMNS: Final = (
     PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
@@ -33,6 +33,7 @@ CLONE_SET: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="CloneSet",
     plural="clonesets",
+    access=Access("creates Pods in its namespace, as a Deployment does", view=True, edit=True),
     short_names=("clone",),
     versions=(
         Version(names.V1BETA1, CloneSet, _COLUMNS, scale=_SCALE),

@@ -7,7 +7,7 @@ from typing import Final
 from app.api import names
 from app.api.containerrecreate.conversion import to_v1alpha1, to_v1beta1
 from app.api.containerrecreate.types import ContainerRecreateRequest, ContainerRecreateRequestV1Alpha1
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 _NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")
 _COLUMNS: Final = (
@@ -21,6 +21,7 @@ CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ContainerRecreateRequest",
     plural="containerrecreaterequests",
+    access=Access("restarts containers of Pods in its namespace, which edit may delete", view=True, edit=True),
     short_names=("crr",),
     versions=(
         Version(names.V1BETA1, ContainerRecreateRequest, _COLUMNS),

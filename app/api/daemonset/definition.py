@@ -7,7 +7,7 @@ from typing import Final
 from app.api import names
 from app.api.daemonset.conversion import canonical_v1beta1, to_v1alpha1, to_v1beta1
 from app.api.daemonset.types import DaemonSet, DaemonSetV1Alpha1
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 _DESIRED: Final = ".status.desiredNumberScheduled"
 _CURRENT: Final = ".status.currentNumberScheduled"
@@ -35,6 +35,7 @@ DAEMON_SET: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="DaemonSet",
     plural="daemonsets",
+    access=Access("creates Pods in its namespace, as a native DaemonSet does", view=True, edit=True),
     short_names=("daemon", "ads"),
     versions=(
         Version(names.V1BETA1, DaemonSet, _COLUMNS, canonical=canonical_v1beta1),

@@ -6,7 +6,7 @@ from typing import Final
 
 from app.api import names
 from app.api.ephemeraljob.types import EphemeralJob
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 _COLUMNS: Final = (
     PrinterColumn("STATUS", "string", ".status.phase", "How far the job is."),
@@ -22,6 +22,11 @@ EPHEMERAL_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="EphemeralJob",
     plural="ephemeraljobs",
+    access=Access(
+        "adds containers to Pods of its namespace, where edit may already run commands (pods/exec)",
+        view=True,
+        edit=True,
+    ),
     short_names=("ejob",),
     versions=(Version(names.V1ALPHA1, EphemeralJob, _COLUMNS),),
 )

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.imagepull.types import ImageListPullJob, ImagePullJob, NodeImage, NodeImageV1Alpha1
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
@@ -39,6 +39,9 @@ IMAGE_PULL_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ImagePullJob",
     plural="imagepulljobs",
+    access=Access(
+        "pulls an image on nodes with pull secrets of its namespace, as starting Pods there does", view=True, edit=True
+    ),
     versions=(
         Version(names.V1BETA1, ImagePullJob, _PULL_COLUMNS),
         Version(names.V1ALPHA1, ImagePullJob, (*_PULL_COLUMNS, _MESSAGE), to_hub=_same, from_hub=_same),
@@ -56,6 +59,9 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ImageListPullJob",
     plural="imagelistpulljobs",
+    access=Access(
+        "pulls images on nodes with pull secrets of its namespace, as starting Pods there does", view=True, edit=True
+    ),
     versions=(
         Version(names.V1BETA1, ImageListPullJob, _LIST_COLUMNS),
         Version(names.V1ALPHA1, ImageListPullJob, _LIST_COLUMNS, to_hub=_same, from_hub=_same),
@@ -74,6 +80,7 @@ NODE_IMAGE: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="NodeImage",
     plural="nodeimages",
+    access=Access("pulls images on a node with pull secrets of any namespace; the controllers write it", view=True),
     namespaced=False,
     versions=(
         Version(names.V1BETA1, NodeImage, _NODE_COLUMNS),

@@ -3,7 +3,7 @@
 from typing import Final
 
 from app.api import names
-from app.api.kind import KindDefinition, Version
+from app.api.kind import Access, KindDefinition, Version
 from app.api.persistentpodstate.conversion import canonical, to_v1alpha1, to_v1beta1
 from app.api.persistentpodstate.types import (
     PersistentPodState,
@@ -16,6 +16,7 @@ PERSISTENT_POD_STATE: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="PersistentPodState",
     plural="persistentpodstates",
+    access=Access("adds node affinity to new Pods of its namespace", view=True, edit=True),
     versions=(
         Version(names.V1BETA1, PersistentPodState, canonical=canonical),
         Version(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import KindDefinition, PrinterColumn, Version
+from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.api.podunavailablebudget.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
 from app.api.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetV1Alpha1
 
@@ -20,6 +20,7 @@ POD_UNAVAILABLE_BUDGET: Final = KindDefinition(
     group=names.POLICY_GROUP,
     kind="PodUnavailableBudget",
     plural="podunavailablebudgets",
+    access=Access("limits disruptions in its namespace, as a PodDisruptionBudget does", view=True, edit=True),
     short_names=("pub",),
     versions=(
         Version(names.V1BETA1, PodUnavailableBudget, _COLUMNS),

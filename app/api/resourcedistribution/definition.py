@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import KindDefinition, PrinterColumn, Version
+from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.api.resourcedistribution.conversion import (
     canonical_v1alpha1,
     canonical_v1beta1,
@@ -24,6 +24,7 @@ RESOURCE_DISTRIBUTION: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ResourceDistribution",
     plural="resourcedistributions",
+    access=Access("holds the content of Secrets and writes it to other namespaces"),
     namespaced=False,
     short_names=("distributor",),
     versions=(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 from app.api.sidecarset.conversion import canonical_v1alpha1, to_v1alpha1, to_v1beta1
 from app.api.sidecarset.types import SidecarSet, SidecarSetV1Alpha1
 
@@ -25,6 +25,7 @@ SIDECAR_SET: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="SidecarSet",
     plural="sidecarsets",
+    access=Access("adds containers to Pods of other namespaces", view=True),
     namespaced=False,
     versions=(
         Version(names.V1BETA1, SidecarSet, _COLUMNS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Scale, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version
 from app.api.statefulset.conversion import to_v1alpha1, to_v1beta1
 from app.api.statefulset.types import StatefulSet, StatefulSetV1Alpha1
 
@@ -28,6 +28,7 @@ STATEFUL_SET: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="StatefulSet",
     plural="statefulsets",
+    access=Access("creates Pods in its namespace, as a native StatefulSet does", view=True, edit=True),
     short_names=("sts", "asts"),
     versions=(
         Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import AGE, KindDefinition, PrinterColumn, Scale, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version
 from app.api.uniteddeployment.conversion import canonical_v1alpha1, canonical_v1beta1, to_v1alpha1, to_v1beta1
 from app.api.uniteddeployment.types import UnitedDeployment, UnitedDeploymentV1Alpha1
 
@@ -22,6 +22,7 @@ UNITED_DEPLOYMENT: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="UnitedDeployment",
     plural="uniteddeployments",
+    access=Access("creates workloads in its namespace", view=True, edit=True),
     short_names=("ud",),
     versions=(
         Version(names.V1BETA1, UnitedDeployment, _COLUMNS, scale=_SCALE, canonical=canonical_v1beta1),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import KindDefinition, PrinterColumn, Version
+from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.api.workloadspread.conversion import canonical_v1alpha1, canonical_v1beta1, to_v1alpha1, to_v1beta1
 from app.api.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
 
@@ -23,6 +23,7 @@ WORKLOAD_SPREAD: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="WorkloadSpread",
     plural="workloadspreads",
+    access=Access("changes new Pods of its namespace, as editing their workload does", view=True, edit=True),
     short_names=("ws",),
     versions=(
         Version(names.V1BETA1, WorkloadSpread, _COLUMNS, canonical=canonical_v1beta1),
