@@ -1,6 +1,7 @@
 """Certificates in a Secret, shared by all replicas: the first makes them, the others read them (MGR-32 … MGR-34).
 
-What to do is decided in rotation.py; here the Secret is read and written.
+What to do is decided in rotation.py; here the Secret is read and written. A replica without the right to write it reads
+it only (``SecretReader``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from app.certs.bundle import STEP_SECONDS
 from app.certs.issue import SECRET_KEYS, CertificateError, CertificateSet, unexpired
-from app.certs.rotation import EXTRA_KEYS, Action, Observed, Rotation, carried_out, judge_for, maker_for, plan
+from app.certs.rotation import EXTRA_KEYS, Action, Observed, Rotation, blocks, carried_out, judge_for, maker_for, plan
 from app.certs.rotation import read_rotation as read
 from app.kube.client import Client
 from app.kube.clock import Clock
@@ -28,6 +29,8 @@ _ATTEMPTS: Final = 5
 #: Writes of the Secret at once, and per second after that: somebody who undoes them all is not fought for ever.
 _WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
+#: Seconds a reader leaves the controllers to publish a CA that was not announced before its certificate.
+_PUBLISHING_SECONDS: Final = 10.0
 
 
 class SecretCertificates:
@@ -158,3 +161,65 @@ class SecretCertificates:
                 f"namespace {self._namespace} does not exist: kubectl create namespace {self._namespace}, "
                 f"or kubectl apply -f deploy/rbac.yaml"
             ) from error
+
+
+class SecretReader:
+    """The serving certificate in a Secret that the controllers write."""
+
+    def __init__(self, client: Client, clock: Clock, *, namespace: str, name: str, hosts: tuple[str, ...]) -> None:
+        self._client = client
+        self._clock = clock
+        self._namespace = namespace
+        self._name = name
+        self._hosts = hosts
+        self._held: Rotation | None = None
+        #: A set under a CA that was never announced, and when (monotonic) it may be served.
+        self._waiting: tuple[Rotation, float] | None = None
+
+    @property
+    def bundle(self) -> bytes:
+        """The CAs that clients trust, PEM."""
+        return self._held.bundle if self._held is not None else b""
+
+    @property
+    def next_step_in(self) -> float | None:
+        """Seconds until a set that waits may be served."""
+        if self._waiting is None:
+            return None
+        return max(0.1, self._waiting[1] - self._clock.monotonic())
+
+    def published(self, complete: bool) -> None:
+        """Nothing depends on it."""
+
+    async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002
+        """Return the set to serve now. A sound set is served on while the Secret is missing or damaged.
+
+        Raises KubeError if the Secret cannot be read, CertificateError if it holds nothing that can be served.
+        """
+        live: Mapping[str, Any] | None = await get_or_none(self._client, SECRETS, self._name, self._namespace)
+        try:
+            stored = read(live.get("data") if live is not None else None)
+            fault = judge_for(self._hosts, self._clock.now(), timedelta())(stored.current).fault
+        except CertificateError as error:
+            stored, fault = None, str(error)
+        if stored is None or fault:
+            if self._held is None:
+                raise CertificateError(
+                    f"Secret {self._namespace}/{self._name}: {fault}; it is written by the controllers, "
+                    "`pykruise manager --webhooks=false`: see whether they run"
+                )
+            logger.warning("Secret %s/%s: %s; the former certificate is served", self._namespace, self._name, fault)
+            return self._held.current
+        if self._may_serve(stored):
+            self._held, self._waiting = stored, None
+        return self._held.current if self._held is not None else stored.current
+
+    def _may_serve(self, stored: Rotation) -> bool:
+        """Whether the API server had time to trust the CA: announced before, or seen some seconds ago."""
+        held = self._held
+        if held is None or set(blocks(stored.current.ca_cert)) <= set(blocks(held.bundle)):
+            return True
+        now = self._clock.monotonic()
+        if self._waiting is None or self._waiting[0] != stored:
+            self._waiting = (stored, now + _PUBLISHING_SECONDS)
+        return now >= self._waiting[1]

@@ -13,6 +13,7 @@ from typing import Any
 from app.kube.client import Client
 from app.kube.reflector import Reflector
 from app.kube.reflector_metrics import ReflectorMetrics
+from app.kube.resources import Resource
 from app.kube.store import Store
 from app.manager.slices import slices
 from app.slices import Scope, Slice, Stores, Watched
@@ -54,6 +55,11 @@ class Caches:
         """The stores that must be filled before a review can be judged, by what a person calls them."""
         declared = self.stores.declared
         return {declared[key].name: self.stores(declared[key]) for key in self._for_admission}
+
+    @property
+    def resources_for_admission(self) -> Sequence[Resource]:
+        """The resources in the stores that admission reads."""
+        return [self.stores.declared[key].resource for key in self._for_admission]
 
     def admission_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
         """What fills the stores that admission reads, to be run as tasks."""

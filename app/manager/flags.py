@@ -112,7 +112,20 @@ def _flags() -> tuple[Flag, ...]:
         Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
         Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
         Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
-        Flag("controllers", True, parse_bool, "reconcile while holding the Lease; off: only answer reviews"),
+        Flag(
+            "controllers",
+            True,
+            parse_bool,
+            "reconcile while holding the Lease; off: only answer reviews, while replicas with --webhooks=false "
+            "register the webhooks and keep the certificate",
+        ),
+        Flag(
+            "webhooks",
+            True,
+            parse_bool,
+            "take part in answering reviews; off: others do (--controllers=false), and the webhooks are registered "
+            "once their address answers",
+        ),
         Flag("webhook-processes", 2, _processes, "processes that answer reviews; 0: one process does everything"),
         Flag("process-hang-timeout", 10.0, _period, "start a process again that gives no sign of life for this time"),
         Flag(

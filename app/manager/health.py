@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from app.admission.configurations import Endpoint, ServiceEndpoint
 from app.admission.loopback import is_local
-from app.manager.shared import Life, Replica
+from app.manager.shared import Certificate, Life, Replica
 
 #: MGR-121: the self-check has a limit.
 SELF_CHECK_SECONDS: Final = 2.0
@@ -156,34 +157,49 @@ def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Chec
     port = address[1]
 
     async def check() -> str:
-        try:
-            async with asyncio.timeout(SELF_CHECK_SECONDS):
-                status = await _status(host, port, ca_bundle())
-        except TimeoutError:
-            return f"webhook-ready: https://localhost:{port}/healthz: no answer within {SELF_CHECK_SECONDS:g} s"
-        except (OSError, ValueError) as error:
-            return f"webhook-ready: https://localhost:{port}/healthz: {error}"
-        return "" if status == b"200" else f"webhook-ready: /healthz answered {status.decode('ascii', 'replace')}"
+        fault = await _fault(host, port, "localhost", ca_bundle())
+        return f"webhook-ready: {fault}" if fault else ""
 
     return check
 
 
-async def _status(host: str, port: int, ca_bundle: bytes) -> bytes:
-    """The status code that our port answers with. Raises OSError or ValueError."""
+async def endpoint_fault(endpoint: Endpoint, certificate: Certificate | None) -> str:
+    """Return why the address that webhooks are registered with does not answer, or an empty string."""
+    if isinstance(endpoint, ServiceEndpoint):
+        host, port = f"{endpoint.name}.{endpoint.namespace}.svc", endpoint.port
+    else:
+        host, port = endpoint.host, endpoint.port
+    return await _fault(host, port, host, certificate.ca_bundle if certificate is not None else b"")
+
+
+async def _fault(host: str, port: int, name: str, ca_bundle: bytes) -> str:
+    where = f"https://{f'[{name}]' if ':' in name else name}:{port}/healthz"
+    try:
+        async with asyncio.timeout(SELF_CHECK_SECONDS):
+            status = await _status(host, port, name, ca_bundle)
+    except TimeoutError:
+        return f"{where}: no answer within {SELF_CHECK_SECONDS:g} s"
+    except (OSError, ValueError) as error:
+        return f"{where}: {error}"
+    return "" if status == b"200" else f"/healthz answered {status.decode('ascii', 'replace')}"
+
+
+async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
+    """The status code that a webhook port answers with. Raises OSError or ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=ca_bundle.decode("ascii", "replace"))
     try:
-        return await _asked(host, port, context)
+        return await _asked(host, port, name, context)
     except ssl.SSLCertVerificationError as error:
         if error.verify_code != _NOT_YET_VALID:
             raise
     # Another replica made it, and our clock is behind. The API server goes by its own.
     context.verify_flags |= _NO_CHECK_TIME
-    return await _asked(host, port, context)
+    return await _asked(host, port, name, context)
 
 
-async def _asked(host: str, port: int, context: ssl.SSLContext) -> bytes:
-    reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname="localhost")
+async def _asked(host: str, port: int, name: str, context: ssl.SSLContext) -> bytes:
+    reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
     try:
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         line = await reader.readline()

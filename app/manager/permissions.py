@@ -18,11 +18,17 @@ from app.slices.options import Enabled
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
 _EXTENSIONS_GROUP: Final = ("apiextensions.k8s.io",)
+_DEFINITIONS: Final = ("customresourcedefinitions",)
 
 #: The serving certificate. "create" cannot be limited to a name.
 _CERTIFICATE: Final = (
     PolicyRule(("create",), ("",), ("secrets",), own_namespace=True),
     PolicyRule(("get", "list", "watch", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
+)
+#: Events, and the question which right is missing (rights.py).
+_EVERY_REPLICA: Final = (
+    PolicyRule(("create", "patch"), ("",), ("events",)),
+    PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
 #: Leadership; the Lease can be named by a flag. Watched, so that one given back is taken at once.
 _LEADERSHIP: Final = (
@@ -43,30 +49,39 @@ def _registration() -> tuple[PolicyRule, ...]:
         PolicyRule(
             ("get", "list", "watch"),
             _EXTENSIONS_GROUP,
-            ("customresourcedefinitions",),
+            _DEFINITIONS,
             names=tuple(kind.crd_name for kind in kinds()),
         ),
         # caBundle of the conversion webhooks.
         PolicyRule(
             ("patch",),
             _EXTENSIONS_GROUP,
-            ("customresourcedefinitions",),
+            _DEFINITIONS,
             names=tuple(kind.crd_name for kind in kinds() if len(kind.versions) > 1),
         ),
-        PolicyRule(("create", "patch"), ("",), ("events",)),
-        # To say which right is missing (rights.py).
-        PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
     )
+
+
+def _serving() -> tuple[PolicyRule, ...]:
+    """MGR-146: what a replica without controllers needs of the certificate and of the definitions."""
+    return (
+        PolicyRule(("get", "list", "watch"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
+        PolicyRule(("get",), _EXTENSIONS_GROUP, _DEFINITIONS, names=tuple(kind.crd_name for kind in kinds())),
+    )
+
+
+def _of_manager() -> tuple[PolicyRule, ...]:
+    return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_EVERY_REPLICA, *_of_webhooks(WEBHOOKS))
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
     """Everything a manager of this build needs with every gate on, and what it may be granted."""
-    return (*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(lambda _gate: True))
+    return (*_of_manager(), *_of_slices(lambda _gate: True))
 
 
 def default_rules() -> tuple[PolicyRule, ...]:
     """What a manager of this build needs with every gate at its default."""
-    return _needed((*_CERTIFICATE, *_LEADERSHIP, *_registration(), *_of_webhooks(WEBHOOKS), *_of_slices(_by_default)))
+    return _needed((*_of_manager(), *_of_slices(_by_default)))
 
 
 def optional_rules() -> Mapping[str, tuple[PolicyRule, ...]]:
@@ -96,8 +111,8 @@ def _by_default(gate: str) -> bool:
 
 
 def webhook_rules() -> tuple[PolicyRule, ...]:
-    """What a replica of this build needs that only answers reviews."""
-    return (*_CERTIFICATE, *_registration(), *_of_webhooks(WEBHOOKS), *_of_admission(lambda _gate: True))
+    """MGR-146: what a replica of this build needs that only answers reviews."""
+    return (*_serving(), *_EVERY_REPLICA, *_of_webhooks(WEBHOOKS), *_of_admission(lambda _gate: True))
 
 
 def _of_admission(enabled: Enabled) -> tuple[PolicyRule, ...]:
@@ -113,10 +128,12 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     flags = settings.flags
     reconciles = flags.boolean("controllers")
     of_slices = _of_slices if reconciles else _of_admission
-    found = [*_registration(), *_of_webhooks(webhooks), *of_slices(settings.gates.enabled)]
+    found = [*_EVERY_REPLICA, *_of_webhooks(webhooks), *of_slices(settings.gates.enabled)]
+    found += _registration() if reconciles else _serving()[1:]
     if settings.certificate_folder is None:
-        verbs = ("get", "list", "watch") if settings.external_certificates else ("get", "list", "watch", "update")
-        if not settings.external_certificates:
+        writes = reconciles and not settings.external_certificates
+        verbs = ("get", "list", "watch", "update") if writes else ("get", "list", "watch")
+        if writes:
             found.append(_CERTIFICATE[0])
         found.append(PolicyRule(verbs, ("",), ("secrets",), names=(settings.secret_name,), own_namespace=True))
     elsewhere = flags.text("leader-election-namespace") != settings.own_namespace

@@ -1,8 +1,9 @@
 """Reconciling: the part of a replica that writes to the cluster. There is one per replica.
 
-On every replica it keeps certificates and registration in order, so that a replica without the Lease is a whole
-admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process: the supervisor
-starts a new one, which is a candidate again; admission does not notice.
+On every replica with controllers it keeps certificates and registration in order, so that a replica without the Lease
+is a whole admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process: the
+supervisor starts a new one, which is a candidate again; admission does not notice. A replica without controllers
+follows the certificate (following.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from app.admission.registry import served
 from app.certs.external import ExternalFolder, ExternalSecret
 from app.certs.files import FileCertificates
 from app.certs.issue import CertificateError
-from app.certs.secret import SecretCertificates
+from app.certs.secret import SecretCertificates, SecretReader
 from app.certs.source import CertificateSource
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
@@ -32,7 +33,9 @@ from app.kube.resources import LEASES
 from app.kube.store import Change, Store
 from app.manager.contexts import ControllerMaker, Recorders
 from app.manager.debug import cache_lines, queue_lines
+from app.manager.following import Follower
 from app.manager.handlers import declarations, reviewed_namespaces
+from app.manager.health import endpoint_fault
 from app.manager.leadership import Reconciling
 from app.manager.limits import PAGES
 from app.manager.permissions import rules_of
@@ -47,6 +50,8 @@ logger = logging.getLogger(__name__)
 
 #: How long keys that are worked on may take once we are told to end: the Lease is given back after them.
 FINISH_SECONDS: Final = 2.0
+#: How often the replicas that answer reviews are asked whether they do, before webhooks are registered.
+ANSWER_CHECK_SECONDS: Final = 1.0
 
 
 class Reconciler:
@@ -68,19 +73,35 @@ class Reconciler:
         #: MGR-146: off, this replica is one of those that only answer reviews, with no right to do more.
         self._reconciles = settings.flags.boolean("controllers")
         self._background = self._maker.background() if self._reconciles else {}
-        self._registration = Registration(
-            client.named("registration"),
-            certificate_source(process),
-            endpoint,
-            webhooks,
-            kinds(),
-            process.metrics,
-            process.rng,
-            process.replica.certificate,
-            leading=lambda: process.state.leading,
-            may_have_been_away=self._webhooks_registered,
-            absent_changed=process.replica.set_absent,
-        )
+        self._endpoint = endpoint
+        certificates = certificate_source(process)
+        self._registration: Registration | Follower
+        if self._reconciles:
+            self._registration = Registration(
+                client.named("registration"),
+                certificates,
+                endpoint,
+                webhooks,
+                kinds(),
+                process.metrics,
+                process.rng,
+                process.replica.certificate,
+                leading=lambda: process.state.leading,
+                may_have_been_away=self._webhooks_registered,
+                absent_changed=process.replica.set_absent,
+            )
+        else:
+            ours = {kind.crd_name for kind in kinds()}
+            read = {resource.definition_name for resource in process.caches.resources_for_admission}
+            self._registration = Follower(
+                client.named("registration"),
+                certificates,
+                sorted(ours & read),
+                process.metrics,
+                process.rng,
+                process.replica.certificate,
+                absent_changed=process.replica.set_absent,
+            )
         self._rights = Rights(
             client.named("rights"), settings.own_namespace, rules_of(settings, webhooks), process.metrics
         )
@@ -105,6 +126,11 @@ class Reconciler:
         self._recorders.start()
         for name, task in self._background.items():
             tasks.start(task.run(), name)
+        if isinstance(registration, Follower):
+            # The controllers register when this replica answers.
+            process.update_state(defined=True, registered=True)
+            self._serve_dashboard()
+            return
         await registration.defined.wait()
         process.update_state(defined=True)
         await process.until(
@@ -112,19 +138,29 @@ class Reconciler:
                 all(process.replica.state(name).ready for name in self._webhook_processes) or process.replica.was_ready
             )
         )
+        if not process.settings.flags.boolean("webhooks"):
+            await self._answering()
         registration.allow_registration()
         self._serve_dashboard()
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
-        if not self._reconciles:
-            return
         # MGR-2: only now, so that what controllers write passes admission.
         self._maker.register_metrics()
         if self._elector is not None:
             watch = self._watched_lease(self._elector)
             self._watching = asyncio.create_task(watch.run(), name="watch of the Lease")
         self._work = tasks.start(self._reconciling.run(), "controllers")
+
+    async def _answering(self) -> None:
+        """Wait until a replica that answers reviews can be reached: a webhook without one refuses every Pod."""
+        process, said = self._process, ""
+        certificate = process.replica.certificate
+        while fault := await endpoint_fault(self._endpoint, certificate.read()):
+            if fault != said:
+                logger.warning("webhooks are not registered yet, no replica answers reviews: %s", fault)
+                said = fault
+            await process.clock.sleep(ANSWER_CHECK_SECONDS)
 
     def _serve_dashboard(self) -> None:
         """Show the cluster to who sits on this machine, if that is asked for; with caches of its own."""
@@ -177,7 +213,9 @@ class Reconciler:
             try:
                 await self._registration.use_certificate()
             except (KubeError, CertificateError) as error:
-                if isinstance(error, CertificateError) and not self._process.settings.external_certificates:
+                settings = self._process.settings
+                own_folder = settings.certificate_folder is not None and not settings.external_certificates
+                if isinstance(error, CertificateError) and own_folder:
                     raise  # a folder of ours that is wrong stays wrong
                 delay = backoff.next()
                 if clock.monotonic() + delay > deadline:
@@ -294,6 +332,9 @@ def certificate_source(process: Process) -> CertificateSource:
         return ExternalSecret(client, clock, **where, step_seconds=step)
     if settings.certificate_folder is not None:
         return FileCertificates(settings.certificate_folder, settings.certificate_hosts, clock, settings.renew_before)
+    if not settings.flags.boolean("controllers"):
+        where = {"namespace": settings.own_namespace, "name": settings.secret_name}
+        return SecretReader(client, clock, **where, hosts=settings.certificate_hosts)
     return SecretCertificates(
         client,
         clock,

@@ -2,7 +2,8 @@
 
 Each sync looks at everything that carries our address or our CA, takes the certificates one step further if that is
 due, and writes what differs. It runs when something of ours changed and every minute besides; what drifted is repaired
-and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica, in one of its processes.
+and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica that has controllers, in
+one of its processes; the others follow the certificate (following.py).
 """
 
 from __future__ import annotations
@@ -29,13 +30,12 @@ from app.admission.configurations import (
     validating_configuration,
 )
 from app.api.kind import KindDefinition
-from app.certs.issue import CertificateError, CertificateSet, expiry
+from app.certs.issue import CertificateError, CertificateSet
 from app.certs.source import CertificateSource
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
-from app.kube.objects import ObjectMeta
 from app.kube.ratelimit import TokenBucket
 from app.kube.reflector import Reflector
 from app.kube.reflector_metrics import ReflectorMetrics
@@ -46,8 +46,9 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.kube.store import Store
 from app.manager.attempts import Attempts
+from app.manager.definitions import MissingDefinitions
+from app.manager.following import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_of_one
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
 from app.manager.trust import carries, trusted_for_us
@@ -56,10 +57,6 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: MGR-37: how often everything is looked at although nothing seems to have happened.
-SYNC_SECONDS: Final = 60.0
-#: The longest wait after a failure.
-RETRY_CAP_SECONDS: Final = 15.0
 #: How often CRDs are checked for while none is installed.
 MISSING_SECONDS: Final = 1.0
 #: Repairs at once, and per second after that, for each object: two who disagree must not load the API server. A
@@ -72,10 +69,6 @@ _CONFIGURATIONS: Final = (
     (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
     (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
 )
-
-
-class _Named(msgspec.Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class _DefinitionSpec(TypedDict, total=False):
@@ -125,13 +118,11 @@ class Registration:
         self._published = published
         self._leading = leading
         self._may_have_been_away = may_have_been_away
-        self._absent_changed = absent_changed
         self._rng = rng
         self._backoff = Backoff(rng, base=0.5, cap=RETRY_CAP_SECONDS)
         objects = len(kinds) + len(_CONFIGURATIONS)
         self._repairs = TokenBucket(self.clock, qps=REPAIRS_PER_SECOND * objects, burst=REPAIRS_BURST * objects)
-        #: Definitions that are not installed; None before they were looked for.
-        self._missing: frozenset[str] | None = None
+        self._missing = MissingDefinitions(metrics, absent_changed)
         self._wake = asyncio.Event()
         self._may_register = False
         #: The mutating configuration (uid, generation) as it was last seen in place, and when.
@@ -165,21 +156,10 @@ class Registration:
         ]
         if secret is not None:
             watched.append((SECRETS, *secret))
-        return [self._watch(resource, namespace, name, metrics) for resource, namespace, name in watched]
-
-    def _watch(self, resource: Resource, namespace: str, name: str, metrics: ReflectorMetrics) -> Reflector[Any]:
-        store: Store[_Named] = Store()
-        store.subscribe(lambda _: self._wake.set())
-        return Reflector(
-            self._client,
-            resource,
-            store,
-            decode=msgspec.json.Decoder(_Named).decode,
-            rng=self._rng,
-            namespace=namespace,
-            field_selector=f"metadata.name={name}",  # and so the right may be limited to that name
-            metrics=metrics,
-        )
+        return [
+            watch_of_one(self._client, resource, (namespace, name), self.wake, self._rng, metrics)
+            for resource, namespace, name in watched
+        ]
 
     async def run(self) -> None:
         """Sync for ever. Failures are logged, counted and tried again."""
@@ -235,7 +215,7 @@ class Registration:
             # After the bundle: who is asked to trust a new certificate was told about its CA first.
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
-        if len(self._missing or ()) < len(self._kinds):
+        if len(self._missing) < len(self._kinds):
             self.defined.set()  # those we may not see are taken to be there: the caches will tell
         if known == len(_CONFIGURATIONS):
             self.registered.set()  # a definition that cannot be written holds up no review
@@ -255,11 +235,8 @@ class Registration:
             self._serve(certificates)
 
     def _serve(self, certificates: CertificateSet) -> None:
-        shared = Certificate(certificates.cert, certificates.key, self._certificates.bundle)
         self.current = certificates
-        self._metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
-        if self._published.read() != shared:
-            self._published.write(shared)
+        serve(self._published, self._certificates, certificates, self._metrics)
 
     # ---- CustomResourceDefinitions
 
@@ -277,23 +254,8 @@ class Registration:
                 continue
             if definition is not None and len(kind.versions) > 1:
                 found[kind.crd_name] = definition
-        self._note_missing(frozenset(absent))
+        self._missing.note(frozenset(absent))
         return found
-
-    def _note_missing(self, missing: frozenset[str]) -> None:
-        before = self._missing or frozenset()
-        for name in sorted(missing - before):
-            logger.error(
-                "CustomResourceDefinition %s is not installed: kubectl apply -f deploy/crds/ (its kind is off)",
-                name,
-            )
-        for name in sorted(before - missing):
-            logger.info("CustomResourceDefinition %s is installed: its kind is on", name)
-        for name in missing | before:
-            self._metrics.missing_definitions.labels(name).set(name in missing)
-        if missing != self._missing:
-            self._missing = missing
-            self._absent_changed(missing)
 
     async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
         """Whether the definition converts through us already; if not, now it does."""

@@ -87,6 +87,8 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
     if writer not in ("", "secret", "fs"):
         raise StartError(f"WEBHOOK_CERT_WRITER: expected secret or fs, got {writer!r}")
     folder = environ.get("WEBHOOK_CERT_DIR") or "/tmp/kruise-webhook-certs"  # noqa: S108 - OpenKruise's default
+    if not (flags.boolean("controllers") or flags.boolean("webhooks")):
+        raise StartError("--controllers=false and --webhooks=false exclude each other: nothing is left to do")
     policies = flags.text("policies")
     if policies and not Path(policies).exists():
         raise StartError(f"--policies: {policies} does not exist")

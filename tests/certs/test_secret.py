@@ -7,8 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from app.certs.issue import CertificateSet, fault_of, from_secret_data, issue
-from app.certs.secret import STEP_SECONDS, SecretCertificates
+from app.certs.issue import CertificateError, CertificateSet, fault_of, from_secret_data, issue
+from app.certs.rotation import blocks
+from app.certs.secret import STEP_SECONDS, SecretCertificates, SecretReader
 from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.transport import Request, Response
@@ -179,3 +180,55 @@ async def test_a_missing_namespace_is_named_with_the_way_out() -> None:
     api.fail = lambda r: json_response(404, status_body(404, "NotFound")) if r.method == "POST" else None
     with pytest.raises(KubeError, match="namespace kruise-system does not exist: kubectl create namespace"):
         await source(api).ensure()
+
+
+@pytest.mark.behaviour("MGR-146")
+@virtual
+async def test_a_reader_follows_a_rotation_and_writes_nothing() -> None:
+    clock = VirtualClock()
+    api = MemoryApi()
+    reader = SecretReader(
+        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
+    )
+    with pytest.raises(CertificateError, match=r"kruise-system/kruise-webhook-certs: .* is missing; it is written by"):
+        await reader.ensure()
+    assert not api.objects
+    first = await source(api, clock).ensure()
+    assert await reader.ensure() == first
+    # An announced CA is trusted everywhere when the Secret switches to it: no reason to wait.
+    later = VirtualClock(clock.now() + timedelta(days=3650) - RENEW)
+    writer = source(api, later)
+    await writer.ensure()
+    assert (await reader.ensure(), len(blocks(reader.bundle))) == (first, 2)
+    writer.published(complete=True)
+    await later.sleep(STEP_SECONDS)
+    second = await writer.ensure()
+    assert second != first
+    assert await reader.ensure() == second
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.parametrize("damaged", [None, {}, {"tls.crt": "%"}], ids=["deleted", "emptied", "garbage"])
+@virtual
+async def test_a_reader_serves_on_while_the_secret_is_damaged(damaged: dict[str, str] | None) -> None:
+    clock = VirtualClock()
+    api = MemoryApi()
+    await source(api, clock).ensure()
+    reader = SecretReader(
+        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
+    )
+    first = await reader.ensure()
+    if damaged is None:
+        del api.objects[PATH]
+    else:
+        api.objects[PATH] = secret(damaged)
+    assert await reader.ensure() == first
+    # A new set under a CA that was never announced: the controllers publish it first.
+    second = issue((HOST,), clock.now()).without_ca_key
+    api.objects[PATH] = secret(second.secret_data())
+    assert await reader.ensure() == first
+    seconds = reader.next_step_in
+    assert seconds is not None
+    await clock.sleep(seconds)
+    assert await reader.ensure() == second
+    assert reader.next_step_in is None

@@ -11,7 +11,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.flags import parse_flags
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
-from app.manager.permissions import default_rules, rules_of
+from app.manager.permissions import default_rules, rules_of, webhook_rules
 from app.manager.rights import Granted, Rights, missing_rights
 from app.manager.settings import read_settings
 from tests.kube.fakes import Connections, json_response, status_body, virtual
@@ -117,6 +117,18 @@ def test_of_revisions_only_those_of_sidecarsets_are_needed_beside_the_namespace_
 def test_a_secret_of_somebody_else_is_only_read() -> None:
     found = rules("--feature-gates=EnableExternalCerts=true", SECRET_NAME="theirs")
     assert [rule.verbs for rule in found if "secrets" in rule.resources] == [("get", "list", "watch")]
+
+
+@pytest.mark.behaviour("MGR-146")
+def test_a_replica_without_controllers_reads_one_secret_and_registers_nothing() -> None:
+    found = rules("--controllers=false")
+    assert [(rule.verbs, rule.names) for rule in found if "secrets" in rule.resources] == [
+        (("get", "list", "watch"), ("kruise-webhook-certs",))
+    ]
+    assert not [rule for rule in found if "admissionregistration.k8s.io" in rule.groups]
+    assert {verb for rule in found if "customresourcedefinitions" in rule.resources for verb in rule.verbs} == {"get"}
+    granted = [as_granted(rule) for rule in webhook_rules()]
+    assert missing_rights(found, granted, granted) == []
 
 
 def answer(verbs: list[str], groups: list[str], resources: list[str]) -> Response:

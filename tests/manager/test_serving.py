@@ -10,14 +10,15 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
+from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.context import ServingContext
 from app.certs.issue import issue
 from app.manager.counts import CONTENT_TYPE, of_supervisor
 from app.manager.exposition import families, text
-from app.manager.health import Readiness, health_app, loopback_only, metrics_app, self_check
+from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
 from app.manager.metrics import ManagerMetrics
 from app.manager.serving import Server, StartError, bind, bind_address
-from app.manager.shared import Life, Replica, State
+from app.manager.shared import Certificate, Life, Replica, State
 from app.manager.tasks import Tasks
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
@@ -203,6 +204,25 @@ async def test_ready_means_that_our_own_port_answers_under_the_current_authority
         assert await readiness.fault() != ""
     readiness.self_check = self_check(address, lambda: CERTIFICATES.ca_cert)
     assert "webhook-ready: https://localhost:" in await readiness.fault()
+
+
+@pytest.mark.behaviour("MGR-146")
+async def test_webhooks_are_registered_once_their_address_answers() -> None:
+    async def app(scope: dict, receive: object, send: object) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})  # type: ignore[operator]
+        await send({"type": "http.response.body", "body": b""})  # type: ignore[operator]
+
+    shared = Certificate(CERTIFICATES.cert, CERTIFICATES.key, CERTIFICATES.ca_cert)
+    async with serving(app, ServingContext(CERTIFICATES.cert, CERTIFICATES.key)) as (host, port, *_):
+        endpoint = UrlEndpoint(host, port)
+        assert await endpoint_fault(endpoint, shared) == ""
+        other = issue(("127.0.0.1",), datetime.now(UTC))
+        assert "CERTIFICATE_VERIFY_FAILED" in await endpoint_fault(
+            endpoint, Certificate(other.cert, other.key, other.ca_cert)
+        )
+    assert await endpoint_fault(endpoint, shared) != ""
+    service = await endpoint_fault(ServiceEndpoint("no-service", "invalid"), shared)
+    assert service.startswith("https://no-service.invalid.svc:443/healthz: ")
 
 
 @pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])

@@ -1,0 +1,150 @@
+"""Following: the certificate of a replica that only answers reviews (``--controllers=false``).
+
+The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
+reads the certificate, hands it to its listeners, and needs no right to write any of them. [MGR-146]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from app.certs.issue import CertificateError, CertificateSet, expiry
+from app.certs.source import CertificateSource
+from app.kube.backoff import Backoff
+from app.kube.client import Client
+from app.kube.errors import KubeError, NotFound
+from app.kube.objects import ObjectMeta
+from app.kube.reflector import Reflector
+from app.kube.reflector_metrics import ReflectorMetrics
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
+from app.kube.store import Store
+from app.manager.definitions import MissingDefinitions
+from app.manager.metrics import ManagerMetrics
+from app.manager.shared import Certificate, SharedValue
+
+logger = logging.getLogger(__name__)
+
+#: MGR-37: seconds between two reads although nothing seems to have happened.
+SYNC_SECONDS: Final = 60.0
+#: The longest wait after a failure.
+RETRY_CAP_SECONDS: Final = 15.0
+#: Seconds between two reads while a definition is missing.
+MISSING_SECONDS: Final = 5.0
+
+
+class _Named(msgspec.Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Follower:
+    """Keeps the listeners' certificate equal to the one that the controllers keep, and notices kinds that are off."""
+
+    def __init__(
+        self,
+        client: Client,
+        certificates: CertificateSource,
+        definitions: Sequence[str],
+        metrics: ManagerMetrics,
+        rng: Random,
+        published: SharedValue[Certificate],
+        *,
+        absent_changed: Callable[[Iterable[str]], None] = lambda _: None,
+    ) -> None:
+        """``definitions``: the CustomResourceDefinitions that reviews need. ``absent_changed`` gets those that are not
+        installed, whenever they change."""
+        self._client = client
+        self._certificates = certificates
+        self._definitions = definitions
+        self._missing = MissingDefinitions(metrics, absent_changed)
+        self._metrics = metrics
+        self._rng = rng
+        self._published = published
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """Read the certificate now."""
+        self._wake.set()
+
+    def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
+        """Return the watch of the Secret (namespace, name), to be run as a task."""
+        if secret is None:
+            return []
+        return [watch_of_one(self._client, SECRETS, secret, self.wake, self._rng, metrics)]
+
+    async def use_certificate(self) -> None:
+        """Read the certificate and hand it to the listeners. Raises KubeError or CertificateError."""
+        serve(self._published, self._certificates, await self._certificates.ensure(), self._metrics)
+
+    async def look_for_definitions(self) -> None:
+        """Note which definitions are not installed. Raises KubeError."""
+        absent = set()
+        for name in self._definitions:
+            try:
+                await self._client.get(CUSTOMRESOURCEDEFINITIONS, name, decode=bytes)
+            except NotFound:
+                absent.add(name)
+        self._missing.note(frozenset(absent))
+
+    async def run(self) -> None:
+        """Follow the certificate until canceled. Failures are logged, counted and tried again."""
+        backoff = Backoff(self._rng, base=0.5, cap=RETRY_CAP_SECONDS)
+        while True:
+            self._wake.clear()
+            try:
+                await self.use_certificate()
+                await self.look_for_definitions()
+            except (KubeError, CertificateError) as error:
+                self._metrics.certificate_errors.inc()
+                logger.warning("the certificate or a definition cannot be read: %s", error)
+                delay = backoff.next()
+            else:
+                delay = MISSING_SECONDS if self._missing else SYNC_SECONDS
+                delay = min(delay, self._certificates.next_step_in or delay)
+                backoff.reset()
+            try:
+                await self._client.clock.wait_for(self._wake.wait(), delay)
+            except TimeoutError:
+                continue
+
+
+def serve(
+    published: SharedValue[Certificate],
+    source: CertificateSource,
+    certificates: CertificateSet,
+    metrics: ManagerMetrics,
+) -> None:
+    """Hand certificates to the listeners of this replica."""
+    shared = Certificate(certificates.cert, certificates.key, source.bundle)
+    metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
+    if published.read() != shared:
+        published.write(shared)
+
+
+def watch_of_one(
+    client: Client,
+    resource: Resource,
+    key: tuple[str, str],
+    changed: Callable[[], None],
+    rng: Random,
+    metrics: ReflectorMetrics,
+) -> Reflector[Any]:
+    """A watch that calls ``changed`` whenever one object, by namespace and name, changes."""
+    namespace, name = key
+    store: Store[_Named] = Store()
+    store.subscribe(lambda _: changed())
+    return Reflector(
+        client,
+        resource,
+        store,
+        decode=msgspec.json.Decoder(_Named).decode,
+        rng=rng,
+        namespace=namespace,
+        field_selector=f"metadata.name={name}",  # and so the right may be limited to that name
+        metrics=metrics,
+    )
