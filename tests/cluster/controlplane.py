@@ -151,8 +151,12 @@ class ControlPlane:
         token: str | None = None,
         accept: str = "application/json",
     ) -> tuple[int, Any]:
-        """One request as the administrator (`token`: as somebody else; "": as nobody): HTTP status and answer."""
-        headers = {"Content-Type": "application/json", "Accept": accept}
+        """One request as the administrator (`token`: as somebody else; "": as nobody): HTTP status and answer.
+
+        A patch is a merge patch.
+        """
+        content = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Content-Type": content, "Accept": accept}
         if token := self.token if token is None else token:
             headers["Authorization"] = f"Bearer {token}"
         data = None if body is None else json.dumps(body).encode()

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import base64
 import json
-import ssl
 import subprocess
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -522,47 +520,6 @@ def test_labels_changed_in_place_restart_the_container_that_reads_them(world: Wo
     time.sleep(8)
     assert world.container("labelled", "app")["restartCount"] == 1
     assert world.container("labelled", "side")["containerID"] == side
-
-
-@pytest.mark.behaviour("KD-96")
-def test_an_agent_may_write_to_objects_of_its_own_node_only(world: World) -> None:
-    cluster = world.cluster
-    own, other = cluster.nodes[0].name, cluster.nodes[1].name
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "agent", "namespace": "kruise-system"},
-        "spec": {
-            "nodeName": own,
-            "serviceAccountName": "kruise-daemon",
-            "containers": [{"name": "main", "image": "busybox:1.36", "imagePullPolicy": "IfNotPresent"}],
-        },
-    }
-    world.apply(pod)
-    token = cluster.kubectl(
-        *("create", "token", "kruise-daemon", "-n", "kruise-system"),
-        *("--bound-object-kind=Pod", "--bound-object-name=agent"),
-    ).stdout.strip()
-    for node in (own, other):
-        body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
-        cluster.control_plane.request("POST", f"{GROUP}/nodeimages", body)
-
-    def patch(node: str) -> int:
-        url = f"{cluster.control_plane.server}{GROUP}/nodeimages/{node}/status"
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/merge-patch+json"}
-        data = json.dumps({"status": {"desired": 0, "waiting": int(time.time()) % 1000}}).encode()
-        request = urllib.request.Request(url, data, headers, method="PATCH")
-        context = ssl.create_default_context(cafile=str(cluster.control_plane.ca_file))
-        handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
-        try:
-            with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
-                return int(answer.status)
-        except urllib.error.HTTPError as error:
-            return error.code
-
-    assert patch(own) == 200
-    until(lambda: patch(other) == 403, "the policy is in force", 30)
-    assert patch(own) == 200
 
 
 def test_what_the_agent_takes(world: World, record_property: Any) -> None:

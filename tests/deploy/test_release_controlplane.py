@@ -3,12 +3,17 @@
 import base64
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from itertools import product
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import count, product
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.api import names
+from app.api.cloneset import CLONE_SET
+from app.api.kind import KindDefinition
+from app.api.resourcedistribution import RESOURCE_DISTRIBUTION
 from app.kube.admission import PolicyRule
 from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
 from app.manager.slices import kinds
@@ -112,14 +117,7 @@ def test_the_manager_may_not(release: Release, verb: str, resource: str, namespa
 
 def test_the_manager_may_what_it_declares(empty: ControlPlane, release: Release) -> None:
     for attributes in _asked((*default_rules(), *rules_of_gates()["ImagePullJobGate"])):
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {"user": SERVICE_ACCOUNT, "resourceAttributes": attributes},
-        }
-        status, answer = empty.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-        assert status == 201
-        assert answer["status"]["allowed"] is True, f"{attributes}: {answer['status']}"
+        assert may(empty, SERVICE_ACCOUNT, attributes), attributes
 
 
 def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
@@ -131,16 +129,107 @@ def _asked(rules: Iterable[PolicyRule]) -> Iterator[dict[str, str]]:
             yield {"verb": verb, "group": group, "resource": plural, "subresource": subresource, "name": name, **where}
 
 
-@pytest.mark.parametrize(
-    ("role", "verb", "allowed"),
-    [("view", "list", True), ("view", "create", False), ("edit", "create", True), ("admin", "delete", True)],
-)
-def test_who_may_view_or_edit_workloads_may_do_so_with_ours(
-    release: Release, role: str, verb: str, allowed: bool
+@pytest.mark.behaviour("MGR-160")
+@pytest.mark.parametrize("role", ["view", "edit", "admin"])
+def test_view_edit_and_admin_grant_of_our_kinds_what_is_declared(
+    empty: ControlPlane, release: Release, role: str
 ) -> None:
+    """Bound in the whole cluster, which is the most that anybody can have of them."""
     user = f"{role}er"
-    release.kubectl("create", "clusterrolebinding", f"{user}-{verb}", f"--clusterrole={role}", f"--user={user}")
-    assert release.may(verb, "sidecarsets.apps.kruise.io", user=user) is allowed
+    release.kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
+    writing = ("create", "update", "patch", "delete", "deletecollection")
+
+    def granted(kind: KindDefinition, verb: str, subresource: str = "") -> bool:
+        where = {"namespace": "shop"} if kind.namespaced else {}
+        asked = {"group": kind.group, "resource": kind.plural, "subresource": subresource, "verb": verb, **where}
+        return may(empty, user, asked)
+
+    eventually(lambda: granted(CLONE_SET, "get"), "the role is aggregated", 30)
+    for kind in kinds():
+        readable = kind is not RESOURCE_DISTRIBUTION
+        writable = role != "view" and kind.namespaced
+        assert [granted(kind, verb) for verb in ("get", "list", "watch")] == [readable] * 3, kind.plural
+        assert [granted(kind, verb) for verb in writing] == [writable] * len(writing), kind.plural
+        assert not granted(kind, "patch", "status")
+        assert granted(kind, "patch", "scale") is (writable and kind.scalable)
+
+
+@pytest.mark.behaviour("KD-96")
+def test_an_agent_writes_to_its_own_node_and_of_pods_one_annotation(empty: ControlPlane, release: Release) -> None:
+    uids = {}
+    for node in ("own", "other"):
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}}
+        uids[node] = empty.request("POST", "/api/v1/nodes", body)[1]["metadata"]["uid"]
+        image = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": node}, "spec": {}}
+        assert empty.request("POST", "/apis/apps.kruise.io/v1beta1/nodeimages", image)[0] == 201
+    for node in ("own", "other"):
+        metadata = {
+            "name": node,
+            "namespace": NAMESPACE,
+            "labels": {"app": "web"},
+            "annotations": {"a": "b"},
+            "finalizers": ["example.com/hold"],
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uids[node]}],
+        }
+        container = {"name": "main", "image": "busybox"}
+        spec = {"nodeName": node, "serviceAccountName": "kruise-daemon", "containers": [container]}
+        body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+        assert empty.request("POST", f"/api/v1/namespaces/{NAMESPACE}/pods", body)[0] == 201
+    bound = ("--bound-object-kind=Pod", "--bound-object-name=own")
+    token = release.kubectl("create", "token", "kruise-daemon", "-n", NAMESPACE, *bound).stdout.strip()
+
+    def patch(pod: str, change: Mapping[str, Any]) -> tuple[int, str]:
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/{pod}/status"
+        code, answer = empty.request("PATCH", path, change, token=token)
+        return code, answer.get("message", "")
+
+    def images(node: str) -> int:
+        status = {"status": {"desired": 0, "waiting": next(counter)}}
+        return empty.request("PATCH", f"/apis/apps.kruise.io/v1beta1/nodeimages/{node}/status", status, token=token)[0]
+
+    counter = count()
+    report = {"metadata": {"annotations": {names.RUNTIME_CONTAINERS_META: "{}"}}}
+    eventually(lambda: images("other") == 403, "the policy is in force", 30)
+    assert images("own") == 200
+    assert patch("own", report)[0] == 200
+    assert patch("own", {"metadata": {"annotations": {names.RUNTIME_CONTAINERS_META: '{"containers": []}'}}})[0] == 200
+    code, message = patch("other", report)
+    assert code == 403
+    assert "the agent of node own may not write to objects of node other" in message
+    for field, change in (
+        ("labels", {"app": "stolen"}),
+        ("labels", {"more": "x"}),
+        ("labels", None),
+        ("annotations", {"a": "c"}),
+        ("annotations", {"more": "x"}),
+        ("annotations", {"a": None}),
+        ("finalizers", []),
+        ("finalizers", ["example.com/hold", "example.com/more"]),
+    ):
+        code, message = patch("own", {"metadata": {field: change}})
+        assert (code, f"metadata.{field} may not be changed by the node agent" in message) == (403, True), message
+    code, message = patch("own", {"status": {"phase": "Failed"}})
+    assert (code, "status of a Pod may not be changed by the node agent" in message) == (403, True)
+    # The API server itself keeps owner references out of status writes.
+    patch("own", {"metadata": {"ownerReferences": []}})
+    kept = release.get("pod", "-n", NAMESPACE, "own")
+    assert kept["metadata"]["labels"] == {"app": "web"}
+    assert kept["metadata"]["annotations"]["a"] == "b"
+    assert kept["metadata"]["finalizers"] == ["example.com/hold"]
+    assert len(kept["metadata"]["ownerReferences"]) == 1
+    assert kept["status"]["phase"] == "Pending"
+
+
+def may(control_plane: ControlPlane, user: str, attributes: Mapping[str, str]) -> bool:
+    """Whether the API server's authorizer grants it."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {"user": user, "resourceAttributes": dict(attributes)},
+    }
+    status, answer = control_plane.request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    assert status == 201
+    return bool(answer["status"]["allowed"])
 
 
 def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) -> None:
@@ -215,13 +304,36 @@ def test_who_answers_reviews_may_not_write(apart: tuple[ControlPlane, Release], 
 def test_who_answers_reviews_may_what_that_takes_and_controllers_all(apart: tuple[ControlPlane, Release]) -> None:
     for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, default_rules())):
         for attributes in _asked(rules):
-            review = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {"user": user, "resourceAttributes": attributes},
-            }
-            _, answer = apart[0].request("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-            assert answer["status"]["allowed"] is True, f"{user}: {attributes}"
+            assert may(apart[0], user, attributes), f"{user}: {attributes}"
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.parametrize(
+    ("group", "resource", "namespace"),
+    [
+        ("", "secrets", NAMESPACE),
+        ("", "secrets", "kruise-daemon-config"),
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations", ""),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations", ""),
+        ("apiextensions.k8s.io", "customresourcedefinitions", ""),
+        ("coordination.k8s.io", "leases", NAMESPACE),
+    ],
+)
+def test_what_makes_webhooks_trusted_is_written_by_controllers_alone(
+    apart: tuple[ControlPlane, Release], group: str, resource: str, namespace: str
+) -> None:
+    named = {
+        "secrets": "kruise-webhook-certs",
+        "mutatingwebhookconfigurations": "kruise-mutating-webhook-configuration",
+        "validatingwebhookconfigurations": "kruise-validating-webhook-configuration",
+        "customresourcedefinitions": DEFINITION,
+    }.get(resource, "")
+    for verb, name in product(("create", "update", "patch", "delete"), {"", named}):
+        asked = {"group": group, "resource": resource, "namespace": namespace, "verb": verb, "name": name}
+        assert not may(apart[0], WEBHOOKS, asked), asked
+    reading = {"group": "", "resource": "secrets", "namespace": NAMESPACE, "verb": "get"}
+    assert may(apart[0], WEBHOOKS, {**reading, "name": "kruise-webhook-certs"})
+    assert not may(apart[0], WEBHOOKS, reading)
 
 
 def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[str]:
@@ -239,27 +351,39 @@ def manager_as(account: str, control_plane: ControlPlane, *flags: str) -> list[s
 
 
 @pytest.mark.behaviour("MGR-146")
-def test_a_replica_with_these_rights_answers_reviews(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
+def test_controllers_register_what_others_answer(apart: tuple[ControlPlane, Release], tmp_path: Path) -> None:
+    """Each process with the flags and the rights of its Deployment."""
     control_plane, release = apart
-    deployment = release.get("deployment", "-n", NAMESPACE, "kruise-controller-manager")["spec"]["template"]["spec"]
-    assert deployment["serviceAccountName"] == "kruise-webhooks"
-    flag = "--controllers=false"
-    assert flag in deployment["containers"][0]["args"]
-    arguments = manager_as("kruise-webhooks", control_plane, flag)
-    log = tmp_path / "manager.log"
-    with running(arguments, log):
-        eventually(lambda: "webhooks registered" in log.read_text(), "webhooks are registered", 90)
-        release.kubectl("apply", "-f", "-", stdin=_SET)
-        release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
+    flags = {
+        name: [one for one in deployment["containers"][0]["args"] if one.startswith(("--webhook", "--controllers"))]
+        for name in ("kruise-controller-manager", "kruise-controllers")
+        if (deployment := release.get("deployment", "-n", NAMESPACE, name)["spec"]["template"]["spec"])
+    }
+    port = f"--webhook-port={free_port('127.0.0.1')}"
+    answering = manager_as("kruise-webhooks", control_plane, *flags["kruise-controller-manager"], port)
+    # Registers the address of the other, and listens where no review comes.
+    elsewhere = "--webhook-bind-address=127.0.0.2"
+    reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, elsewhere)
+    logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
+    release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
+    with running(reconciling, logs[0]):
+        eventually(lambda: "no replica answers reviews" in logs[0].read_text(), "the controllers wait", 60)
+        found = release.get("mutatingwebhookconfiguration", "kruise-mutating-webhook-configuration")
+        assert not found.get("webhooks")
+        with running(answering, logs[1]):
+            eventually(lambda: "webhooks registered" in logs[0].read_text(), "webhooks are registered", 90)
+            release.kubectl("apply", "-f", "-", stdin=_SET)
 
-        def containers() -> bool:
-            run = ("run", "web", "--image=nginx", "--labels=app=web", "--dry-run=server", "-o", "json")
-            return "agent:1" in release.kubectl(*run, check=False).stdout
+            def containers() -> bool:
+                run = ("run", "web", "--image=nginx", "--labels=app=web", "--dry-run=server", "-o", "json")
+                return "agent:1" in release.kubectl(*run, check=False).stdout
 
-        eventually(containers, "a Pod gets its sidecar", 30)
-        assert "a right is missing" not in log.read_text()
-        leases = release.kubectl("get", "lease", "-n", NAMESPACE, "-o", "name").stdout
-        assert "kruise-manager" not in leases
+            eventually(containers, "a Pod gets its sidecar", 30)
+            for log in logs:
+                assert "a right is missing" not in log.read_text()
+                assert "is forbidden" not in log.read_text()
+    holder = release.get("lease", "-n", NAMESPACE, "kruise-manager")["spec"]["holderIdentity"]
+    assert not holder
 
 
 _PULL_SECRET = """
