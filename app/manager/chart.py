@@ -15,6 +15,7 @@ import yaml
 from app.admission import rbac
 from app.api import crd
 from app.api.kind import KindDefinition
+from app.daemon.permissions import RULES as AGENT_RULES
 from app.kube.admission import PolicyRule, Webhook
 from app.manager.gates import ALIASES, GATES, GROUPS, forced_off, forced_on
 from app.manager.uninstall import permissions as uninstall_permissions
@@ -42,6 +43,8 @@ _INJECTOR: Final = {"@injector@": ""}
 _HOOK_ROLE: Final = "kruise-uninstall"
 #: MGR-146: who answers reviews where controllers have a Deployment of their own.
 _WEBHOOKS: Final = "kruise-webhooks"
+#: The agent of each node.
+_AGENT: Final = "kruise-daemon"
 _HOOK_ANNOTATIONS: Final = {
     "helm.sh/hook": "pre-delete",
     "helm.sh/hook-weight": "-5",
@@ -67,6 +70,7 @@ def templates(
     for gate, more in gate_rules.items():
         found[f"roles-{gate.lower()}.yaml"] = _gate_roles(gate, more)
     found["webhooks-roles.yaml"] = _if("manager.separateControllers", _webhooks_roles(webhook_rules))
+    found["daemon-roles.yaml"] = _agent_roles()
     found["uninstall-roles.yaml"] = _HEAD + _documents(_hook_roles(workloads))
     found["deletion-protection-policies.yaml"] = _if(
         "deletionProtection.admissionPolicies", [_labelled(policy) for policy in policies]
@@ -137,6 +141,16 @@ def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _WEBHOOKS, "namespace": _NAMESPACE}}
     return [_labelled(one) for one in (account, *made)]
+
+
+def _agent_roles() -> str:
+    made = rbac.roles(AGENT_RULES, _NAMESPACE, _AGENT, f"{_AGENT}-role", f"{_AGENT}-secret-role")
+    granting = [_labelled(made[index]) for index in range(len(made)) if made[index - index % 2]["rules"]]
+    on = (
+        '{{- if and (dig "enabled" true (.Values.daemon | default dict)) '
+        '(eq (include "kruise.gateIsOn" (list . "KruiseDaemon")) "true") }}'
+    )
+    return f"{_HEAD}{on}\n{_documents(granting)}{{{{- end }}}}\n"
 
 
 def _hook_roles(workloads: Iterable[KindDefinition]) -> list[dict[str, Any]]:

@@ -11,6 +11,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +19,9 @@ import yaml
 
 from app.admission import docs, rbac
 from app.api import crd, names
-from app.manager import chart, cited, clientmodels, commandindex, kindpages, reference
+from app.daemon.permissions import RULES as AGENT_RULES
+from app.kube.admission import PolicyRule
+from app.manager import chart, cited, clientmodels, commandindex, identities, kindpages, reference, uninstall
 from app.manager.examples import filled_in
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import default_rules, optional_rules, rules_of_gates, webhook_rules
@@ -65,9 +68,21 @@ def files() -> dict[str, str]:
     made["docs/reference/flags.md"] = reference.flags_page()
     made["docs/reference/kinds.md"] = reference.kinds_page(kinds(), reconciled_kinds())
     made["docs/reference/feature-gates.md"] = reference.gates_page()
+    made[identities.FILE] = identities.page((ROOT / identities.FILE).read_text("utf-8"), kinds(), dict(_identities()))
     behaviours = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/behaviours").glob("*.md")}
     made["docs/reference/differences.md"] = reference.differences_page(behaviours)
     return made | _kind_pages()
+
+
+def _identities() -> Iterator[tuple[str, Iterable[PolicyRule]]]:
+    yield "`kruise-manager`: controllers, registration, and webhooks unless they are separate", default_rules()
+    for gate, rules in rules_of_gates().items():
+        yield f"`kruise-manager`, more with the gate {gate}", rules
+    for name, rules in optional_rules().items():
+        yield f"`kruise-manager`, where `kruise-manager-{name}-role` is bound", rules
+    yield "`kruise-webhooks`: webhooks with `manager.separateControllers`", webhook_rules()
+    yield "`kruise-daemon`: the agent of each node", AGENT_RULES
+    yield "`kruise-uninstall`: exists while `helm uninstall` runs", uninstall.permissions(workloads())
 
 
 def _kind_pages() -> dict[str, str]:
