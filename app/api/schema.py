@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, get_origin
 
@@ -25,6 +25,21 @@ class Keywords:
     """Schema keywords added to those that follow from a type; a value of None takes one away."""
 
     values: Mapping[str, Any]
+
+
+class SchemaOf(Keywords):
+    """The schema of a model, for a field that is read as a raw object. The model is loaded when it is asked for."""
+
+    __slots__ = ("_load",)
+    _load: Callable[[], type[ApiModel]]
+
+    def __init__(self, load: Callable[[], type[ApiModel]]) -> None:
+        object.__setattr__(self, "_load", load)
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        """The keywords of the model's schema."""
+        return {**_model(self._load()), PRESERVE: None}
 
 
 def enum(*values: str) -> Keywords:

@@ -77,6 +77,10 @@ def test_explain_says_what_a_user_wants_to_know(served: ControlPlane) -> None:
     assert "podInjectPolicy" in containers
     assert "transferEnv" in containers
     assert "ENUM:" in served.kubectl("explain", "sidecarset.spec.injectionStrategy.revision.policy").stdout
+    template = "uniteddeployment.spec.template"
+    for field in ("cloneSetTemplate.spec.updateStrategy", "advancedStatefulSetTemplate.spec.ordinals.start"):
+        assert "FIELD:" in served.kubectl("explain", f"{template}.{field}").stdout
+    assert "progressDeadlineSeconds" in served.kubectl("explain", f"{template}.deploymentTemplate.spec").stdout
 
 
 @pytest.mark.behaviour("SS-106")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Final
 
+from app.api.keywords import PRESERVE
 from app.api.model import ApiModel, KubeObject
-from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, RawObject, Time, enum
+from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, RawObject, SchemaOf, Time, enum
 
 FIXED: Final = "Fixed"
 ADAPTIVE: Final = "Adaptive"
@@ -20,7 +22,64 @@ RESCHEDULE_CRITICAL_SECONDS: Final = 30
 UNSCHEDULABLE_SECONDS: Final = 300
 """unschedulableDuration where it is not set."""
 
-_NEEDS_SELECTOR_AND_TEMPLATE: Final = Keywords({"required": ["selector", "template"]})
+_COMMON_FIELDS: Final[Mapping[str, str]] = {
+    "minReadySeconds": "Seconds a Pod must be ready to count as available.",
+    "replicas": "Not used: each subset has its own number.",
+    "revisionHistoryLimit": "Number of old revisions kept.",
+    "selector": "Not used: spec.selector counts.",
+    "template": "The Pod template.",
+}
+#: Fields of the native kinds whose schema this project does not own, with their descriptions.
+NATIVE_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    STATEFUL_SET: {
+        **_COMMON_FIELDS,
+        "ordinals": "The first ordinal.",
+        "persistentVolumeClaimRetentionPolicy": "Whether claims are deleted with the StatefulSet or when it scales in.",
+        "podManagementPolicy": "OrderedReady or Parallel.",
+        "serviceName": "The Service that governs the StatefulSet.",
+        "updateStrategy": "RollingUpdate or OnDelete; the partition is set per subset.",
+        "volumeClaimTemplates": "Claims that each Pod gets.",
+    },
+    DEPLOYMENT: {
+        **_COMMON_FIELDS,
+        "paused": "Whether the rollout is paused.",
+        "progressDeadlineSeconds": "Seconds a rollout may make no progress before it counts as failed.",
+        "strategy": "RollingUpdate or Recreate.",
+    },
+}
+
+
+def _native(name: str) -> Keywords:
+    fields = NATIVE_FIELDS[name]
+    return Keywords({"properties": {key: {"description": fields[key], PRESERVE: True} for key in sorted(fields)}})
+
+
+def _clone_set_spec() -> type[ApiModel]:
+    from app.api.cloneset.types import CloneSetSpec
+
+    return CloneSetSpec
+
+
+def _clone_set_spec_of_either_version() -> type[ApiModel]:
+    """The spec of v1beta1, whose strategy may be written as in v1alpha1; conversion nests it."""
+    from app.api.cloneset.types import CloneSetSpec, UpdateStrategy, UpdateStrategyV1Alpha1
+
+    class Strategy(UpdateStrategyV1Alpha1, UpdateStrategy):
+        __doc__ = UpdateStrategy.__doc__
+
+    class Spec(CloneSetSpec):
+        __doc__ = CloneSetSpec.__doc__
+
+        update_strategy: Strategy | None = None  # type: ignore[assignment]
+
+    Spec.model_fields["update_strategy"].description = CloneSetSpec.model_fields["update_strategy"].description
+    return Spec
+
+
+def _stateful_set_spec() -> type[ApiModel]:
+    from app.api.statefulset.types import StatefulSetSpec
+
+    return StatefulSetSpec
 
 
 class WorkloadTemplate(ApiModel):
@@ -28,30 +87,61 @@ class WorkloadTemplate(ApiModel):
 
     metadata: RawObject | None = None
     """Labels and annotations of each workload."""
-    spec: RawObject
-    """The spec of each workload. Replicas, selector and partition are filled in per subset."""
 
 
-class KruiseWorkloadTemplate(ApiModel):
-    """A workload without its replicas."""
+class StatefulSetTemplate(WorkloadTemplate):
+    """A native StatefulSet without its replicas."""
 
-    metadata: RawObject | None = None
-    """Labels and annotations of each workload."""
-    spec: Annotated[RawObject, _NEEDS_SELECTOR_AND_TEMPLATE]
-    """The spec of each workload. Replicas, selector and partition are filled in per subset."""
+    spec: Annotated[RawObject, _native(STATEFUL_SET)]
+    """The spec of each StatefulSet. Replicas, selector and partition are filled in per subset."""
+
+
+class DeploymentTemplate(WorkloadTemplate):
+    """A Deployment without its replicas."""
+
+    spec: Annotated[RawObject, _native(DEPLOYMENT)]
+    """The spec of each Deployment. Replicas and selector are filled in per subset."""
+
+
+class AdvancedStatefulSetTemplate(WorkloadTemplate):
+    """An Advanced StatefulSet without its replicas."""
+
+    spec: Annotated[RawObject, SchemaOf(_stateful_set_spec)]
+    """The spec of each StatefulSet. Replicas, selector and partition are filled in per subset."""
+
+
+class CloneSetTemplate(WorkloadTemplate):
+    """A CloneSet without its replicas."""
+
+    spec: Annotated[RawObject, SchemaOf(_clone_set_spec)]
+    """The spec of each CloneSet. Replicas, selector and partition are filled in per subset."""
+
+
+class CloneSetTemplateV1Alpha1(WorkloadTemplate):
+    """A CloneSet without its replicas."""
+
+    spec: Annotated[RawObject, SchemaOf(_clone_set_spec_of_either_version)]
+    """The spec of each CloneSet. Replicas, selector and partition are filled in per subset."""
 
 
 class SubsetTemplate(ApiModel):
-    """What each subset's workload is made from: exactly one of these."""
+    """The template of the subsets' workloads: exactly one of these."""
 
-    stateful_set_template: WorkloadTemplate | None = None
+    stateful_set_template: StatefulSetTemplate | None = None
     """Native StatefulSets."""
-    advanced_stateful_set_template: KruiseWorkloadTemplate | None = None
+    advanced_stateful_set_template: AdvancedStatefulSetTemplate | None = None
     """Advanced StatefulSets (apps.kruise.io)."""
-    clone_set_template: KruiseWorkloadTemplate | None = None
+    clone_set_template: CloneSetTemplate | None = None
     """CloneSets."""
-    deployment_template: WorkloadTemplate | None = None
+    deployment_template: DeploymentTemplate | None = None
     """Deployments."""
+
+
+class SubsetTemplateV1Alpha1(SubsetTemplate):
+    """The template of the subsets' workloads: exactly one of these."""
+
+    clone_set_template: CloneSetTemplateV1Alpha1 | None = None  # type: ignore[assignment]
+    """CloneSets."""
 
 
 class Subset(ApiModel):
@@ -133,6 +223,13 @@ class UnitedDeploymentSpec(ApiModel):
     """How a change of the template reaches the subsets."""
     revision_history_limit: Int32 | None = None
     """How many old revisions are kept; 10 by default."""
+
+
+class UnitedDeploymentV1Alpha1Spec(UnitedDeploymentSpec):
+    """What is wanted."""
+
+    template: SubsetTemplateV1Alpha1 | None = None
+    """What each subset's workload is made from."""
 
 
 class Condition(ApiModel):
@@ -236,7 +333,7 @@ class UnitedDeployment(KubeObject):
 class UnitedDeploymentV1Alpha1(KubeObject):
     """UnitedDeployment runs one workload per subset of a topology, all from one template."""
 
-    spec: UnitedDeploymentSpec
+    spec: UnitedDeploymentV1Alpha1Spec
     """What is wanted."""
     status: UnitedDeploymentStatusV1Alpha1 | None = None
     """What is."""

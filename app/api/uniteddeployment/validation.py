@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.api.core_validation import unknown_fields
+from app.api.gopod import POD_TEMPLATE
 from app.api.podmerge import POD
 from app.api.uniteddeployment.shares import UNLIMITED, Share, ShareError, count_of
 from app.api.uniteddeployment.types import (
@@ -14,6 +16,7 @@ from app.api.uniteddeployment.types import (
     CLONE_SET,
     DEPLOYMENT,
     MANUAL,
+    NATIVE_FIELDS,
     STATEFUL_SET,
     TEMPLATES,
     UnitedDeployment,
@@ -47,6 +50,8 @@ LONGEST_NAME: Final = 52
 LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
 #: So many patches are merged to judge them; the controller tells of others.
 MOST_PATCHES: Final = 64
+#: The most unknown fields that warnings name.
+MAX_UNKNOWN: Final = 10
 _MISMATCH: Final = "`selector` does not match template `labels`"
 #: UD-17: what may change in the spec of a StatefulSet.
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
@@ -173,7 +178,18 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
         found.append(f"{at}: will not be used; spec.updateStrategy.manualUpdate.partitions says it per subset")
     if not _subsets(spec):
         found.append("spec.topology.subsets: without a subset there are no Pods")
+    if given is not None:
+        found += _unknown_fields(*given)
     return tuple(found)
+
+
+def _unknown_fields(name: str, workload: Mapping[str, Any]) -> list[str]:
+    """Warnings about fields of the workload that the schema keeps although no such field exists. [UD-72]"""
+    body, path = workload.get("spec") or {}, TEMPLATE.child(name, "spec")
+    known = NATIVE_FIELDS.get(name, body)
+    found = [str(path.child(field)) for field in body if field not in known]
+    found += unknown_fields(POD_TEMPLATE, body.get("template") or {}, str(path.child("template")))
+    return [f"{field}: unknown field, it has no effect" for field in found[:MAX_UNKNOWN]]
 
 
 def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:

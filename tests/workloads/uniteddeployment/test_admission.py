@@ -6,12 +6,16 @@ from typing import Any
 
 import pytest
 
+from app.api.cloneset.conversion import ROLLING_FIELDS
 from app.api.conversion import convert
+from app.api.crd import manifest
 from app.api.jsonvalue import json_copy
 from app.api.uniteddeployment import UNITED_DEPLOYMENT
 from app.workloads.engine.template_checks import StandaloneTemplates
 from app.workloads.uniteddeployment.admission import handlers
+from tests import openkruise
 from tests.admission.writing import ALPHA, BETA, Json, Written, written
+from tests.api.recorded import undescribed
 
 HANDLERS = handlers(StandaloneTemplates())
 SHORT_HASHES = handlers(StandaloneTemplates(), short_hash=True)
@@ -218,3 +222,47 @@ def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
     spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
     spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     assert any("rollingUpdate.partition: will not be used" in one for one in write(obj).warnings)
+
+
+@pytest.mark.behaviour("UD-3")
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_the_schema_of_a_subset_template_is_openkruises(version: str) -> None:
+    def definition() -> dict[str, Any]:
+        return next(one for one in openkruise.installed() if one["metadata"]["name"] == UNITED_DEPLOYMENT.crd_name)
+
+    def templates(definition: dict[str, Any]) -> dict[str, Any]:
+        versions = undescribed(definition["spec"]["versions"])
+        schema = next(one for one in versions if one["name"] == version)["schema"]["openAPIV3Schema"]
+        found: dict[str, Any] = schema["properties"]["spec"]["properties"]["template"]["properties"]
+        return {name: found[name]["properties"]["spec"] for name in ("advancedStatefulSetTemplate", "cloneSetTemplate")}
+
+    ours, theirs = templates(manifest(UNITED_DEPLOYMENT)), templates(definition())
+    for name, spec in ours.items():
+        for field in ("template", "volumeClaimTemplates"):  # raw objects and a list of them; anything there
+            spec["properties"][field] = theirs[name]["properties"][field]
+    if version == "v1alpha1":
+        # Releases of OpenKruise that had no nested strategy wrote a flat one.
+        strategy = ours["cloneSetTemplate"]["properties"]["updateStrategy"]["properties"]
+        for field in ROLLING_FIELDS:
+            del strategy[field]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("deploymentTemplate", {"stratgy": {}}, "spec.stratgy"),
+        ("statefulSetTemplate", {"servceName": "x"}, "spec.servceName"),
+    ],
+)
+def test_a_misspelled_field_of_a_native_workload_is_warned_of(kind: str, change: dict[str, Any], field: str) -> None:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"] |= change
+    assert f"spec.template.{kind}.{field}: unknown field, it has no effect" in write(obj).warnings
+
+
+def test_a_misspelled_field_of_a_pod_template_is_warned_of() -> None:
+    obj = united(kind="cloneSetTemplate")
+    obj["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["contaners"] = [{"name": "x"}]
+    (warning,) = write(obj).warnings
+    assert warning.startswith("spec.template.cloneSetTemplate.spec.template.spec.contaners: unknown field")
