@@ -13,9 +13,11 @@ import sys
 from collections import OrderedDict, deque
 from collections.abc import Awaitable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Final
 
 from app.kube.admission import Decide, Decision, Review
+from app.kube.callers import STRANGER
 
 #: How long the loop waits at most, in seconds, until the thread lets it go on; Python's own is five times that.
 SWITCH_SECONDS: Final = 0.001
@@ -36,9 +38,11 @@ class Aside:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
-            await self._turn(review.namespace)
+            # Strangers share one turn, whatever namespaces they name.
+            await self._turn("a stranger's" if STRANGER.get() else review.namespace)
             try:
-                return await asyncio.get_running_loop().run_in_executor(self._thread, _decided, decide, review)
+                run = copy_context().run
+                return await asyncio.get_running_loop().run_in_executor(self._thread, run, _decided, decide, review)
             finally:
                 self._pass_on()
 

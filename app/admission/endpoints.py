@@ -203,17 +203,11 @@ class ReviewEndpoint(_PostEndpoint):
             decision = await self._app.aside.decide(handler.decide, review, limit) if aside else handler.decide(review)
             if not isinstance(decision, _DECISIONS):
                 decision = await in_time(decision, limit)
-        except TimeoutError:
-            message = f"{handler.webhook.name} could not decide about {_named(review)} within {limit:g} s"
-            if self._app.review_log.one_more_line():
-                logger.error("%s", message)  # noqa: TRY400 - where it waited says nothing
-            return Denied(message, code=504), "error"
+        except TimeoutError as error:
+            return self._undecided(handler, review, f"{error}" or f"no answer within {limit:g} s", 503)
         except KubeError as error:
             # MGR-45: an internal failure is 500. What the API server said is enough to know.
-            message = f"{handler.webhook.name} could not decide about {_named(review)}: {error}"
-            if self._app.review_log.one_more_line():
-                logger.error("%s", message)  # noqa: TRY400
-            return Denied(message, code=500), "error"
+            return self._undecided(handler, review, f"{error}", 500)
         except RecursionError:
             # Decisions recurse only where the object does.
             return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
@@ -231,6 +225,15 @@ class ReviewEndpoint(_PostEndpoint):
         elif logger.isEnabledFor(logging.DEBUG):
             self._log_decision(handler, review, decision)
         return decision, _OUTCOMES[type(decision)]
+
+    def _undecided(self, handler: Handler, review: Review, why: str, code: int) -> tuple[Decision, str]:
+        """The answer where what a decision needs cannot be had: what the API server would do without one. [MGR-155]"""
+        message = f"{handler.webhook.name} could not decide about {_named(review)}: {why}"
+        if self._app.review_log.one_more_line():
+            logger.error("%s", message)
+        if handler.webhook.failure_policy == "Ignore":
+            return Allowed((message,)), "error"
+        return Denied(message, code=code), "error"
 
     def _failed(self, handler: Handler, review: Review, error: Exception) -> Denied:
         self._stats.panics += 1

@@ -4,26 +4,33 @@
     await deployments(key)
 
 While a read is under way further ones for the same key wait for the next, so nobody gets an answer that is older than
-the question.
+the question. Strangers share reads with strangers only: a read that fails because their budget is spent fails nobody
+else's.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
+
+from app.kube.callers import STRANGER
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+#: In which loop, whether for a stranger, and for which key.
+_Asked: TypeAlias = "tuple[asyncio.AbstractEventLoop, bool, K]"
 
 
 class Coalesced(Generic[K, V]):
-    """``read`` gives the value of a key; what it raises is raised to all who asked together."""
+    """``read`` gives the value of a key; what it raises is raised to all who asked together. Two reads of a key begin
+    at least ``interval`` seconds apart."""
 
-    def __init__(self, read: Callable[[K], Awaitable[V]]) -> None:
+    def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0) -> None:
         self._read = read
-        self._next: dict[K, asyncio.Future[V]] = {}
-        self._tasks: dict[K, asyncio.Task[None]] = {}
+        self._interval = interval
+        self._next: dict[_Asked[K], asyncio.Future[V]] = {}
+        self._tasks: dict[_Asked[K], asyncio.Task[None]] = {}
         #: How often it was asked, and read.
         self.asked = 0
         self.reads = 0
@@ -31,24 +38,28 @@ class Coalesced(Generic[K, V]):
     async def __call__(self, key: K) -> V:
         """The value, read from now on."""
         self.asked += 1
-        answer = self._next.get(key)
+        loop = asyncio.get_running_loop()
+        asked = (loop, STRANGER.get(), key)
+        answer = self._next.get(asked)
         if answer is None:
-            answer = self._next[key] = asyncio.get_running_loop().create_future()
-        if key not in self._tasks:
+            answer = self._next[asked] = loop.create_future()
+        if asked not in self._tasks:
             # A task of its own: that one who asks gives up must not take the others with it.
-            self._tasks[key] = asyncio.create_task(self._serve(key))
+            self._tasks[asked] = asyncio.create_task(self._serve(asked))
         return await asyncio.shield(answer)
 
-    async def _serve(self, key: K) -> None:
+    async def _serve(self, asked: _Asked[K]) -> None:
+        loop, due = asked[0], 0.0
         try:
             while True:
-                await asyncio.sleep(0)
-                answer = self._next.pop(key, None)
+                await asyncio.sleep(max(0.0, due - loop.time()))
+                answer = self._next.pop(asked, None)
                 if answer is None:
                     return
+                due = loop.time() + self._interval
                 self.reads += 1
                 try:
-                    value = await self._read(key)
+                    value = await self._read(asked[2])
                 except Exception as error:  # noqa: BLE001  # it is raised where it was asked
                     answer.set_exception(error)
                     answer.exception()
@@ -58,6 +69,6 @@ class Coalesced(Generic[K, V]):
                 else:
                     answer.set_result(value)
         finally:
-            del self._tasks[key]
-            if (left := self._next.pop(key, None)) is not None:
+            del self._tasks[asked]
+            if (left := self._next.pop(asked, None)) is not None:
                 left.cancel()

@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from app.manager.callers import plain_address
 from app.manager.limits import Connections
 
 logger = logging.getLogger(__name__)
@@ -21,6 +22,8 @@ AT_ONCE: Final = 32
 BACK_OFF_SECONDS: Final = 0.2
 HANDSHAKE_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 2.0
+#: What a TLS handshake takes of a processor, most of it for the signature.
+HANDSHAKE_COST: Final = 0.001
 #: The system's, not the caller's: what is missing now may be there soon.
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
@@ -40,8 +43,8 @@ class Acceptor:
         self._protocol = protocol
         self._tls = tls
         self._connections = connections
-        #: Connections on their way through the handshake, the oldest first.
-        self._opening: dict[asyncio.Task[None], socket.socket] = {}
+        #: Connections on their way through the handshake, the oldest first, and whether they are strangers'.
+        self._opening: dict[asyncio.Task[None], bool] = {}
         self._again: asyncio.TimerHandle | None = None
         self._listen()
 
@@ -65,7 +68,7 @@ class Acceptor:
     def _accept(self) -> None:
         for _ in range(AT_ONCE):
             try:
-                connection, _address = self._listener.accept()
+                connection, address = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as error:
@@ -73,9 +76,11 @@ class Acceptor:
                     self._back_off(error)
                     return
                 continue  # that caller is gone again
-            if self._has_room():
+            caller = plain_address(address[0])
+            stranger = self._connections.is_stranger(caller)
+            if self._has_room(stranger):
                 connection.setblocking(False)
-                self._open(connection)
+                self._open(connection, caller if stranger and self._tls is not None else "")
             else:
                 connection.close()
 
@@ -87,28 +92,31 @@ class Acceptor:
         # A connection fewer is a descriptor more.
         self._connections.make_room(self._loop.time())
 
-    def _has_room(self) -> bool:
+    def _has_room(self, stranger: bool) -> bool:
         limit = self._connections.limits.connections
         if len(self._connections.open) + len(self._opening) < limit:
             return True
         if len(self._opening) > limit // 2:
             self._connections.refuse("handshakes")
-            task = next(iter(self._opening))
+            task = next((task for task, strange in self._opening.items() if strange), next(iter(self._opening)))
             del self._opening[task]
             task.cancel()
             return True
-        return self._connections.make_room(self._loop.time())
+        return self._connections.make_room(self._loop.time(), stranger=stranger)
 
-    def _open(self, connection: socket.socket) -> None:
-        task = self._loop.create_task(self._handshake(connection))
-        self._opening[task] = connection
+    def _open(self, connection: socket.socket, stranger: str) -> None:
+        """``stranger`` is the address of one; empty for a known caller."""
+        task = self._loop.create_task(self._handshake(connection, stranger))
+        self._opening[task] = bool(stranger)
         task.add_done_callback(self._opened)
 
     def _opened(self, task: asyncio.Task[None]) -> None:
         self._opening.pop(task, None)
 
-    async def _handshake(self, connection: socket.socket) -> None:
+    async def _handshake(self, connection: socket.socket, stranger: str) -> None:
         try:
+            if stranger:
+                await self._connections.turns.wait(stranger, seconds=HANDSHAKE_COST)
             if connection.family in (socket.AF_INET, socket.AF_INET6):
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             times = {} if self._tls is None else {"ssl_handshake_timeout": HANDSHAKE_SECONDS}

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
+from app.kube.callers import STRANGER
+from app.kube.clock import Clock
 from app.kube.controller import Controller, Reconcile, Result
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
@@ -13,6 +15,7 @@ from app.kube.queue import RateLimits
 from app.kube.ratelimit import RejectingBucket
 from app.kube.resources import ObjectKey
 from app.kube.selectors import Selector
+from app.manager.callers import KnownCallers
 from app.manager.process import Process
 from app.manager.slices import slices
 from app.slices import (
@@ -33,10 +36,13 @@ T = TypeVar("T")
 ABSENT_SECONDS: Final = 60.0
 #: How long events may take to be sent when a process ends.
 FLUSH_SECONDS: Final = 1.0
-#: Requests that reviews of one process may make of the API server per second, and how many without a pause. Nearly all
-#: reviews are decided from caches.
+#: Requests that reviews of one process may make of the API server per second, and how many without a pause: as many
+#: again for strangers where nobody else asks. Nearly all reviews are decided from caches.
 ASKED_PER_SECOND: Final = 100.0
 ASKED_BURST: Final = 500
+#: The same for strangers while known callers ask.
+STRANGERS_PER_SECOND: Final = 10.0
+STRANGERS_BURST: Final = 20
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
@@ -202,12 +208,33 @@ class _Provided:
         return self._made[protocol]
 
 
-def admission_context(process: Process, recorders: Recorders) -> Callable[[AdmissionPart], AdmissionContext]:
+class _BudgetPerCaller(RejectingBucket):
+    """A budget for callers that are known, and one for all strangers together. [MGR-154]"""
+
+    def __init__(self, clock: Clock, callers: KnownCallers) -> None:
+        longest = LONGEST_WAIT_SECONDS
+        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=longest)
+        self._callers = callers
+        self._strangers = RejectingBucket(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=longest)
+        self._beside = RejectingBucket(clock, qps=STRANGERS_PER_SECOND, burst=STRANGERS_BURST, longest=longest)
+
+    async def take(self) -> None:
+        """Take a token of the caller's budget. Raises TimeoutError where that would take too long."""
+        if not STRANGER.get():
+            await super().take()
+        elif self._callers.ask(self._clock.monotonic()):
+            await self._beside.take()
+        else:
+            await self._strangers.take()
+
+
+def admission_context(
+    process: Process, recorders: Recorders, callers: KnownCallers
+) -> Callable[[AdmissionPart], AdmissionContext]:
     """What the handlers of each part are made from."""
     settings = process.settings
     # A review is being waited for; but a forged one costs whoever sends it nothing.
-    limit = RejectingBucket(process.clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
-    asking = process.client.named("admission", limiter=limit)
+    asking = process.client.named("admission", limiter=_BudgetPerCaller(process.clock, callers))
 
     def context(part: AdmissionPart) -> AdmissionContext:
         return AdmissionContext(

@@ -17,6 +17,8 @@ from typing import Final, Protocol
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from app.manager.callers import KnownCallers, Turns
+
 logger = logging.getLogger(__name__)
 
 #: How often the ages of connections are looked at.
@@ -67,11 +69,14 @@ class Held(Protocol):
 
     #: Bytes of a body that is here or of an answer that is not read yet.
     held: int
-    #: Whether it may be given up for its bytes: it still sends, or does not read.
+    #: Whether it may be given up for its bytes: it still sends, waits for its turn, or does not read.
     pending: bool
+    #: Whether its caller may be anybody, while others are known.
+    stranger: bool
 
     def expendable(self, now: float) -> float:
-        """Which connection to give up where there are too many: the one with the largest. Negative: none is."""
+        """Which connection to give up where there are too many: the one with the largest. Zero: only for a known
+        caller. Negative: never."""
         ...
 
     def check(self, now: float) -> None:
@@ -84,11 +89,19 @@ class Held(Protocol):
 
 
 class Connections(Collector):
-    """The connections of one port of this process, and what was refused there."""
+    """The connections of one port of this process, and what was refused there.
 
-    def __init__(self, port: str, limits: Limits) -> None:
+    ``callers`` tells known callers from strangers; without it all are equal.
+    """
+
+    def __init__(self, port: str, limits: Limits, callers: KnownCallers | None = None) -> None:
         self.port = port
         self.limits = limits
+        self.callers = callers or KnownCallers()
+        self.turns = Turns(self.callers)
+        self._all_equal = callers is None or limits.client_names is not None
+        #: Requests of strangers.
+        self.strange = 0
         self.open: set[Held] = set()
         self.held = 0
         self.refused: dict[str, int] = {}
@@ -99,7 +112,8 @@ class Connections(Collector):
     # ---- bytes
 
     def take(self, connection: Held, size: int) -> bool:
-        """Book bytes for a connection. Where there is no room, whoever holds most without being complete is given up.
+        """Book bytes for a connection. Where there is no room, whoever holds most without being complete is given up,
+        strangers first.
 
         False: that is this one.
         """
@@ -120,11 +134,16 @@ class Connections(Collector):
 
     # ---- connections
 
-    def make_room(self, now: float) -> bool:
-        """Give up the connection that is worth least. False: all are being answered."""
+    def is_stranger(self, address: str) -> bool:
+        """Whether a caller from this address is not known, while others may be."""
+        return not self._all_equal and not self.callers.knows(address)
+
+    def make_room(self, now: float, *, stranger: bool = False) -> bool:
+        """Give up the connection that is worth least, for another of a stranger or a known caller. False: all are being
+        answered."""
         self.refuse("connections")
         least = max(self.open, key=lambda one: one.expendable(now), default=None)
-        if least is None or least.expendable(now) < 0:
+        if least is None or (worth := least.expendable(now)) < 0 or (stranger and not worth):
             return False
         self.open.discard(least)
         least.give_up()
@@ -171,7 +190,13 @@ class Connections(Collector):
             refused.add_metric([self.port, reason], count)
         connections.add_metric([self.port], len(self.open))
         held.add_metric([self.port], self.held)
-        return (refused, connections, held)
+        strange = CounterMetricFamily(
+            "kruise_http_stranger_requests",
+            "Requests of callers that are not known to be API servers.",
+            labels=["port"],
+        )
+        strange.add_metric([self.port], self.strange)
+        return (refused, connections, held, strange)
 
 
 def within_descriptors(limits: Limits) -> Limits:
@@ -188,5 +213,5 @@ def within_descriptors(limits: Limits) -> Limits:
     return limits
 
 
-def _held(connection: Held) -> int:
-    return connection.held
+def _held(connection: Held) -> tuple[bool, int]:
+    return connection.stranger, connection.held

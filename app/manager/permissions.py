@@ -8,6 +8,7 @@ from typing import Final
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.kube.admission import PolicyRule, Webhook
 from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
+from app.manager import callers
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
 from app.manager.settings import SECRET_NAME, Settings
@@ -161,4 +162,4 @@ def _kinds_of(rule: PolicyRule) -> set[str]:
 
 
 def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
-    return tuple(rule for webhook in webhooks for rule in webhook.permissions)
+    return (callers.PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))

@@ -8,6 +8,7 @@ less than uvicorn's own way: one timer per process looks at all ages, instead of
 from __future__ import annotations
 
 import asyncio
+import time
 import urllib.parse
 from typing import Any, Final
 
@@ -17,6 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.bodies import TOO_LARGE
+from app.kube.callers import STRANGER
+from app.manager.callers import plain_address
 from app.manager.limits import Connections
 from app.manager.sliced import Body, SlicedCycle
 
@@ -29,6 +32,8 @@ _ANSWERING: Final = 2
 _SENDING: Final = 3
 #: Refused or ended: what still comes is thrown away.
 _ENDING: Final = 4
+#: The request is complete, and its caller, a stranger, waits for a turn.
+_WAITING: Final = 5
 
 #: More than any age in seconds.
 _FIRST: Final = 1e12
@@ -53,6 +58,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config=config, server_state=server_state, app_state={}, _loop=loop)
         self.held = 0
         self.pending = False
+        self.stranger = False
+        self._address = ""
         self._connections = connections
         self._limits = connections.limits
         self._phase = _IDLE
@@ -82,6 +89,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.client = get_remote_addr(transport)
         self.scheme = "https" if is_ssl(transport) else "http"
         self._may_post = self._limits.client_names is None or _is_client(transport, self._limits.client_names)
+        self._address = plain_address(self.client[0]) if self.client else ""
+        self.stranger = self._is_stranger()
         self._connections.open.add(self)
         self._connections.start(self.loop)
 
@@ -93,11 +102,14 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body = Body()
         super().connection_lost(exc)
 
+    def _is_stranger(self) -> bool:
+        return not self._may_post or self._connections.is_stranger(self._address)
+
     def shutdown(self) -> None:
         """uvicorn's: close when the request that has begun is answered."""
         self._deaf = self._phase != _RECEIVING
         self._stopping = True
-        if self._phase == _ANSWERING:
+        if self._phase in (_ANSWERING, _WAITING):
             self.cycle.keep_alive = False
         elif self._phase != _RECEIVING:
             self.transport.close()
@@ -114,6 +126,9 @@ class BoundedProtocol(HttpToolsProtocol):
         elif phase == _ENDING:
             if age > limits.linger_seconds:
                 self.transport.abort()
+        elif phase == _WAITING:
+            if age > limits.complete_seconds:
+                self._refuse(503, "strangers", "too many requests of callers that are not known: try again")
         elif self._unread_since and now - self._unread_since > limits.read_seconds:
             self._connections.refuse("slow_reader")
             self.transport.abort()
@@ -121,13 +136,16 @@ class BoundedProtocol(HttpToolsProtocol):
     def expendable(self, now: float) -> float:
         """Callers that only hold connections come first, then who takes long, then who came longest ago."""
         age = now - self._since
-        if self._phase == _ANSWERING:
-            return -1.0
+        if self._phase in (_ANSWERING, _WAITING):
+            return 0.0 if self.stranger else -1.0
+        worth = max(age, 1e-6)
         if self._phase == _ENDING:
-            return _FIRST + age
-        if self._phase == _IDLE:
-            return age + (_FIRST / 2 if self._first else 0.0)
-        return age * 1000.0
+            worth += _FIRST
+        elif self._phase == _IDLE:
+            worth += _FIRST / 2 if self._first else 0.0
+        else:
+            worth *= 1000.0
+        return worth + (2 * _FIRST if self.stranger else 0.0)
 
     def give_up(self) -> None:
         """Let go of everything at once."""
@@ -285,8 +303,6 @@ class BoundedProtocol(HttpToolsProtocol):
         self._answer(_DrainingTransport(self), keep_alive=False)
 
     def _answer(self, transport: Any, *, keep_alive: bool) -> None:
-        self._phase = _ANSWERING
-        self.pending = False
         complete = asyncio.Event()
         complete.set()
         cycle = SlicedCycle(
@@ -307,9 +323,27 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.more_body = False
         self._body = Body()
         self.cycle = cycle
-        task = self.loop.create_task(cycle.run_asgi(self.app))
+        # A connection may be older than what is known of its caller.
+        self.stranger = self._is_stranger()
+        if self.stranger:
+            self._phase, self._since = _WAITING, self.loop.time()
+            task = self.loop.create_task(self._answer_stranger(cycle))
+        else:
+            self._phase = _ANSWERING
+            self.pending = False
+            self._connections.callers.asked_at = time.monotonic()
+            task = self.loop.create_task(cycle.run_asgi(self.app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)
+
+    async def _answer_stranger(self, cycle: SlicedCycle) -> None:
+        STRANGER.set(True)
+        self._connections.strange += 1
+        await self._connections.turns.wait(self._address)
+        if self._phase == _WAITING:  # otherwise it was given up, or has gone
+            self._phase = _ANSWERING
+            self.pending = False
+            await cycle.run_asgi(self.app)
 
     def on_response_complete(self) -> None:
         """The application is done; what the client has not read stays on the books."""

@@ -15,6 +15,7 @@ from typing import Any, Final
 import uvicorn
 
 from app.manager.accepting import Acceptor
+from app.manager.callers import KnownCallers
 from app.manager.limits import Connections, Limits, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
@@ -104,7 +105,7 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 class Server(uvicorn.Server):
     """uvicorn without its own signal handling, its ten wake-ups a second and its trust in callers: ``stop`` ends it.
 
-    ``port`` is what logs and metrics call it.
+    ``port`` is what logs and metrics call it; ``callers`` are those whom strangers must not delay.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class Server(uvicorn.Server):
         grace_seconds: float = 10.0,
         limits: Limits | None = None,
         port: str = "webhook",
+        callers: KnownCallers | None = None,
     ) -> None:
         super().__init__(
             uvicorn.Config(
@@ -132,7 +134,7 @@ class Server(uvicorn.Server):
                 backlog=BACKLOG,
             )
         )
-        self.connections = Connections(port, within_descriptors(limits or Limits()))
+        self.connections = Connections(port, within_descriptors(limits or Limits()), callers)
         self._tls = tls
         self._stopped = asyncio.Event()
 

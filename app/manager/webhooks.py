@@ -19,6 +19,7 @@ from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import CertificateError, expiry
+from app.manager.callers import KnownCallers
 from app.manager.contexts import Recorders, admission_context
 from app.manager.conversions import conversion_worker
 from app.manager.counts import CONTENT_TYPE
@@ -63,6 +64,7 @@ class Admission:
         self._recorders = Recorders(process)
         self._readiness = Readiness(process.replica, process.name, webhook_processes, reconciler)
         self._conversions = conversion_worker()
+        self._callers = KnownCallers()
         self.app = self._build()
         self._server: Server | None = None
         self._context: ServingContext | None = None
@@ -78,6 +80,9 @@ class Admission:
         process, tasks = self._process, self._process.tasks
         self._serve_probes()
         self._recorders.start()
+        if not self._client_ca:
+            known = self._callers.watch(process.client.named("callers"), process.rng, process.metrics.reflectors)
+            tasks.start(known.run(), "addresses of API servers")
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
         # A kind that is not installed yet may still come; the reconciler's log says which, and how. Stored objects of
@@ -132,7 +137,8 @@ class Admission:
         """Answer what comes to the webhook port."""
         names = client_names(self._client_ca, self._process.settings.flags.text("client-allowed-names"))
         limits = Limits(bodies=self.app.body_limits, client_names=names)
-        self._server = Server(self.app, tls=context.listener, grace_seconds=GRACE_SECONDS, limits=limits)
+        tls, callers = context.listener, self._callers
+        self._server = Server(self.app, tls=tls, grace_seconds=GRACE_SECONDS, limits=limits, callers=callers)
         self._process.metrics.registry.register(self._server.connections)
         server = self._server.serve([self._listeners.webhook])
         self._process.tasks.start(server, "admission server", finish=self._server.stop)
@@ -211,7 +217,7 @@ class Admission:
     def _build(self) -> AdmissionApp:
         process = self._process
         settings = process.settings
-        handlers = build_handlers(admission_context(process, self._recorders))
+        handlers = build_handlers(admission_context(process, self._recorders, self._callers))
         policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
         final = apply_to_handlers(handlers, policies, settings.own_namespace)
         registry: Registry = build_registry(final, settings.gates.enabled)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -36,7 +36,12 @@ UID = recorded("pod-create")["request"]["uid"]
 JSON = {"Content-Type": "application/json"}
 
 
-def service(decide: Decide, metrics: AdmissionMetrics | None = None, timeout_seconds: int = 10) -> AdmissionApp:
+def service(
+    decide: Decide,
+    metrics: AdmissionMetrics | None = None,
+    timeout_seconds: int = 10,
+    failure_policy: Literal["Fail", "Ignore"] = "Fail",
+) -> AdmissionApp:
     webhook = Webhook(
         name="mpod.kb.io",
         path="/mutate-pod",
@@ -44,6 +49,7 @@ def service(decide: Decide, metrics: AdmissionMetrics | None = None, timeout_sec
         rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),),
         summary="test",
         timeout_seconds=timeout_seconds,
+        failure_policy=failure_policy,
     )
     registry = build_registry([Handler(webhook, decide)], lambda _: True)
     return create_app(registry, convert, metrics or AdmissionMetrics())
@@ -324,14 +330,36 @@ async def test_an_api_server_that_does_not_answer_the_handler_is_a_500_without_a
     assert 'controller_runtime_webhook_panics_total{webhook="/mutate-pod"} 0.0' in scrape(metrics)
 
 
-async def test_a_decision_that_does_not_come_is_given_up_before_the_api_server_does() -> None:
-    async def hanging(_review: Review) -> Allowed:
-        await asyncio.Event().wait()
-        return Allowed()
+async def hanging(_review: Review) -> Allowed:
+    await asyncio.Event().wait()
+    return Allowed()
 
-    response = (await ask(service(hanging, timeout_seconds=0)))["response"]
-    assert response["status"]["code"] == 504
-    assert response["status"]["message"] == "mpod.kb.io could not decide about Pod shop/web-0 within 0 s"
+
+async def spent(_review: Review) -> Allowed:
+    raise TimeoutError("too many requests to the API server")
+
+
+async def unreachable(_review: Review) -> Allowed:
+    raise TransportError(RequestInfo("GET", "/api"), "connection refused")
+
+
+@pytest.mark.behaviour("MGR-155")
+@pytest.mark.parametrize(
+    ("decide", "code", "why"),
+    [
+        (hanging, 503, "no answer within 0 s"),
+        (spent, 503, "too many requests to the API server"),
+        (unreachable, 500, "GET /api: connection refused"),
+    ],
+)
+async def test_a_decision_that_cannot_be_made_is_answered_by_the_failure_policy(
+    decide: Decide, code: int, why: str
+) -> None:
+    message = f"mpod.kb.io could not decide about Pod shop/web-0: {why}"
+    refused = (await ask(service(decide, timeout_seconds=0)))["response"]
+    assert (refused["allowed"], refused["status"]["code"], refused["status"]["message"]) == (False, code, message)
+    passed = (await ask(service(decide, timeout_seconds=0, failure_policy="Ignore")))["response"]
+    assert (passed["allowed"], passed["warnings"]) == (True, [message])
 
 
 async def test_a_patch_that_is_no_json_is_our_mistake_and_answered() -> None:

@@ -29,7 +29,9 @@ from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import issue
 from app.kube.admission import Allowed, Handler, Operation, Rule, Webhook
+from app.kube.callers import STRANGER as ASKED_BY_STRANGER
 from app.manager import accepting, limits
+from app.manager.callers import KnownCallers
 from app.manager.limits import Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server, bind
@@ -73,8 +75,9 @@ class Port:
         self.server, self.address, self.connections = server, address, server.connections
         self._ssl = ssl.create_default_context(cadata=CERTIFICATES.ca_cert.decode()) if tls else None
 
-    async def connect(self) -> "Caller":
-        return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl))
+    async def connect(self, address: str = "127.0.0.1") -> "Caller":
+        """A caller from an address of this machine."""
+        return Caller(*await asyncio.open_connection(*self.address, ssl=self._ssl, local_addr=(address, 0)))
 
     def present(self, folder: Path, certificate: Any) -> None:
         """Connect with this client certificate."""
@@ -122,7 +125,9 @@ class Caller:
 
 
 @asynccontextmanager
-async def port(app: Any = echo, tls: bool | ServingContext = True, **changes: Any) -> AsyncIterator[Port]:
+async def port(
+    app: Any = echo, tls: bool | ServingContext = True, callers: KnownCallers | None = None, **changes: Any
+) -> AsyncIterator[Port]:
     listener = bind("127.0.0.1", 0, "--test")
     address = listener.getsockname()
     given = ServingContext(CERTIFICATES.cert, CERTIFICATES.key) if tls is True else tls or None
@@ -131,6 +136,7 @@ async def port(app: Any = echo, tls: bool | ServingContext = True, **changes: An
         tls=given.listener if given else None,
         grace_seconds=1,
         limits=replace(Limits(linger_seconds=0.2), **changes),
+        callers=callers,
     )
     task = asyncio.create_task(server.serve([listener]))
     try:
@@ -403,6 +409,64 @@ async def test_who_never_finishes_a_handshake_does_not_keep_others_out() -> None
         assert await caller.answer() == (200, b"1")
         for connection in mute:
             connection.close()
+
+
+STRANGE = "127.0.0.2"
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_strangers_make_room_for_known_callers_and_not_for_one_another() -> None:
+    release = asyncio.Event()
+    begun: list[bool] = []
+
+    async def holding(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(ASKED_BY_STRANGER.get())
+        if ASKED_BY_STRANGER.get():
+            await release.wait()
+        await echo(scope, receive, send)
+
+    async with port(holding, callers=KnownCallers(), connections=2) as one:
+        strangers = []
+        for number in (1, 2):
+            strangers.append(await one.connect(STRANGE))
+            await strangers[-1].send(post(b"1"))
+            await one.until(lambda number=number: begun == [True] * number)
+        with pytest.raises(OSError):
+            await one.connect(STRANGE)
+        known = await one.connect()
+        await known.send(post(b"22"))
+        assert await known.answer() == (200, b"2")
+        assert begun == [True, True, False]
+        release.set()
+        await one.until(lambda: len(one.connections.open) == 2)
+        assert one.connections.strange == 2
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_bytes_of_strangers_are_given_up_before_those_of_a_known_caller() -> None:
+    async with port(callers=KnownCallers(), held_bytes=1000) as one:
+        known, stranger = await one.connect(), await one.connect(STRANGE)
+        begun = b"POST / HTTP/1.1\r\nContent-Length: 900\r\n\r\n"
+        await stranger.send(begun, b"x" * 300)
+        await one.until(lambda: one.connections.held == 300)
+        await known.send(begun, b"x" * 800)
+        assert await stranger.closed()
+        await known.send(b"x" * 100)
+        assert await known.answer() == (200, b"900")
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_a_stranger_whose_turn_does_not_come_is_refused() -> None:
+    callers = KnownCallers()
+    async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
+        callers.asked_at = float("inf")  # known callers ask all the time
+        before = [asyncio.create_task(one.connections.turns.wait(f"10.0.0.{n}", seconds=1.0)) for n in range(100)]
+        await before[0]
+        stranger = await one.connect(STRANGE)
+        await stranger.send(post(b"1"))
+        assert (await stranger.answer())[0] == 503
+        for task in before:
+            task.cancel()
 
 
 async def test_handshakes_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,21 +1,27 @@
 """What slices are given: a client whose requests are bounded where anybody may make us send them."""
 
 import asyncio
+from collections.abc import Iterator
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from app.kube.callers import STRANGER
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import NotFound, RequestInfo, Status
 from app.kube.resources import NAMESPACES, ObjectKey
 from app.kube.virtualtime import VirtualClock
+from app.manager.callers import KnownCallers
 from app.manager.contexts import (
     ABSENT_SECONDS,
     ASKED_BURST,
     ASKED_PER_SECOND,
     LONGEST_WAIT_SECONDS,
+    STRANGERS_BURST,
+    STRANGERS_PER_SECOND,
     Recorders,
     admission_context,
     waiting_for_definitions,
@@ -27,10 +33,8 @@ from tests.kube.fakes import MemoryServer, virtual
 PATH = "/api/v1/namespaces/shop"
 
 
-@virtual
-async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -> None:
-    server = MemoryServer({PATH: {"metadata": {"name": "shop", "resourceVersion": "1"}}})
-    clock = VirtualClock()
+def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers) -> Iterator[Client]:
+    """The client of each part of admission."""
     process = SimpleNamespace(
         settings=SimpleNamespace(
             own_namespace="kruise-system", gates=SimpleNamespace(enabled=bool), flags=None, policies=None
@@ -41,10 +45,17 @@ async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -
         caches=SimpleNamespace(stores=None),
         metrics=SimpleNamespace(of=None),
     )
-    context = admission_context(cast("Process", process), cast("Recorders", None))
-    part = cast("AdmissionPart", SimpleNamespace(event_source=""))
-    clients = [context(part).client, context(part).client]
-    flood: list[Any] = [cast("Client", clients[number % 2]).get(NAMESPACES, "shop") for number in range(2_000)]
+    context = admission_context(cast("Process", process), cast("Recorders", None), callers)
+    while True:
+        yield cast("Client", context(cast("AdmissionPart", SimpleNamespace(event_source=""))).client)
+
+
+@virtual
+async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -> None:
+    server = MemoryServer({PATH: {"metadata": {"name": "shop", "resourceVersion": "1"}}})
+    clock = VirtualClock()
+    clients = clients_of(server, clock, KnownCallers())
+    flood: list[Any] = [client.get(NAMESPACES, "shop") for client in islice(clients, 2_000)]
     answers = await asyncio.gather(*flood, return_exceptions=True)
     refused = [one for one in answers if isinstance(one, TimeoutError)]
     granted = ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS
@@ -65,3 +76,29 @@ async def test_a_reconcile_that_needs_a_kind_that_is_off_waits_for_it(path: str)
     assert await waiting(key) == Result(requeue_after=ABSENT_SECONDS)
     with pytest.raises(NotFound):
         await waiting_for_definitions(reconcile, tuple)(key)
+
+
+@pytest.mark.behaviour("MGR-154")
+@virtual
+@pytest.mark.parametrize(
+    ("known_ask", "granted"),
+    [
+        (True, STRANGERS_BURST + STRANGERS_PER_SECOND * LONGEST_WAIT_SECONDS),
+        (False, ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS),
+    ],
+)
+async def test_strangers_cannot_use_up_the_budget_of_known_callers(known_ask: bool, granted: float) -> None:
+    server, clock, callers = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock(), KnownCallers()
+    callers.asked_at = float("inf") if known_ask else float("-inf")
+    client = next(clients_of(server, clock, callers))
+
+    async def strange() -> None:
+        STRANGER.set(True)
+        await client.get(NAMESPACES, "shop")
+
+    flood = [asyncio.create_task(strange()) for _ in range(2_000)]
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert len(server.requests) == pytest.approx(granted, abs=1)
+    before = clock.monotonic()
+    await asyncio.gather(*(client.get(NAMESPACES, "shop") for _ in range(ASKED_BURST)))
+    assert clock.monotonic() == before

@@ -105,8 +105,8 @@ class _Lookups:
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
         return () if self._stale else self._revisions.get(set_name, ())
 
-    async def live_sidecarset(self, name: str) -> Mapping[str, object] | None:
-        return None
+    async def newer_sidecarsets(self, _set_names: Sequence[str]) -> Iterable[Mapping[str, object]]:
+        return ()
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         return self._labels.get(namespace)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -122,9 +122,9 @@ class World:
         self.live_reads.append(f"namespace {namespace}")
         return self._labels(namespace)
 
-    async def live_sidecarset(self, name: str) -> Json | None:
-        self.live_reads.append(f"sidecarset {name}")
-        return self.live_sets.get(name)
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Json]:
+        self.live_reads.append(f"sidecarsets {' '.join(set_names)}")
+        return [self.live_sets[name] for name in set_names if name in self.live_sets]
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
         self.live_reads.append(f"revisions {set_name}")

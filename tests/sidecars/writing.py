@@ -66,6 +66,10 @@ class Lookups(StandaloneLookups):
     async def whitelist(self) -> str | None:
         return self._whitelist
 
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Sequence[SidecarSet]:
+        self.asked_sets += set_names
+        return [self.live_sets[name] for name in set_names if name in self.live_sets]
+
     async def sidecarset(self, name: str) -> SidecarSet | None:
         self.asked_sets.append(name)
         return self.live_sets.get(name)

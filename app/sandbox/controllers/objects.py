@@ -12,7 +12,6 @@ from app.kube.resources import Resource
 
 JOBS: Final = Resource("batch", "v1", "jobs", "Job")
 ENDPOINTS: Final = Resource("", "v1", "endpoints", "Endpoints")
-ENDPOINTSLICES: Final = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 PERSISTENTVOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", namespaced=False)
 PODDISRUPTIONBUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 

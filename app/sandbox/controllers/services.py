@@ -11,9 +11,9 @@ from app.kube.controller import Controller, Watch, to_self
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.objects import decoder
 from app.kube.reflector import Reflector
-from app.kube.resources import SERVICES, ObjectKey, Resource
+from app.kube.resources import ENDPOINTSLICES, SERVICES, ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
-from app.sandbox.controllers.objects import ENDPOINTS, ENDPOINTSLICES, Service, ServicePort, Slice
+from app.sandbox.controllers.objects import ENDPOINTS, Service, ServicePort, Slice
 from app.sandbox.controllers.pods import is_ready, owner_reference
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Pod

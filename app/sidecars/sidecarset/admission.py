@@ -75,6 +75,10 @@ class SidecarSetLookups(Protocol):
         """The SidecarSet of this name as it is now, for one that is not known yet."""
         ...
 
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
+        """Those of these SidecarSets that are, now, in a state that injection does not know yet."""
+        ...
+
     async def revision(self, name: str) -> ControllerRevision | None:
         """The ControllerRevision of this name in the manager's namespace."""
         ...
@@ -146,7 +150,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
         # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
-    others = await _others(lookups, sidecar_set, recent.unseen() if recent is not None else ())
+    others = await _others(lookups, sidecar_set, recent.unseen() if recent is not None else [])
     errors = set_errors(sidecar_set, await _facts(lookups, sidecar_set, older))
     if older is not None:
         errors += update_errors(sidecar_set, older)
@@ -163,14 +167,14 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     return Allowed((*_warnings(given), *warnings(sidecar_set), *without_effect(sidecar_set, older)))
 
 
-async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Iterable[str]) -> Collection[SidecarSet]:
+async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Sequence[str]) -> Collection[SidecarSet]:
     """All sets known, and those created a moment ago that may clash with this one, or are its base."""
     known = {other.name: other for other in lookups.sidecarsets()}
+    if unseen := [name for name in unseen if name != sidecar_set.name]:
+        known |= {newer.name: newer for newer in await lookups.newer_sidecarsets(unseen)}
     base = base_of(sidecar_set)
-    for name in sorted({*unseen, *({base} - known.keys())} - {"", sidecar_set.name}):
-        found = await lookups.sidecarset(name)
-        if found is not None:
-            known[name] = found
+    if base and base != sidecar_set.name and base not in known and (found := await lookups.sidecarset(base)):
+        known[base] = found
     return known.values()
 
 

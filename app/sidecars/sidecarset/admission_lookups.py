@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
+
+import orjson
 
 from app.api import names
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, read_sidecar_set
+from app.kube.callers import STRANGER
 from app.kube.client import Client
+from app.kube.coalesced import Coalesced
 from app.kube.errors import KubeError
 from app.kube.lookup import get_or_none
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
     Namespace,
+    ObjectMeta,
     decode_config_map,
     decode_controller_revision,
+    decode_metadata,
     decode_namespace,
 )
 from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS, NAMESPACES
 from app.kube.store import Store
 from app.pods.template_check import template_errors
 from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
+
+#: Between two lists of the sets, also for strangers, and how long a review waits for what it asks about them.
+LIST_INTERVAL: Final = 0.005
+STRANGERS_LIST_INTERVAL: Final = 0.05
+LIST_SECONDS: Final = 3.0
 
 FindSets = Callable[[], Iterable[SidecarSet]]
 
@@ -48,6 +60,10 @@ class StandaloneLookups:
         """None: there is nothing beyond what is known."""
         return None
 
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:  # noqa: ARG002  # the protocol's
+        """None, likewise."""
+        return ()
+
     async def revision(self, name: str) -> ControllerRevision | None:
         """By name; the controller makes them, but a file may hold one."""
         return next((one for one in self._revisions.list() if one.metadata.name == name), None)
@@ -67,17 +83,70 @@ class StandaloneLookups:
         return None
 
 
+class NewerSets:
+    """Reads the sets that were admitted a moment ago and that the index does not show.
+
+    Whoever reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no request:
+    one list of metadata answers all reviews that arrive within a few milliseconds, and only a set that it shows in a
+    state unknown to the index is read. [SS-39]
+    """
+
+    def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
+        """``shows``: whether the index shows a set (name, uid, generation)."""
+        # Outside of the callers' budgets: the interval is the limit, and a Pod waits for the answer.
+        self._client = client.named("admission")
+        self._shows = shows
+        self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
+        self._listed_for_strangers: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
+            self._list, interval=STRANGERS_LIST_INTERVAL
+        )
+        self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get)
+
+    async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
+        """Those of these sets that are newer than the index. Raises KubeError, and TimeoutError after some seconds."""
+        async with asyncio.timeout(LIST_SECONDS):
+            listed = await (self._listed_for_strangers if STRANGER.get() else self._listed)(None)
+            newer = [
+                name
+                for name in set_names
+                if (one := listed.get(name)) is not None and not self._shows(name, one.uid, one.generation)
+            ]
+            found = [await self._set(name) for name in newer]
+        return [one for one in found if one is not None]
+
+    async def _list(self, _: None) -> Mapping[str, ObjectMeta]:
+        found: dict[str, ObjectMeta] = {}
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                SIDECAR_SET.resource(), continue_token=token, metadata_only=True, decode=decode_metadata
+            )
+            found |= {one.metadata.name: one.metadata for one in page.items}
+            token = page.continue_token
+            if not token:
+                return found
+
+    async def _get(self, name: str) -> Mapping[str, Any] | None:
+        return await get_or_none(self._client, SIDECAR_SET.resource(), name)
+
+
 class InjectionLookups:
     """What injection asks: the caches first, the API server where they are behind."""
 
     def __init__(
-        self, namespaces: Store[Namespace], revisions: Store[ControllerRevision], client: Client | None, own: str
+        self,
+        namespaces: Store[Namespace],
+        revisions: Store[ControllerRevision],
+        client: Client | None,
+        own: str,
+        newer: NewerSets | None = None,
     ) -> None:
-        """``client`` is None without a cluster; ``own`` is the manager's namespace."""
+        """``client`` and ``newer`` are None without a cluster; ``own`` is the manager's namespace."""
         self._namespaces = namespaces
         self._revisions = revisions
         self._client = client
         self._own_namespace = own
+        self._newer = newer
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Labels of a cached namespace."""
@@ -88,15 +157,14 @@ class InjectionLookups:
         """Cached revisions of a set."""
         return self._revisions.by_index(RECORDED_SET, set_name)
 
-    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:
-        """A SidecarSet as the API server has it now; None if it cannot be read."""
-        if self._client is None:
-            return None
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
+        """Those of these SidecarSets that are newer than the index; none if they cannot be read."""
+        if self._newer is None:
+            return ()
         try:
-            found: Mapping[str, Any] = await self._client.get(SIDECAR_SET.resource(), name)
+            return await self._newer(set_names)
         except KubeError:
-            return None
-        return found
+            return ()
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
         """Labels of a namespace as the API server has it now; None if it cannot be read (SS-35).
@@ -131,10 +199,17 @@ class ClusterLookups:
     """With a cluster: sets from a cache, everything else read when it is needed, which is when a set is written."""
 
     def __init__(
-        self, client: Client, namespace: str, sidecarsets: FindSets, *, defaults_allowed: bool = False
+        self,
+        client: Client,
+        namespace: str,
+        sidecarsets: FindSets,
+        newer: NewerSets,
+        *,
+        defaults_allowed: bool = False,
     ) -> None:
         """``namespace`` is the manager's own."""
         self.sidecarsets = sidecarsets
+        self._newer = newer
         self.defaults_allowed = defaults_allowed
         self._client = client
         self._namespace = namespace
@@ -142,6 +217,10 @@ class ClusterLookups:
     async def sidecarset(self, name: str) -> SidecarSet | None:
         """As the API server has it now."""
         return await get_or_none(self._client, SIDECAR_SET.resource(), name, decode=read_sidecar_set)
+
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
+        """As the API server has them now."""
+        return [read_sidecar_set(orjson.dumps(found)) for found in await self._newer(set_names)]
 
     async def revision(self, name: str) -> ControllerRevision | None:
         """By name, whosever it is."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from app.api.sidecarset import MalformedSidecarSet, SidecarSet
+from app.kube.callers import STRANGER
 from app.kube.clock import Clock
 from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
@@ -22,7 +23,7 @@ SETTLING: Final = 2.0
 
 MAX_EXPECTED: Final = 100
 MAX_UID: Final = 128
-"""How many sets may be waited for so: nobody creates more at once, but anybody may claim to."""
+"""How many sets may be waited for so, and as many that strangers claim: nobody creates more at once."""
 
 #: A label with its value, or a key alone for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -119,6 +120,8 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
+        #: The same for reviews of callers that may be anybody.
+        self._claimed: dict[str, _Expected] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -132,26 +135,36 @@ class SidecarSetIndex:
         """The prepared set of this name."""
         return self._sets.get(name)
 
-    def expect(self, name: str, uid: str, generation: int, until: float) -> None:
+    def expect(self, name: str, uid: str, generation: int, until: float, *, stranger: bool = False) -> None:
         """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind.
 
-        No more than MAX_EXPECTED are: each is asked of the API server for every Pod meanwhile. A uid that no API server
+        No more than MAX_EXPECTED are remembered, and as many of those that strangers claim. A uid that no API server
         gives is not remembered.
         """
-        if len(uid) > MAX_UID or (len(self._expected) >= MAX_EXPECTED and name not in self._expected):
+        states = self._claimed if stranger else self._expected
+        if len(uid) > MAX_UID or (len(states) >= MAX_EXPECTED and name not in states):
             return
-        seen = self._seen.get(name)
-        if seen is None or not _shows(seen[0], seen[1], uid, generation):
-            self._expected[name] = _Expected(uid, generation, until)
+        if not self.shows(name, uid, generation):
+            states[name] = _Expected(uid, generation, until)
 
-    def behind(self, now: float) -> list[str]:
-        """The sets of which a newer state was admitted than the index shows."""
-        if not self._expected:
+    def behind(self, now: float, *, stranger: bool = False) -> list[str]:
+        """The sets of which a newer state was admitted than the index shows.
+
+        Claims of strangers count for strangers alone: among them may be an API server that calls from an address that
+        nobody knows, but they must not delay the Pods of one that is known. [SS-39]
+        """
+        if not self._expected and not self._claimed:
             return []
-        for name, state in list(self._expected.items()):
-            if state.until <= now:
-                self._expected.pop(name, None)
-        return list(self._expected)
+        for states in (self._expected, self._claimed):
+            for name, state in list(states.items()):
+                if state.until <= now:
+                    states.pop(name, None)
+        return list({**self._expected, **self._claimed} if stranger else self._expected)
+
+    def shows(self, name: str, uid: str, generation: int) -> bool:
+        """Whether the index shows this state of a set, or a later one."""
+        seen = self._seen.get(name)
+        return seen is not None and _shows(seen[0], seen[1], uid, generation)
 
     def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
         """Take over a new or changed set (defaulted v1beta1 JSON). None, and an entry in ``unusable``, if it cannot be.
@@ -160,9 +173,10 @@ class SidecarSetIndex:
         """
         name = _name_of(obj)
         fingerprint = _fingerprint(obj)
-        expected = self._expected.get(name)
-        if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
-            self._expected.pop(name, None)
+        for states in (self._expected, self._claimed):
+            state = states.get(name)
+            if state and fingerprint and _shows(fingerprint[0], fingerprint[1], state.uid, state.generation):
+                states.pop(name, None)
         known = self._sets.get(name)
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
             return known  # only its status counts moved
@@ -171,6 +185,8 @@ class SidecarSetIndex:
             prepared = prepare(obj)
         except UnusableSidecarSetError as error:
             self.set_aside(name, str(error))
+            if fingerprint is not None:
+                self._seen[name] = fingerprint
             return None
         self._sets[name] = prepared
         if fingerprint is not None:
@@ -231,11 +247,12 @@ class RecentSets:
 
     def admitted(self, name: str, uid: str, generation: int) -> None:
         """This state of a set is about to be stored."""
-        self._index.expect(name, uid, generation, self._clock.monotonic() + SETTLING)
+        until = self._clock.monotonic() + SETTLING
+        self._index.expect(name, uid, generation, until, stranger=STRANGER.get())
 
     def unseen(self) -> list[str]:
         """The sets that the index does not show as they were let through."""
-        return self._index.behind(self._clock.monotonic())
+        return self._index.behind(self._clock.monotonic(), stranger=STRANGER.get())
 
 
 def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:

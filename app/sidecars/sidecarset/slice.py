@@ -15,7 +15,7 @@ from app.pods.budget import DisruptionBudget
 from app.pods.owners import BY_CONTROLLER, controller_keys
 from app.pods.passes import PassObserver
 from app.sidecars.sidecarset import admission
-from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, StandaloneLookups
+from app.sidecars.sidecarset.admission_lookups import ClusterLookups, InjectionLookups, NewerSets, StandaloneLookups
 from app.sidecars.sidecarset.bypass_report import BypassReport, bypassed_counter
 from app.sidecars.sidecarset.bypassed import lacking_sets
 from app.sidecars.sidecarset.plan.missed import MISSED_BY, missing_from
@@ -95,12 +95,13 @@ def decisions(context: AdmissionContext) -> Decisions:
     stores, client, enabled = context.stores, context.client, context.enabled
     sets = stores(SIDECAR_SETS)
     index = indexed(sets)
-    injection = InjectionLookups(stores(NAMESPACES), stores(RECORDED_REVISIONS), client, context.own_namespace)
+    newer = NewerSets(client, index.shows) if client is not None else None
+    injection = InjectionLookups(stores(NAMESPACES), stores(RECORDED_REVISIONS), client, context.own_namespace, newer)
     report = refusal_events(context.events, sets.get) if context.events is not None else None
     step = SidecarSetStep(
         index, injection, context.clock, context.rng.random, sort_by_name=enabled(_SORT), report=report
     )
-    if client is None:
+    if client is None or newer is None:
         lookups: admission.SidecarSetLookups = StandaloneLookups(
             sets.list,
             stores(RECORDED_REVISIONS),
@@ -109,7 +110,9 @@ def decisions(context: AdmissionContext) -> Decisions:
         )
         # SS-39: without a cluster nothing that is let through will be stored.
         return Decisions(admission.handlers(lookups), (step,))
-    lookups = ClusterLookups(client, context.own_namespace, sets.list, defaults_allowed=enabled(_DEFAULTS_ALLOWED))
+    lookups = ClusterLookups(
+        client, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
+    )
     return Decisions(admission.handlers(lookups, RecentSets(index, context.clock)), (step,))
 
 
@@ -204,7 +207,7 @@ SLICE: Final = Slice(
             watched=(SIDECAR_SETS, NAMESPACES, RECORDED_REVISIONS),
             files=(CONFIGURATION,),
             permissions=(
-                PolicyRule(("get",), (names.APPS_GROUP,), ("sidecarsets",)),
+                PolicyRule(("get", "list"), (names.APPS_GROUP,), ("sidecarsets",)),
                 PolicyRule(("get",), ("",), ("namespaces",)),
                 PolicyRule(("get",), ("apps",), ("controllerrevisions",), own_namespace=True),
                 _MAY_RECORD_EVENTS,

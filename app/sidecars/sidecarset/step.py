@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from app.kube.admission import Denied, Review
+from app.kube.callers import STRANGER
 from app.kube.clock import Clock
 from app.kube.objects import ControllerRevision
 from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
@@ -38,8 +39,9 @@ class Lookups(Protocol):
         """Cached ControllerRevisions of the manager's namespace that may be of this set."""
         ...
 
-    async def live_sidecarset(self, name: str) -> Mapping[str, Any] | None:
-        """A SidecarSet (v1beta1 JSON) read now, or None if there is none or it cannot be read."""
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
+        """Those of these SidecarSets (v1beta1 JSON, read now) that are in a state the index does not show; none if they
+        cannot be read."""
         ...
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
@@ -81,7 +83,7 @@ class SidecarSetStep:
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
         """Inject what applies: at once from caches, after a wait where they lack something."""
-        if self._index.behind(self._clock.monotonic()):
+        if self._index.behind(self._clock.monotonic(), stranger=STRANGER.get()):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
         # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
@@ -105,9 +107,8 @@ class SidecarSetStep:
         """The same, where caches lack something that the API server may have (SS-39, SS-68)."""
         if is_mirror_pod(draft, review):
             return None
-        for name in self._index.behind(self._clock.monotonic()):
-            found = await self._lookups.live_sidecarset(name)
-            if found is not None:
+        if behind := self._index.behind(self._clock.monotonic(), stranger=STRANGER.get()):
+            for found in await self._lookups.newer_sidecarsets(behind):
                 self._index.update(found)
         candidates = self._index.candidates(draft.namespace, draft.labels)
         namespace_labels = None

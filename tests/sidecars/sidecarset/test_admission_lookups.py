@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,8 +11,16 @@ from app.kube.client import Client
 from app.kube.objects import ConfigMap, ObjectMeta
 from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock
-from app.sidecars.sidecarset.admission_lookups import ClusterLookups, StandaloneLookups
-from tests.kube.fakes import Connections, json_response, status_body, virtual
+from app.sidecars.sidecarset.admission_lookups import (
+    LIST_SECONDS,
+    ClusterLookups,
+    InjectionLookups,
+    NewerSets,
+    StandaloneLookups,
+)
+from app.sidecars.sidecarset.selection import SidecarSetIndex
+from tests.kube.fakes import Connections, json_response, listing, status_body, virtual
+from tests.sidecars.admitting import sidecarset
 
 REVISION = {"metadata": {"name": "s-1", "labels": {"kruise.io/sidecarset-name": "s"}}, "revision": 3, "data": {}}
 NOT_FOUND = json_response(404, status_body(404, "NotFound"))
@@ -20,7 +29,8 @@ NOT_FOUND = json_response(404, status_body(404, "NotFound"))
 def lookups_for(*answers: Any) -> tuple[ClusterLookups, Connections]:
     connections = Connections()
     connections.answers.extend(answers)
-    return ClusterLookups(Client(connections, VirtualClock()), "kruise-system", lambda: ()), connections
+    client = Client(connections, VirtualClock())
+    return ClusterLookups(client, "kruise-system", lambda: (), NewerSets(client, lambda *_: False)), connections
 
 
 @pytest.mark.behaviour("SS-26")
@@ -61,6 +71,42 @@ async def test_a_base_the_cache_does_not_know_yet_is_read_live() -> None:
     assert found.name == "b"
     assert await lookups.sidecarset("gone") is None
     assert connections.requests[0].target == "/apis/apps.kruise.io/v1beta1/sidecarsets/b"
+
+
+@pytest.mark.behaviour("SS-39", "MGR-154")
+@virtual
+async def test_claims_cost_one_list_for_all_pods_and_only_a_set_that_is_newer_is_read() -> None:
+    connections, index = Connections(), SidecarSetIndex()
+    client = Client(connections, VirtualClock())
+    sets = [sidecarset(name, metadata={"uid": f"uid-{name}", "generation": 2}) for name in ("a", "b", "c")]
+    index.update(sets[0])
+    index.update({**sets[1], "metadata": {**sets[1]["metadata"], "generation": 1}})
+    listed = listing(1, *({"metadata": one["metadata"]} for one in sets))
+    connections.answers += [listed, json_response(200, sets[1]), listed]
+    newer = NewerSets(client, index.shows)
+    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", newer)
+    claimed = ["a", "b", *(f"forged-{number}" for number in range(98))]
+    for found in await asyncio.gather(*(lookups.newer_sidecarsets(claimed) for _ in range(200))):
+        assert list(found) == [sets[1]]
+        for one in found:
+            index.update(one)
+    assert await lookups.newer_sidecarsets(claimed) == []
+    path = "/apis/apps.kruise.io/v1beta1/sidecarsets"
+    assert [request.path for request in connections.requests] == [path, f"{path}/b", path]
+    assert "PartialObjectMetadataList" in connections.requests[0].headers["Accept"]
+
+
+@pytest.mark.behaviour("SS-39")
+@virtual
+async def test_an_api_server_that_does_not_answer_holds_up_no_pod_for_long() -> None:
+    connections, loop = Connections(), asyncio.get_running_loop()
+    connections.answers.append(lambda _: asyncio.Event().wait())  # type: ignore[arg-type,return-value]
+    client = Client(connections, VirtualClock())
+    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", NewerSets(client, SidecarSetIndex().shows))
+    start = loop.time()
+    with pytest.raises(TimeoutError):
+        await lookups.newer_sidecarsets(["s"])
+    assert loop.time() - start == pytest.approx(LIST_SECONDS)
 
 
 @virtual

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.sidecars.sidecarset.selection import SidecarSetIndex, in_scope, need_namespace_labels
+from app.sidecars.sidecarset.selection import MAX_EXPECTED, SidecarSetIndex, in_scope, need_namespace_labels
 from tests.fuzz.objects import nested
 from tests.sidecars.admitting import Json, World, pod, sidecarset
 
@@ -127,10 +127,10 @@ def test_a_set_admitted_a_moment_ago_is_read_live_until_the_cache_shows_it() -> 
     world = World(live_sets={"s": written("s", 1)})
     world.index.expect("s", "uid-s", 1, FOREVER)
     assert world.create(pod()).containers == ["c", "main"]
-    assert world.live_reads == ["sidecarset s"]
+    assert world.live_reads == ["sidecarsets s"]
     # Now it is known, and nobody is asked any more.
     assert world.create(pod()).containers == ["c", "main"]
-    assert world.live_reads == ["sidecarset s"]
+    assert world.live_reads == ["sidecarsets s"]
 
 
 @pytest.mark.behaviour("SS-39", "MGR-62")
@@ -140,7 +140,7 @@ def test_a_change_admitted_a_moment_ago_is_read_live_too() -> None:
     assert world.create(pod()).container("c")["image"] == "old"
     world.index.expect("s", "uid-s", 2, FOREVER)
     assert world.create(pod()).container("c")["image"] == "new"
-    assert world.live_reads == ["sidecarset s"]
+    assert world.live_reads == ["sidecarsets s"]
 
 
 @pytest.mark.behaviour("SS-39")
@@ -149,10 +149,10 @@ def test_a_set_that_never_came_to_be_is_asked_for_only_a_while() -> None:
     world.index.expect("s", "uid-s", 1, FOREVER)
     world.index.expect("long-ago", "uid", 1, 0.0)
     assert world.create(pod()).containers == ["main"]
-    assert world.live_reads == ["sidecarset s"]
+    assert world.live_reads == ["sidecarsets s"]
     world.index.expect("s", "uid-s", 1, 0.0)
     assert world.create(pod()).containers == ["main"]
-    assert world.live_reads == ["sidecarset s"]
+    assert world.live_reads == ["sidecarsets s"]
 
 
 class Meanwhile(float):
@@ -178,6 +178,26 @@ def test_a_set_that_is_admitted_beside_is_not_forgotten() -> None:
     now = Meanwhile(1.0)
     now.index = index
     assert index.behind(now) == ["one", "meanwhile"]
+
+
+@pytest.mark.behaviour("SS-39", "MGR-154")
+def test_sets_that_strangers_claim_delay_no_pod_of_a_known_caller_and_displace_no_set() -> None:
+    index = SidecarSetIndex()
+    for number in range(2 * MAX_EXPECTED):
+        index.expect(f"forged-{number}", "uid", 1, FOREVER, stranger=True)
+    index.expect("forged-0", "uid", 2, 1.0)
+    index.expect("s", "uid", 1, FOREVER)
+    assert index.behind(0.0) == ["forged-0", "s"]
+    assert index.behind(2.0) == ["s"]
+    assert len(index.behind(2.0, stranger=True)) == MAX_EXPECTED + 1
+
+
+def test_a_set_that_cannot_be_used_is_read_once() -> None:
+    broken = written("s", 2)
+    broken["spec"]["selector"] = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    index = SidecarSetIndex()
+    assert index.update(broken) is None
+    assert index.shows("s", "uid-s", 2)
 
 
 def test_a_uid_that_no_api_server_gives_is_not_remembered() -> None:

@@ -1,0 +1,51 @@
+"""Reads that arrive together are one, within an interval, and never shared between strangers and others."""
+
+import asyncio
+
+import pytest
+
+from app.kube.callers import STRANGER
+from app.kube.coalesced import Coalesced
+from tests.kube.fakes import virtual
+
+
+@virtual
+async def test_reads_of_a_key_begin_an_interval_apart_and_the_first_at_once() -> None:
+    loop = asyncio.get_running_loop()
+    start, begun = loop.time(), []
+
+    async def read(key: str) -> float:
+        begun.append((key, round(loop.time() - start, 3)))
+        return loop.time()
+
+    found = Coalesced(read, interval=0.5)
+
+    async def ask(after: float) -> float:
+        await asyncio.sleep(after)
+        return round(await found("a") - start, 3)
+
+    answers = await asyncio.gather(*(ask(after) for after in (0.0, 0.1, 0.2, 0.6, 0.7)), found("b"))
+    assert sorted(begun) == [("a", 0.0), ("a", 0.5), ("a", 1.0), ("b", 0.0)]
+    assert answers[:5] == [0.0, 0.5, 0.5, 1.0, 1.0]
+
+
+@pytest.mark.behaviour("MGR-154")
+@virtual
+async def test_what_fails_for_a_stranger_fails_nobody_else() -> None:
+    async def read(_key: str) -> str:
+        await asyncio.sleep(1)
+        if STRANGER.get():
+            raise TimeoutError("its budget is spent")
+        return "found"
+
+    found = Coalesced(read)
+
+    async def strange() -> str:
+        STRANGER.set(True)
+        return await found("a")
+
+    known, stranger = await asyncio.gather(
+        *(asyncio.create_task(one) for one in (found("a"), strange())), return_exceptions=True
+    )
+    assert known == "found"
+    assert isinstance(stranger, TimeoutError)

@@ -1,0 +1,77 @@
+"""Who is known to be an API server, and how strangers take turns."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+
+import orjson
+import pytest
+
+from app.kube.client import Client
+from app.kube.reflector_metrics import NoMetrics
+from app.kube.virtualtime import VirtualClock
+from app.manager.callers import KnownCallers, Turns, plain_address
+from tests.kube.fakes import Connections, listing, running, until, virtual
+
+pytestmark = pytest.mark.behaviour("MGR-154")
+
+
+@virtual
+async def test_api_servers_are_known_by_the_addresses_that_they_list_themselves() -> None:
+    transport, callers = Connections(), KnownCallers()
+    slice_ = {"metadata": {"name": "kubernetes", "namespace": "default"}, "addressType": "IPv4"}
+    slice_ |= {"endpoints": [{"addresses": ["10.0.0.1"]}, {"addresses": ["10.0.0.2", "fd00::1"]}, {}]}
+
+    async def changed() -> AsyncIterator[bytes]:
+        await moved.wait()
+        yield orjson.dumps({"type": "MODIFIED", "object": {**slice_, "endpoints": None}}) + b"\n"
+        await asyncio.Event().wait()
+
+    moved = asyncio.Event()
+    transport.answers.append(listing(1, slice_))
+    transport.streams.append(changed)
+    reflector = callers.watch(Client(transport, VirtualClock()), Random(1), NoMetrics())
+    reflector._streaming_list = False
+    assert callers.knows("127.0.0.1")
+    assert not callers.knows("10.0.0.1")
+    async with running(reflector.run()):
+        await until(lambda: callers.knows("10.0.0.1"))
+        assert [callers.knows(plain_address(one)) for one in ("::ffff:10.0.0.2", "fd00::1", "::1", "10.0.0.3")] == [
+            True,
+            True,
+            True,
+            False,
+        ]
+        moved.set()
+        await until(lambda: not callers.knows("10.0.0.1"))
+        assert callers.knows("127.0.0.1")
+    assert transport.requests[0].path == "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+    assert transport.requests[0].query["fieldSelector"] == "metadata.name=kubernetes"
+
+
+@virtual
+@pytest.mark.parametrize(("known_ask", "rest"), [(True, 0.25), (False, 0.0)])
+async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(known_ask: bool, rest: float) -> None:
+    callers = KnownCallers()
+    callers.asked_at = float("inf") if known_ask else float("-inf")
+    turns, loop, granted = Turns(callers), asyncio.get_running_loop(), []
+
+    async def take(address: str) -> None:
+        await turns.wait(address, seconds=1.0)
+        granted.append((address, round(loop.time() - start, 2)))
+
+    start = loop.time()
+    await asyncio.gather(*(take(address) for address in ("a", "a", "a", "b")))
+    assert granted == [("a", 0.0), ("b", rest), ("a", 2 * rest), ("a", 3 * rest)]
+
+
+@virtual
+async def test_a_stranger_that_has_gone_has_no_turn() -> None:
+    callers = KnownCallers()
+    turns = Turns(callers)
+    gone = asyncio.create_task(turns.wait("a"))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await turns.wait("b")
+    await turns.wait("a")
+    assert gone.cancelled()
