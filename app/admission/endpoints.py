@@ -12,6 +12,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
+import msgspec
 from starlette.types import Receive, Scope, Send
 
 from app.admission import answers, conversion, envelope, own
@@ -176,7 +177,17 @@ class ReviewEndpoint(_PostEndpoint):
         if isinstance(asked, Denied):
             self._stats.decided(handler.webhook.name, "denied")
             return 200, answers.answer(review.uid, asked)
-        decision, outcome = await self._decide(handler, asked, aside=not of_pod and len(body) >= LARGE_BYTES)
+        aside = not of_pod and len(body) >= LARGE_BYTES
+        decision, outcome = await self._decide(handler, asked, aside=aside)
+        if not handler.webhook.mutating and not isinstance(decision, Denied):
+            stored = own.stored_form(asked)
+            if isinstance(stored, Review):
+                as_stored, outcome_of_stored = await self._decide(handler, stored, aside=aside)
+                if isinstance(as_stored, Denied):
+                    message = f"stored as {stored.kind.version}: {as_stored.message}"
+                    decision, outcome = msgspec.structs.replace(as_stored, message=message), outcome_of_stored
+            elif stored is not None:
+                decision, outcome = stored, "denied"
         try:
             payload = answers.answer(review.uid, decision)
         except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request

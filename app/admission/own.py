@@ -1,4 +1,4 @@
-"""Reviews of our own kinds, as their handlers may rely on them.
+"""Reviews of our own kinds, as their handlers may rely on them, and in the version that is stored.
 
 An API server vouches for the types of a new object's fields, and for nothing in one that was stored before our
 definitions were there. What it drops, nulls, may come from others who reach the port.
@@ -6,18 +6,24 @@ definitions were there. What it drops, nulls, may come from others who reach the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 import orjson
 from pydantic import ValidationError
 
+from app.api import names
+from app.api.conversion import ConversionError, as_hub
 from app.api.jsonvalue import cut, nested_deeper
+from app.api.kind import KindDefinition
 from app.api.model import ObjectMeta
 from app.api.registry import find_kind
 from app.api.requested import unreadable
-from app.api.structural import readable
-from app.kube.admission import Denied, Operation, Review
+from app.api.structural import invalid_message, readable
+from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.fielderrors import Path, forbidden
+from app.kube.patches import same
 
 #: What etcd takes in one request where nobody says otherwise: a larger object can never be stored.
 MAX_STORED_BYTES: Final = 1_572_864
@@ -56,6 +62,50 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
         if stored is not review.old_object:
             changed["old_object"] = stored
     return msgspec.structs.replace(review, **changed) if changed else review
+
+
+def stored_form(review: Review) -> Review | Denied | None:
+    """Return the review in the version that is stored; None where it is in that version, or not about a kind of ours.
+
+    A conversion note may add to the spec what the version of the request does not show, so the stored form is judged
+    too. It must fit its schema, which an API server does not check after a conversion. [MGR-151]
+    """
+    kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
+    if kind is None or review.subresource or review.kind.version == kind.hub.name:
+        return None
+    try:
+        new = as_hub(kind, review.object) if review.object is not None else None
+        old = as_hub(kind, review.old_object) if review.old_object is not None else None
+    except ConversionError as error:
+        # What was stored while nobody judged must not stand in the way of something better.
+        return Denied(str(error), code=400) if review.operation is Operation.CREATE else None
+    if new is not None:
+        if message := invalid_message(kind, kind.hub, {key: value for key, value in new.items() if key != "status"}):
+            return Denied(message, code=422, reason="Invalid")
+        if old is not None and _changes_only_note(review, new, old):
+            return Denied(_note_only(kind, review), code=403)
+    return msgspec.structs.replace(
+        review,
+        kind=GroupVersionKind(kind.group, kind.hub.name, kind.kind),
+        resource=GroupVersionResource(kind.group, kind.hub.name, kind.plural),
+        object=new,
+        old_object=readable(kind.hub.schema, old) if old is not None else None,
+    )
+
+
+def _changes_only_note(review: Review, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether the stored spec changes while the spec in the request does not: its generation would stay the same."""
+    given, before = (obj.get("spec") if obj is not None else None for obj in (review.object, review.old_object))
+    return same(given, before) and not same(new.get("spec"), old.get("spec"))
+
+
+def _note_only(kind: KindDefinition, review: Review) -> str:
+    path = Path("metadata").child("annotations").key(names.CONVERSION_DATA)
+    detail = (
+        f"holds what {review.kind.version} cannot express and cannot be changed on its own; "
+        f"keep it, or update the object as {kind.resource().api_version}"
+    )
+    return str(forbidden(path, detail))
 
 
 def _size(obj: Any) -> int:

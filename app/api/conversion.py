@@ -3,32 +3,23 @@
 A kind's own conversion functions may lose what the other version cannot say. Here the result is converted back at
 once; what came back different is noted in one reserved annotation of the result, and restored when the object returns
 to its former version. A note holds as long as nobody changed, in the meantime, what the field was shown as: an edit
-made in the other version always wins.
+made in the other version always wins. Notes are not trusted: app.api.notes says which fields they may restore, and one
+that changes anything the other version shows is not applied.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
-
-import orjson
 
 from app.api import names
 from app.api.jsonvalue import json_copy
 from app.api.kind import FieldPath, KindDefinition, Version
+from app.api.notes import Change, Group, allowed, read_note, write_note
 from app.api.registry import find_kind, known_kinds
-from app.kube.depth import MAX_DEPTH, hide_depth
-from app.kube.fielderrors import FieldError, Path
 from app.kube.patches import same
-from app.kube.validation import validate_annotations, validate_labels
 
 Json: TypeAlias = dict[str, Any]
-#: One change: where, what the field was shown as in the other version, what its value really is. Absent keys mean
-#: absent fields.
-_Change: TypeAlias = dict[str, Any]
-#: Changes that only make sense together, such as a field and the selector it became.
-_Group: TypeAlias = list[_Change]
 
 
 class ConversionError(ValueError):
@@ -100,8 +91,7 @@ def _copied_section(section: Any) -> Any:
 
 
 def _checked(obj: Mapping[str, Any]) -> Json:
-    # A note may be about any field.
-    copied = json_copy(dict(obj)) if _has_notes(obj) else _copied(obj)
+    copied = _copied(obj)
     _check_objects(obj, copied, ("metadata", "spec", "status"))
     _check_objects(obj, copied.get("metadata", {}), ("labels", "annotations"), "metadata.")
     return copied
@@ -123,22 +113,40 @@ def _called(obj: Mapping[str, Any]) -> str:
     return f"{obj.get('kind')} {place}{fields.get('name') or '(no name)'}"
 
 
-def _step(given: Json, source: Version, target: Version, notes: list[_Group]) -> Json:
+def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> Json:
     """From hub to spoke or back, with the notes applied and new ones taken."""
-    # What a note restores may stand anywhere.
-    converted = _converted(json_copy(given) if notes else _copied(given), source, target)
-    items: _Items = {}
-    for group in notes:
-        _restore(converted, group, items)
-    # One of several ways to say the same is no loss.
+    converted = _converted(_copied(given), source, target)
+    back = _shown(converted, source, target)
     canonical = source.canonical or (lambda obj: obj)
-    back = canonical(_converted(_copied(converted), target, source))
-    lost = list(_lost(back, canonical(_copied(given)), source, target))
+    original = canonical(_copied(given))
+    if notes:
+        # What a note restores may stand in what is shared with the object given.
+        restored, items = json_copy(converted), _Items()
+        for group in notes:
+            _restore(restored, group, items)
+        shown = _shown(restored, source, target)
+        if _is_faithful(shown, back, original):
+            converted, back = restored, shown
+    lost = allowed(list(_lost(back, original, source, target)), source)
     if lost:
         annotations = converted.setdefault("metadata", {}).setdefault("annotations", {})
-        note = {"version": source.name, "changes": lost}
-        annotations[names.CONVERSION_DATA] = json.dumps(note, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
+        annotations[names.CONVERSION_DATA] = write_note(source, lost)
     return converted
+
+
+def _shown(converted: Json, source: Version, target: Version) -> Json:
+    """Return an object of the target version as the source version shows it.
+
+    Where several forms mean the same it has one: another form is no loss.
+    """
+    back = _converted(_copied(converted), target, source)
+    return source.canonical(back) if source.canonical is not None else back
+
+
+def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
+    """Whether notes changed nothing that the source version shows: where ``shown`` differs from the original, the
+    object without notes, ``plain``, does so in the same way. [MGR-151]"""
+    return all(_same(_get(plain, path), value) for path, value, _ in _differences(shown, original, (), frozenset()))
 
 
 def _converted(obj: Json, source: Version, target: Version) -> Json:
@@ -154,65 +162,18 @@ def _converted(obj: Json, source: Version, target: Version) -> Json:
 # --- Notes
 
 
-def _has_notes(obj: Mapping[str, Any]) -> bool:
-    metadata = obj.get("metadata")
-    annotations = metadata.get("annotations") if isinstance(metadata, dict) else None
-    return isinstance(annotations, dict) and names.CONVERSION_DATA in annotations
-
-
-def _take_notes(obj: Json, target: Version) -> list[_Group]:
-    """The notes in ``obj`` that are about the target version; the annotation is taken out in any case."""
+def _take_notes(obj: Json, target: Version) -> list[Group]:
+    """Return the notes in ``obj`` that are about the target version; the annotation is taken out in any case."""
     metadata = obj.get("metadata", {})
     text = metadata.get("annotations", {}).pop(names.CONVERSION_DATA, None)
     if text is None:
         return []
     if not metadata["annotations"]:
         del metadata["annotations"]
-    try:
-        # What the API server takes as JSON: no number or text that could not be written again. Notes of ours are flat.
-        note = orjson.loads(text)
-        if hide_depth(text.encode()) is not None:
-            return []
-        return [list(map(_change, group)) for group in note["changes"]] if note["version"] == target.name else []
-    except (TypeError, ValueError, KeyError):
-        # Somebody wrote into the reserved annotation: it holds no notes of ours.
-        return []
+    return read_note(text, target)
 
 
-def _change(raw: Mapping[str, Any]) -> _Change:
-    path = raw["path"]
-    if not path or len(path) > MAX_DEPTH or not all(map(_is_step, path)) or not _may_be_noted(path, raw.get("value")):
-        raise ValueError("not a note of ours")
-    return dict(raw)
-
-
-def _may_be_noted(path: list[Any], value: Any) -> bool:
-    """Whether a change like this can be ours.
-
-    An API server cannot read an object whose conversion changes metadata other than labels and annotations, or makes
-    them invalid; nobody may bring that about by writing a note.
-    """
-    if path[0] in ("spec", "status"):
-        return True
-    check = _METADATA.get(path[1]) if path[0] == "metadata" and len(path) in (2, 3) else None
-    entries = {path[2]: value} if len(path) == 3 else value
-    if check is None or value is None:
-        return check is not None
-    texts = isinstance(entries, dict) and all(isinstance(text, str) for text in entries.values())
-    return texts and names.CONVERSION_DATA not in entries and not check(entries, Path())
-
-
-_METADATA: Final[Mapping[Any, Callable[[Mapping[str, str], Path], list[FieldError]]]] = {
-    "labels": validate_labels,
-    "annotations": validate_annotations,
-}
-
-
-def _is_step(step: Any) -> bool:
-    return isinstance(step, str) or (isinstance(step, dict) and isinstance(step.get("name"), str))
-
-
-def _restore(obj: Json, group: _Group, items: _Items) -> None:
+def _restore(obj: Json, group: Group, items: _Items) -> None:
     """Apply a group of changes, if every field still is what it was shown as. ``items`` are those found before."""
     if all(_same(_get(obj, change["path"], items), change.get("shown", _ABSENT)) for change in group):
         for change in group:
@@ -221,7 +182,7 @@ def _restore(obj: Json, group: _Group, items: _Items) -> None:
                 _set(obj, change["path"][:-1], _ABSENT, items)
 
 
-def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[_Group]:
+def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[Group]:
     """What differs between the original and what came back, linked fields in one group."""
     linked = (source if source.linked else target).linked
     for paths in linked:
@@ -235,8 +196,8 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
             yield [_noted(path, shown, value, original)]
 
 
-def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> _Change:
-    change: _Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
+def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> Change:
+    change: Change = {"path": [{"name": step.name} if isinstance(step, _Named) else step for step in path]}
     if shown is not _ABSENT:
         change["shown"] = shown
     if value is not _ABSENT:
@@ -303,7 +264,7 @@ def _named(value: Any) -> list[str]:
 
 
 #: The items of lists by their names, by the list: whoever writes notes must not have each item looked for.
-_Items: TypeAlias = dict[int, tuple[list[Any], dict[str, Any]]]
+_Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 
 def _get(value: Any, path: Any, items: _Items | None = None) -> Any:

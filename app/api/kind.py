@@ -6,10 +6,10 @@ page are derived from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from app.api.keywords import Schema
 from app.api.model import KubeObject
@@ -22,6 +22,31 @@ Convert: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
 #: Where a field is: the keys from the root.
 FieldPath: TypeAlias = tuple[str, ...]
+#: In the path of a noted field: any key of a map, or any item of a list of named objects.
+ANY_KEY: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class NotedField:
+    """A field that a conversion note may restore, because the other version cannot express it (app.api.notes).
+
+    Its type is that of the version's schema.
+    """
+
+    path: FieldPath
+    #: The most bytes of its value as JSON.
+    size: int = 1024
+    #: How many levels of objects and lists its value may have; a scalar has none, nor has an empty object.
+    depth: int = 0
+    #: How many changes of one note may be about it.
+    count: int = 1
+
+
+def noted(
+    *parents: str, fields: Iterable[str], size: int = 1024, depth: int = 0, count: int = 1
+) -> tuple[NotedField, ...]:
+    """Return noted fields that share their parents and bounds."""
+    return tuple(NotedField((*parents, field), size, depth, count) for field in fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +92,8 @@ class Version:
     canonical: Convert | None = None
     #: Fields of this version or the hub that say one thing together: conversion restores all of them or none.
     linked: tuple[tuple[FieldPath, ...], ...] = ()
+    #: Every field of this version that a conversion note may restore. MGR-151
+    notes: tuple[NotedField, ...] = ()
 
     @cached_property
     def schema(self) -> Schema:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from app.api import names
 from app.api.gojson import GoType, GoTypeError, normalized
 from app.api.kind import KindDefinition
 from app.api.requested import judged, version_to_default
@@ -22,8 +23,13 @@ from app.kube.admission import (
 )
 from app.kube.patches import diff, same
 
-#: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge.
-SPEC_CHANGED: Final = MatchCondition("spec-changed", "request.operation != 'UPDATE' || object.spec != oldObject.spec")
+_NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"
+#: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge. A conversion note is
+#: part of the spec in the stored version.
+SPEC_CHANGED: Final = MatchCondition(
+    "spec-changed",
+    f"request.operation != 'UPDATE' || object.spec != oldObject.spec || object.{_NOTE} != oldObject.{_NOTE}",
+)
 
 
 def mutating_webhook(

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
 from app.admission.own import MAX_STORED_BYTES, prepared
 from app.api.jsonvalue import nested_deeper
+from app.api.kind import Version
+from app.api.names import CONVERSION_DATA
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
 from tests.fuzz.objects import nested
+from tests.fuzz.service import ALL_GATES, Service, standalone_service
 
 KIND = GroupVersionKind("apps.kruise.io", "v1beta1", "CloneSet")
 RESOURCE = GroupVersionResource("apps.kruise.io", "v1beta1", "clonesets")
@@ -72,3 +76,79 @@ def test_what_is_larger_than_can_be_stored_is_refused_before_it_is_judged(operat
     assert prepared(small, MAX_STORED_BYTES + 100) is small
     foreign = review(large, operation=operation, kind=GroupVersionKind("example.com", "v1", "Widget"))
     assert prepared(foreign, MAX_STORED_BYTES + 100) is foreign
+
+
+# --- Conversion notes, read by a conversion that believes them: what is stored is judged all the same.
+
+ALPHA = "apps.kruise.io/v1alpha1"
+
+
+@pytest.fixture
+def believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conversion restores whatever a note says."""
+
+    def read(text: str, version: Version) -> Any:
+        note = json.loads(text)
+        return note["changes"] if note["version"] == version.name else []
+
+    monkeypatch.setattr("app.api.conversion.read_note", read)
+    monkeypatch.setattr("app.api.conversion.allowed", lambda groups, version: groups)
+    monkeypatch.setattr("app.api.conversion._is_faithful", lambda *_: True)
+
+
+def clone_set(**change: Any) -> dict[str, Any]:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "i:1"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    note = json.dumps({"version": "v1beta1", "changes": [[change]]}) if change else ""
+    annotations = {"annotations": {CONVERSION_DATA: note}} if note else {}
+    return {"apiVersion": ALPHA, "kind": "CloneSet", "metadata": {"name": "web", **annotations}, "spec": spec}
+
+
+async def answer(path: str, operation: str, obj: Any, old: Any = None) -> dict[str, Any]:
+    request = {
+        "uid": "u",
+        "kind": {"group": "apps.kruise.io", "version": "v1alpha1", "kind": "CloneSet"},
+        "resource": {"group": "apps.kruise.io", "version": "v1alpha1", "resource": "clonesets"},
+        "operation": operation,
+        "namespace": "default",
+        "name": "web",
+        "userInfo": {"username": "tenant"},
+        "object": obj,
+        "oldObject": old,
+    }
+    service = Service(await standalone_service(gates=ALL_GATES))
+    document = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    return await service.respond(path, document)
+
+
+@pytest.mark.usefixtures("believed")
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"path": ["spec", "replicas"], "shown": 1, "value": "not a number"}, "spec.replicas"),
+        ({"path": ["spec", "replicas"], "shown": 1, "value": -1}, "stored as v1beta1: spec.replicas"),
+        ({"path": ["spec", "template", "spec", "containers"], "shown": [], "value": []}, None),
+    ],
+    ids=["type", "rule", "does not apply"],
+)
+async def test_the_form_that_will_be_stored_is_judged(change: dict[str, Any], message: str | None) -> None:
+    found = await answer("/validate-apps-kruise-io-cloneset", "CREATE", clone_set(**change))
+    assert found["allowed"] is (message is None), found
+    assert (message or "") in found.get("status", {}).get("message", "")
+
+
+@pytest.mark.usefixtures("believed")
+async def test_a_note_alone_changes_no_stored_spec_for_its_generation_would_stay() -> None:
+    change = {"path": ["spec", "replicas"], "shown": 1, "value": 2}
+    found = await answer("/validate-apps-kruise-io-cloneset", "UPDATE", clone_set(**change), clone_set())
+    assert not found["allowed"]
+    assert found["status"]["message"].endswith("keep it, or update the object as apps.kruise.io/v1beta1")
+
+
+@pytest.mark.usefixtures("believed")
+async def test_deletion_protection_reads_the_labels_that_are_stored() -> None:
+    label = "policy.kruise.io/delete-protection"
+    change = {"path": ["metadata", "labels"], "value": {label: "Always"}}
+    found = await answer("/validate-apps-kruise-io-cloneset", "DELETE", None, clone_set(**change))
+    assert not found["allowed"]
+    assert label in found["status"]["message"]

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.advancedcronjob.types import IMAGES, AdvancedCronJob, AdvancedCronJobV1Alpha1
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
@@ -31,6 +31,7 @@ _COLUMNS: Final = (
     ),
     AGE,
 )
+_NOTED: Final = noted("spec", "template", fields=(IMAGES,), size=131072, depth=16)
 
 ADVANCED_CRON_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
@@ -39,7 +40,7 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
     access=Access("creates Jobs in its namespace, as a CronJob does", view=True, edit=True),
     short_names=("acj",),
     versions=(
-        Version(names.V1BETA1, AdvancedCronJob, _COLUMNS),
+        Version(names.V1BETA1, AdvancedCronJob, _COLUMNS, notes=_NOTED),
         Version(names.V1ALPHA1, AdvancedCronJobV1Alpha1, _COLUMNS, to_hub=_same, from_hub=_without_images),
     ),
 )

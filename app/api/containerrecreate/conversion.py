@@ -46,6 +46,8 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if since is not None:
         shown[names.CRR_UNREADY_ACQUIRED] = since
     status.pop("conditions", None)
+    if not status:
+        del obj["status"]
     if shown:
         metadata = obj.setdefault("metadata", {})
         metadata["annotations"] = {**(_object(metadata, "annotations") or {}), **shown}

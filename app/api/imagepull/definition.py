@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.imagepull.types import ImageListPullJob, ImagePullJob, NodeImage, NodeImageV1Alpha1
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
+from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
@@ -75,6 +75,12 @@ _NODE_COLUMNS: Final = (
     PrinterColumn("FAILED", "integer", ".status.failed", "Those of them it has given up."),
     AGE,
 )
+_SECRETS: Final = ("spec", "images", ANY_KEY, "pullSecrets")
+_NOTED: Final = (
+    *noted(*_SECRETS, ANY_KEY, fields=("mode",), count=5000),
+    # Where names repeat, the list as a whole.
+    *noted(*_SECRETS[:-1], fields=_SECRETS[-1:], size=16384, depth=2, count=5000),
+)
 
 NODE_IMAGE: Final = KindDefinition(
     group=names.APPS_GROUP,
@@ -83,7 +89,7 @@ NODE_IMAGE: Final = KindDefinition(
     access=Access("pulls images on a node with pull secrets of any namespace; the controllers write it", view=True),
     namespaced=False,
     versions=(
-        Version(names.V1BETA1, NodeImage, _NODE_COLUMNS),
+        Version(names.V1BETA1, NodeImage, _NODE_COLUMNS, notes=_NOTED),
         Version(names.V1ALPHA1, NodeImageV1Alpha1, _NODE_COLUMNS, to_hub=_same, from_hub=_without_modes),
     ),
 )

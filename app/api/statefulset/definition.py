@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.api.statefulset.conversion import to_v1alpha1, to_v1beta1
 from app.api.statefulset.types import StatefulSet, StatefulSetV1Alpha1
 
@@ -23,6 +23,18 @@ _COLUMNS: Final = (
     ),
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
+_NOTED: Final = (
+    *noted(
+        "spec",
+        fields=("lifecycle", "scaleStrategy", "persistentVolumeClaimRetentionPolicy", "ordinals"),
+        size=65536,
+        depth=4,
+    ),
+    *noted("spec", "volumeClaimUpdateStrategy", fields=("type",)),
+    *noted("spec", fields=("reserveOrdinals",), size=131072, depth=1),
+    *noted("status", fields=("updatedReadyReplicas", "updatedAvailableReplicas")),
+    *noted("status", fields=("volumeClaims",), size=65536, depth=2),
+)
 
 STATEFUL_SET: Final = KindDefinition(
     group=names.APPS_GROUP,
@@ -31,7 +43,7 @@ STATEFUL_SET: Final = KindDefinition(
     access=Access("creates Pods in its namespace, as a native StatefulSet does", view=True, edit=True),
     short_names=("sts", "asts"),
     versions=(
-        Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE),
+        Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE, notes=_NOTED),
         Version(
             names.V1ALPHA1,
             StatefulSetV1Alpha1,

@@ -10,6 +10,7 @@ from app.api import names
 from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
 from app.api.containerrecreate.defaults import with_defaults, with_pod
 from app.api.containerrecreate.validation import pod_errors, spec_errors, update_errors
+from app.api.conversion import ConversionError, as_hub
 from app.api.requested import judged, version_to_default
 from app.api.webhooks import mutating_webhook
 from app.kube.admission import (
@@ -24,7 +25,7 @@ from app.kube.admission import (
 )
 from app.kube.client import Client
 from app.kube.errors import KubeError, message_of
-from app.kube.fielderrors import Path, aggregate, invalid, not_found
+from app.kube.fielderrors import FieldError, Path, aggregate, forbidden, invalid, not_found
 from app.kube.lookup import get_or_none
 from app.kube.patches import diff
 from app.kube.resources import NODES, PODS
@@ -67,8 +68,7 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     if isinstance(version, Denied):
         return version
     if review.operation == Operation.UPDATE:
-        errors = update_errors(given, judged(review.old_object))
-        return Denied(aggregate(errors), code=403) if errors else Allowed()
+        return _judged_update(given, judged(review.old_object))
     if not enabled(DAEMON_GATE):
         return Denied(gate_is_off(DAEMON_GATE), code=403)
     spec = with_defaults(given).get("spec") or {}
@@ -89,7 +89,32 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
         return Denied(str(invalid(_POD_NAME, spec["podName"], f"its Node {name} does not exist")), code=400)
     labels = (node.get("metadata") or {}).get("labels") or {}
     filled = with_pod(given, pod, virtual_node=labels.get("type") == names.VIRTUAL_KUBELET)
+    if noted := _noted_errors(filled):
+        return Denied(aggregate(noted), code=403)
     return Patched(tuple(diff(given, filled, rule="CRR-4")))
+
+
+def _judged_update(given: Mapping[str, Any], former: Mapping[str, Any]) -> Decision:
+    """CRR-2, in the version of the request and in the one that is stored: a conversion note may tell them apart."""
+    errors = update_errors(given, former)
+    if not errors:
+        try:
+            errors = update_errors(
+                as_hub(CONTAINER_RECREATE_REQUEST, given), as_hub(CONTAINER_RECREATE_REQUEST, former)
+            )
+        except ConversionError as error:
+            return Denied(str(error), code=400)
+    return Denied(aggregate(errors), code=403) if errors else Allowed()
+
+
+def _noted_errors(filled: Mapping[str, Any]) -> list[FieldError]:
+    """Return an error where a conversion note would change what was filled in once the request is stored. [MGR-151]"""
+    stored = as_hub(CONTAINER_RECREATE_REQUEST, filled)
+    before, after = (obj.get("metadata") or {} for obj in (filled, stored))
+    if filled.get("spec") == stored.get("spec") and before.get("labels") == after.get("labels"):
+        return []
+    path = Path("metadata").child("annotations").key(names.CONVERSION_DATA)
+    return [forbidden(path, "must not change the spec or the labels of a request; leave it out")]
 
 
 class ClusterLookups:

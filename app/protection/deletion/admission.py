@@ -53,7 +53,10 @@ _DELETED_WITH_LABEL: Final = (
     MatchCondition(
         "deleted-with-label",
         "request.operation != 'DELETE' || (has(oldObject.metadata.labels) && "
-        f"'{names.DELETE_PROTECTION}' in oldObject.metadata.labels)",
+        f"'{names.DELETE_PROTECTION}' in oldObject.metadata.labels) || "
+        # A conversion note may tell the labels of another version from those that are stored.
+        f"(request.resource.version != '{names.V1BETA1}' && "
+        f"oldObject.metadata[?'annotations'][?'{names.CONVERSION_DATA}'].hasValue())",
     ),
 )
 _LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"

@@ -27,7 +27,9 @@ def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers()
             # One entry for what is written and what is deleted: the label is asked for where it is deleted.
             assert entry["objectSelector"] == {}
             (condition,) = entry["matchConditions"]
-            assert condition["expression"].endswith(f"'{LABEL}' in oldObject.metadata.labels)")
+            assert condition["expression"].startswith(
+                f"request.operation != 'DELETE' || (has(oldObject.metadata.labels) && '{LABEL}' in oldObject"
+            )
         else:
             assert entry["objectSelector"] == {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
         assert entry["failurePolicy"] == "Fail"
