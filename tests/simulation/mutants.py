@@ -1,11 +1,8 @@
-"""Mutants: small ways to break the code, each of which a seed must find: ``python -m tests.simulation.mutants``.
+"""Mutants: planted faults that a simulated run must find: ``python -m tests.simulation.mutants``.
 
-Each ``mutants/*.patch`` is applied to a copy of the code, and seeds run on the copy until one breaks: first the one
-that the patch names (``Seeds: 38``), then 1, 2, 3 and so on. A patch begins with a sentence that says what goes wrong.
-``Focus: cut off`` says which focus of its subject the runs have, for one that hardly any storm would find;
-``About: statefulset`` what they are about, if it is not the default.
-A mutant that survives, a patch that does not apply and a simulation that fails by itself make the exit code 1.
-``--note`` writes the seeds into the patches and the table into docs/simulation.md.
+Each fault of ``mutants.yaml`` is planted in a copy of the code, and seeds run on the copy until one breaks: first the
+``seed`` of its entry, then 1, 2, 3 and so on. ``about`` and ``focus`` select what the runs are about.
+The exit code is 1 if a mutant survives, if a fault matches no place, or if the simulation itself fails.
 """
 
 from __future__ import annotations
@@ -14,28 +11,25 @@ import argparse
 import importlib
 import multiprocessing
 import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tests.planted import Fault, load, planted
+from tests.selection import SELECTION
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-PATCHES = Path(__file__).resolve().parent / "mutants"
-PAGE = ROOT / "docs/simulation.md"
+FAULTS = Path(__file__).resolve().parent / "mutants.yaml"
 #: Seconds of processor time for one seed: one that takes longer hangs.
 LIMIT_SECONDS = 60.0
-_FIRST = re.compile(r"^Seeds: (\d+)\n", re.MULTILINE)
-_WORLD = re.compile(r"^(Focus|About): (.+)\n", re.MULTILINE)
-_TABLE = re.compile(r"(?<=<!-- mutants -->\n).*?(?=<!-- end of mutants -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +66,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
     parser.add_argument("--afresh", action="store_true", help="from seed 1 on, whatever a patch names")
     parser.add_argument("--count", action="store_true", help="do not stop at the first: how many of the seeds find it")
-    parser.add_argument("--note", action="store_true", help="write down the seeds that find them")
+    parser.add_argument("--sample", action="store_true", help="those of changed packages and a rotating part")
     options = parser.parse_args(arguments)
-    patches = [path for path in sorted(PATCHES.glob("*.patch")) if not options.names or path.stem in options.names]
-    if unknown := set(options.names) - {path.stem for path in patches}:
+    faults = [fault for fault in load(FAULTS) if not options.names or fault.name in options.names]
+    if unknown := set(options.names) - {fault.name for fault in faults}:
         print(f"no mutant is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
+    if options.sample:
+        faults = [fault for fault in faults if SELECTION.takes(fault.name, planted(fault))]
     _prepare()
     judge = partial(judged, seeds=options.seeds, afresh=options.afresh, count=options.count)
     results = []
     with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
-        for found in pool.imap_unordered(judge, map(str, patches)):
+        for found in pool.imap_unordered(judge, [fault.name for fault in faults]):
             results.append(Found(*found))
             print(results[-1], flush=True)
-    if options.note:
-        _note(results, patches)
     survivors = sorted(found.name for found in results if found.seed is None)
     seconds = sum(found.seconds for found in results)
     print(
         f"{len(results)} mutants, {seconds:.0f} s of processor time, {len(survivors)} survived", *survivors, sep="\n  "
     )
-    return 1 if survivors or not patches else 0
+    return 1 if survivors else 0
 
 
 def _prepare() -> None:
@@ -110,20 +104,19 @@ class HangsError(KeyboardInterrupt):
     own."""
 
 
-def judged(patch: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int | None, int, float, str, int]:
-    """Whether a seed breaks with the patch applied: the fields of Found. In a process of its own, whose code it is."""
-    path, began = Path(patch), time.process_time()
-    text = path.read_text()
-    named = None if afresh else _FIRST.search(text)
-    world = {key.lower(): value for key, value in _WORLD.findall(text)}
-    first = [int(named[1])] if named else []
+def judged(name: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int | None, int, float, str, int]:
+    """Run seeds with the fault planted; return the fields of Found. Runs in a process of its own."""
+    began = time.process_time()
+    fault = next(one for one in load(FAULTS) if one.name == name)
+    first = [] if afresh or "seed" not in fault.options else [fault.options["seed"]]
+    world = {key: fault.options[key] for key in ("about", "focus") if key in fault.options}
     candidates = [*first, *(seed for seed in range(1, seeds + 1) if seed not in first)]
     signal.signal(signal.SIGVTALRM, _hangs)
     tried: list[int] = []
     seed, why, finders = None, f"{len(candidates)} seeds hold", 0
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as folder:
         try:
-            _become(Path(name), path)
+            _become(Path(folder), fault)
             for candidate in candidates:
                 tried.append(candidate)
                 signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
@@ -134,16 +127,14 @@ def judged(patch: str, seeds: int, afresh: bool, count: bool) -> tuple[str, int 
                         break
         except (Exception, HangsError) as error:  # noqa: BLE001 - whatever it is: nothing was found, and the others go on
             why = f"{error}\n{''.join(traceback.format_exception(error))[-2000:]}"
-    return path.stem, seed, len(tried), time.process_time() - began, why, finders
+    return fault.name, seed, len(tried), time.process_time() - began, why, finders
 
 
-def _become(copy: Path, patch: Path) -> None:
-    """From now on this process has the patched code."""
+def _become(copy: Path, fault: Fault) -> None:
+    """Make this process load the code with the fault planted."""
     copied(copy)
-    applying = ["patch", "-p1", "--batch", "--fuzz=0", "-i", str(patch)]
-    applied = subprocess.run(applying, cwd=copy, capture_output=True, text=True, check=False)
-    if applied.returncode:
-        raise RuntimeError(f"the patch does not apply: {applied.stdout.strip()}")
+    for path, text in planted(fault, ROOT).items():
+        (copy / path.relative_to(ROOT)).write_text(text)
     sys.path.insert(0, str(copy))
     os.chdir(copy)
 
@@ -167,30 +158,10 @@ def copied(to: Path) -> None:
     folders = [ROOT / "app", ROOT / "policies", ROOT / "tests/simulation"]
     data = [path for folder in folders for path in folder.rglob("data") if path.is_dir()]
     for folder in folders:
-        shutil.copytree(folder, to / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("data", "mutants"))
+        shutil.copytree(folder, to / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("data"))
     for path in data:
         (to / path.relative_to(ROOT)).symlink_to(path)
     shutil.copy2(ROOT / "tests/__init__.py", to / "tests/__init__.py")
-
-
-def _note(results: Sequence[Found], patches: Sequence[Path]) -> None:
-    """Write the seeds into the patches, and the table into the page if all were judged."""
-    by_name = {found.name: found for found in results}
-    for path in patches:
-        seed = by_name[path.stem].seed
-        if seed is not None:
-            sentence, _, patch = _FIRST.sub("", path.read_text()).partition("--- ")
-            path.write_text(f"{sentence}Seeds: {seed}\n--- {patch}")
-    if {path.stem for path in PATCHES.glob("*.patch")} <= by_name.keys():
-        PAGE.write_text(_TABLE.sub(lambda _: "".join(_rows(results)), PAGE.read_text()))
-
-
-def _rows(results: Sequence[Found]) -> Iterator[str]:
-    yield "| Mutant | Found by seed | What broke |\n|---|---|---|\n"
-    for found in sorted(results, key=lambda one: one.name):
-        if found.seed is not None:
-            what = found.why.partition(";")[0].replace("|", "\\|")
-            yield f"| {found.name} | {found.seed} | {what} |\n"
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,12 +15,13 @@ import pytest
 from app.kube.transport import Request, Response
 from app.kube.wire import USER_AGENT
 from app.manager import slices
+from tests.planted import Fault, load, planted
 from tests.simulation import invariants
 from tests.simulation.__main__ import checked
 from tests.simulation.faults import CALM, Weather, resource_of
 from tests.simulation.listed import listed
 from tests.simulation.mishaps import TROUBLE_SECONDS
-from tests.simulation.mutants import PATCHES
+from tests.simulation.mutants import FAULTS
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import SMALL
 from tests.simulation.shrink import shrunk
@@ -60,15 +60,14 @@ def test_seeds_about_another_workload_keep_its_promises(about: str) -> None:
 
 
 def test_every_mutant_names_a_focus_that_there_is() -> None:
-    named = {line for path in PATCHES.glob("*.patch") for line in re.findall(r"^Focus: (.+)$", path.read_text(), re.M)}
-    assert named == {focus for _, focus in FOCUSES}
+    assert {fault.options["focus"] for fault in load(FAULTS) if "focus" in fault.options} == {
+        focus for _, focus in FOCUSES
+    }
 
 
-@pytest.mark.parametrize("path", sorted(PATCHES.glob("*.patch")), ids=lambda path: path.stem)
-def test_a_mutant_applies_to_the_code_as_it_is(path: Path) -> None:
-    applying = ["patch", "-p1", "--batch", "--fuzz=0", "--dry-run", "-i", str(path)]
-    applied = subprocess.run(applying, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert applied.returncode == 0, applied.stdout
+@pytest.mark.parametrize("fault", load(FAULTS), ids=lambda fault: fault.name)
+def test_a_mutant_matches_one_place_in_the_code(fault: Fault) -> None:
+    assert planted(fault)
 
 
 def test_draws_of_one_name_do_not_depend_on_those_of_others() -> None:
