@@ -16,11 +16,15 @@ WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
 # Most of a scenario is waiting, so there are more processes than processors.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
+# --sample: of the tests on real clusters, those that CI selects (tests/selection.py).
+SAMPLE ?=
+# Without bytecode, each of the hundreds of processes that tests start would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --no-emit-index-url --no-emit-trusted-host \
            --no-emit-find-links --strip-extras
 
 .DEFAULT_GOAL := help
-.PHONY: help venv sandbox serve test lint format types contracts generate check-generated behaviours cluster cluster-down \
+.PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
         test-controlplane test-cluster test-browser fuzz simulate mutants property bench lock clean
 
 help: ## List the commands
@@ -45,7 +49,14 @@ serve: venv ## Answer admission reviews without a cluster, from the YAML files i
 	@$(BIN)/pykruise serve --policies $(POLICIES) --port $(PORT)
 
 test: venv ## Run the tests that need nothing but Python
-	$(BIN)/pytest -q $(PARALLEL)
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-code test-sandbox
+
+test-code: venv
+	$(BIN)/pytest -q $(PARALLEL) --ignore=tests/scenarios
+
+# Beside the others, for scenarios wait more than they compute.
+test-sandbox: venv
+	$(BIN)/pytest -q --numprocesses=3 --dist=load tests/scenarios
 
 lint: venv ## Style and format
 	$(BIN)/ruff check .
@@ -80,16 +91,27 @@ cluster-down: venv ## Stop it and leave nothing behind
 
 test-controlplane: venv ## The tests against a real API server
 	rm -f build/recorded/simulated-nodes.jsonl
-	$(BIN)/pytest -q -m "controlplane and not alone" $(PARALLEL_SERVERS)
-	$(BIN)/pytest -q -m "controlplane and alone"
-	$(BIN)/pytest -q -m recorded -k simulated-nodes
+	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and not alone" $(PARALLEL_SERVERS)
+	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m recorded -k simulated-nodes tests/scenarios
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	rm -f build/recorded/real-containers.jsonl
-	$(BIN)/pytest -q -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
-	$(BIN)/pytest -q -m "cluster and alone" tests/scenarios
-	$(BIN)/pytest -q -m cluster --ignore=tests/scenarios
-	$(BIN)/pytest -q -m recorded -k real-containers
+	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
+	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" tests/scenarios tests/chaos tests/manager || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m recorded -k real-containers tests/scenarios
+
+nightly: export PYKRUISE_NIGHTLY = 1
+nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case
+	$(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory fuzz CASES=100000
+	$(MAKE) --no-print-directory simulate SEEDS=1-300
+	$(MAKE) --no-print-directory mutants
+	$(BIN)/python -m tests.property --cases 100000
+	$(MAKE) --no-print-directory test-browser test-controlplane test-cluster
+	$(BIN)/python -m tests.chaos --seconds 10
+	$(BIN)/python -m bench
 
 test-browser: venv ## The pages in a real browser
 	$(BIN)/python -m tests.browser

@@ -1,6 +1,8 @@
 """What all tests share: fixtures and division of the levels that need a real cluster, and how hypothesis runs."""
 
 import logging
+import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -14,7 +16,12 @@ pytest_plugins = [
     "tests.cluster.shared",
     "tests.times",
     "tests.seeds",
+    "tests.selection",
 ]
+
+# Without bytecode, each of the hundreds of processes that tests start would compile everything again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Conversion knows the kinds of a build once its slices are loaded, as in every process of ours.
 slices()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,13 +67,18 @@ def planted(fault: Fault, root: Path = ROOT) -> dict[Path, str]:
 def _candidates(edit: Edit, root: Path) -> Iterator[Path]:
     name = edit.within.rpartition(".")[2]
     for path in sorted((root / "app").rglob("*.py")):
-        text = path.read_text()
+        text = _text(path)
         if f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text or not name:
             yield path
 
 
+@cache
+def _text(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
 def _places(path: Path, edit: Edit, trees: Mapping[Path, ast.Module]) -> Iterator[tuple[Path, ast.Module, Any]]:
-    tree = trees[path] if path in trees else ast.parse(path.read_text())
+    tree = trees[path] if path in trees else ast.parse(_text(path))
     old, new = ast.parse(edit.old).body, ast.parse(edit.new).body
     expressions = all(len(code) == 1 and isinstance(code[0], ast.Expr) for code in (old, new))
     for scope in _scopes(tree, edit.within.split(".") if edit.within else []):

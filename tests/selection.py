@@ -1,7 +1,9 @@
-"""Which of the expensive checks one CI run makes: those about changed packages, and a rotating tenth of the others.
+"""Which of the expensive checks one run of CI makes; ``make nightly`` makes them all.
 
-`make nightly` makes them all. The rotation follows the commit's name, so a run of a commit repeats exactly.
-$CI_BASE names the commit to compare with; by default the newest one a day older than HEAD.
+A check is selected if it is about a package that has changed, or by rotation: one in ten, chosen by the commit's name,
+so that a run of a commit repeats exactly. A change to many packages selects one in four of all checks instead.
+$CI_BASE names the commit to compare with; by default the newest one a day older than HEAD. ``pytest --sample`` applies
+the selection to the tests on real clusters; simulation and mutants have an option of that name, too.
 """
 
 from __future__ import annotations
@@ -9,47 +11,156 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import Final
 from zlib import crc32
 
-ROOT = Path(__file__).resolve().parent.parent
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+#: Every check runs, and tests take all their cases.
+NIGHTLY: Final = bool(os.environ.get("PYKRUISE_NIGHTLY"))
 ROTATION: Final = 10
+#: From so many changed areas on, one check in ``WIDE_ROTATION`` runs, whatever it is about.
+WIDE: Final = 6
+WIDE_ROTATION: Final = 4
+#: Folders of app/ and tests/ that hold one folder per kind.
+GROUPS: Final = ("operations", "placement", "protection", "sidecars", "workloads", "features")
+#: Run each time: one scenario of each kind, and what guards the cluster against its tenants.
+CORE: Final = frozenset(
+    (
+        "manager/test_hostile_controlplane",
+        "manager/test_manager_controlplane",
+        "scenarios/test_permissions",
+        "test_a_budget_that_comes_later_takes_pods_that_are_there",
+        "test_a_config_map_is_kept_alike_where_it_belongs",
+        "test_a_container_comes_into_a_running_pod_and_stays",
+        "test_a_matching_pod_comes_up_with_its_sidecar_first",
+        "test_a_pod_with_the_gate_becomes_ready",
+        "test_a_probe_that_fails_restarts_its_container_alone",
+        "test_a_standard_update_replaces_pods_node_by_node",
+        "test_a_written_one_brings_pods_of_a_native_statefulset_back",
+        "test_an_annotation_that_feeds_an_env_restarts_that_container_in_place",
+        "test_an_eviction_over_the_budget_is_told_to_come_again",
+        "test_an_image_is_pulled_on_the_nodes_that_a_job_names",
+        "test_an_injected_sidecar_ends_with_its_job",
+        "test_both_versions_are_served_by_conversion",
+        "test_cascading_protects_a_workload_until_it_is_scaled_to_nothing",
+        "test_changes_the_image_in_place",
+        "test_containers_start_when_those_before_them_are_ready",
+        "test_marks_and_the_condition_of_pods_follow_a_probe",
+        "test_one_container_is_restarted_and_the_other_stays",
+        "test_one_pod_on_every_node",
+        "test_one_workload_per_subset_follows_replicas_and_template",
+        "test_pods_of_a_cloneset_fill_subsets_from_the_first_and_leave_from_the_last",
+        "test_the_sidecar_restarts_in_place_and_the_app_container_does_not",
+        "test_updates_in_place",
+    )
+)
+#: Tests whose folder does not say what they are about → areas.
+ABOUT: Final = {
+    "scenarios/test_cloneset": ("cloneset",),
+    "scenarios/test_daemonset": ("daemonset",),
+    "scenarios/test_deletion_protection": ("deletion", "deletionprotection"),
+    "scenarios/test_enhanced_liveness": ("podprobe",),
+    "scenarios/test_ephemeraljob": ("ephemeraljob",),
+    "scenarios/test_few_rights": ("cli",),
+    "scenarios/test_image_jobs": ("imagepull", "daemon"),
+    "scenarios/test_jobs": ("broadcastjob", "advancedcronjob"),
+    "scenarios/test_launch": ("launchpriority",),
+    "scenarios/test_migrate": ("cli",),
+    "scenarios/test_node_agent": ("daemon",),
+    "scenarios/test_node_commands": ("cli", "daemon"),
+    "scenarios/test_node_operations": ("imagepull", "podprobe", "containerrecreate", "daemon"),
+    "scenarios/test_permissions": ("manager",),
+    "scenarios/test_persistent_pod_state": ("persistentpodstate",),
+    "scenarios/test_pod_readiness": ("pods", "podreadiness", "newpods"),
+    "scenarios/test_podunavailablebudget": ("podunavailablebudget",),
+    "scenarios/test_recorded_pods": ("sidecarset", "launchpriority"),
+    "scenarios/test_resource_distribution": ("resourcedistribution",),
+    "scenarios/test_restarts": ("containerrecreate", "daemon"),
+    "scenarios/test_sidecar_termination": ("terminator", "sidecarterminator"),
+    "scenarios/test_sidecarset": ("sidecarset",),
+    "scenarios/test_statefulset": ("statefulset",),
+    "scenarios/test_united_deployment": ("uniteddeployment",),
+    "scenarios/test_workloadspread": ("workloadspread",),
+    "workloads/jobs": ("broadcastjob", "advancedcronjob"),
+    "features/jobs": ("broadcastjob", "advancedcronjob"),
+    "conformance": ("sandbox",),
+    "chaos": ("manager", "certs"),
+    "deploy/test_dashboard": ("dashboard",),
+    "deploy": ("manager", "api", "generate"),
+    "cluster": (),
+    "property": ("sidecarset",),
+}
 
 
-@dataclass(frozen=True)
-class Selection:
-    """``share``: one in this many is selected whatever has changed."""
-
-    share: int = ROTATION
-
-    @cached_property
-    def commit(self) -> str:
-        """The commit under test."""
-        return _git("rev-parse", "HEAD")
-
-    @cached_property
-    def changed(self) -> frozenset[str]:
-        """The packages below app/ with changes, such as ``app/workloads/cloneset``; a module at the top is its own."""
-        base = os.environ.get("CI_BASE") or _day_before(self.commit)
-        return frozenset(map(package, _git("diff", "--name-only", base, "--", "app").splitlines()))
-
-    def takes(self, name: str, about: Iterable[str | Path]) -> bool:
-        """Whether the check ``name`` about these modules is selected."""
-        if any(package(path) in self.changed for path in about):
-            return True
-        return crc32(f"{self.commit} {name}".encode()) % self.share == 0
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add --sample."""
+    parser.addoption("--sample", action="store_true", help="of the tests on real clusters, those that CI selects")
 
 
-SELECTION: Final = Selection()
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect what CI does not run."""
+    if not config.getoption("--sample") or NIGHTLY:
+        return
+    left_out = [item for item in items if _expensive(item) and not _selected(item)]
+    config.hook.pytest_deselected(items=left_out)
+    gone = set(left_out)
+    items[:] = [item for item in items if item not in gone]
 
 
-def package(path: str | Path) -> str:
-    """Return the folder that a module belongs to, with at most three parts."""
+def _expensive(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) for name in ("controlplane", "cluster"))
+
+
+def selected(name: str, about: Iterable[str]) -> bool:
+    """Return whether the check ``name`` about these areas runs."""
+    if NIGHTLY:
+        return True
+    changed, number = changed_areas(), crc32(f"{_commit()} {name}".encode())
+    if len(changed) >= WIDE:
+        return number % WIDE_ROTATION == 0
+    return bool(changed.intersection(about)) or number % ROTATION == 0
+
+
+def _selected(item: pytest.Item) -> bool:
+    """A scenario is selected alone; any other module as a whole, for what it starts takes longer than its tests."""
+    file, _, test = item.nodeid.partition("::")
+    file = file.removeprefix("tests/").removesuffix(".py")
+    if file in CORE or test.partition("[")[0] in CORE:
+        return True
+    name = item.nodeid if file.startswith(("scenarios/", "conformance/")) else file
+    return selected(name, areas_of_test(item.nodeid))
+
+
+def areas_of_test(nodeid: str) -> tuple[str, ...]:
+    """Return the areas that a test is about."""
+    path = nodeid.partition("::")[0].removeprefix("tests/")
+    for prefix, areas in ABOUT.items():
+        if path.startswith(prefix):
+            return areas
+    return (area(path),)
+
+
+def area(path: str | Path) -> str:
+    """Return the kind's folder that a module of app/ or tests/ belongs to, or its folder at the top."""
     relative = Path(path).relative_to(ROOT) if Path(path).is_absolute() else Path(path)
-    return "/".join(relative.parent.parts[:3])
+    parts = [part for part in relative.parts if part not in ("app", "tests")]
+    return parts[1] if parts[0] in GROUPS and len(parts) > 2 else parts[0]
+
+
+@cache
+def changed_areas() -> frozenset[str]:
+    """Return the areas of app/ with changes since the base."""
+    base = os.environ.get("CI_BASE") or _day_before(_commit())
+    return frozenset(map(area, _git("diff", "--name-only", base, "--", "app").splitlines()))
+
+
+@cache
+def _commit() -> str:
+    return _git("rev-parse", "HEAD")
 
 
 def _day_before(commit: str) -> str:

@@ -20,6 +20,7 @@ from app.manager.slices import kinds
 from app.manager.standalone import Standalone
 from tests.fuzz import targets
 from tests.fuzz.targets import Question
+from tests.selection import NIGHTLY
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 JSON = {"Content-Type": "application/json"}
@@ -72,7 +73,7 @@ def objects(asked: Question) -> Iterator[tuple[Any, list[Steps]]]:
         made = complete(asked, obj)
         new = [steps for steps in fields(made) if steps not in known]
         known.update(new)
-        yield made, new
+        yield made, new if NIGHTLY else new[::4]
 
 
 def replaced(obj: Any, steps: Steps, value: Any) -> Any:
@@ -122,5 +123,5 @@ async def test_no_value_of_another_type_is_a_mistake_of_ours(asked: Question) ->
                         status = answer.json()["response"].get("status", {}) if answer.status_code == 200 else {}
                         if answer.status_code >= 500 or status.get("code", 200) >= 500:
                             wrong[f"{'.'.join(map(str, steps))}={value!r}"] = answer.text[:300]
-    assert tried > 30
+    assert tried > 5
     assert wrong == {}

@@ -12,7 +12,7 @@ from tests.chaos.faults import FAULTS, HOSTS, Report, Site, run, site
 from tests.chaos.load import NAMESPACE, Outcome
 from tests.scenarios.world import eventually
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 #: After these, reviews on their way to what was killed are lost, and failurePolicy Fail refuses those Pods.
 MAY_REFUSE = (
     "kill -9 of a webhook process",

@@ -19,6 +19,8 @@ import jsonpatch
 import orjson
 import yaml
 
+from tests.patience import Deadline
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 REVIEW = (ROOT / "docs" / "a-review.md").read_text("utf-8")
@@ -42,10 +44,10 @@ def serving(folder: Path) -> Iterator[httpx.Client]:
     command = [sys.executable, "-m", "app.cli.main", "serve", "--policies", samples, "--port", port]
     process = subprocess.Popen([*command, "--certs", str(folder)], cwd=ROOT, stderr=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while not answers(port):
             assert process.poll() is None, f"serve ended with {process.returncode}"
-            assert time.monotonic() < deadline, "serve does not answer"
+            assert not deadline.passed(), "serve does not answer"
             time.sleep(0.05)
         trusted = ssl.create_default_context(cafile=str(folder / "ca-cert.pem"))
         with httpx.Client(base_url=f"https://localhost:{port}", verify=trusted, trust_env=False) as client:

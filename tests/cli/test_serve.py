@@ -17,6 +17,7 @@ import httpx
 import pytest
 
 from tests.admission.requests import FIXTURES, patch_of, recorded, review_of
+from tests.patience import Deadline
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 ROOT = Path(__file__).parent.parent.parent
@@ -40,8 +41,8 @@ class Serving:
         return Path(self.log.name).read_text("utf-8")
 
     def wait_for_log(self, text: str, seconds: float = 30) -> str:
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        deadline = Deadline(seconds)
+        while not deadline.passed():
             for line in self.text.splitlines():
                 if text in line:
                     return line
@@ -121,9 +122,9 @@ def test_several_workers_answer_on_one_port_and_one_that_dies_comes_back(serving
         assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
     os.kill(victim, signal.SIGKILL)
     service.wait_for_log(f"worker 1 (process {victim}) was ended by SIGKILL")
-    deadline = time.monotonic() + 20
+    deadline = Deadline(20)
     while service.text.count("worker 1 is process") < 2:
-        assert time.monotonic() < deadline, service.text
+        assert not deadline.passed(), service.text
         time.sleep(0.02)
     with service.client() as http:
         assert http.post("/mutate-pod", content=review_of(), headers=JSON).json()["response"]["allowed"] is True
@@ -188,11 +189,11 @@ def test_running_out_of_descriptors_ends_nothing(serving: Callable[..., Serving]
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, limits)
     waiting.close()
     with service.client() as http:
-        deadline = time.monotonic() + 30
+        deadline = Deadline(30)
         while containers(answer := http.post("/mutate-pod", content=review_of(), headers=JSON)) != [
             "log-sender",
             "main",
         ]:
-            assert time.monotonic() < deadline, answer.text
+            assert not deadline.passed(), answer.text
             time.sleep(0.1)
     assert service.end() == 0

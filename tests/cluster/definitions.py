@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.errors import ClusterError
+from tests.patience import Deadline
 
 _DEADLINE_SECONDS = 120.0
 
@@ -21,13 +22,13 @@ def delete_definitions(control_plane: ControlPlane, names: Iterable[str]) -> Non
     """
     wanted = set(names)
     control_plane.kubectl("delete", "crd", "--ignore-not-found", "--wait=false", *sorted(wanted))
-    deadline = time.monotonic() + _DEADLINE_SECONDS
+    deadline = Deadline(_DEADLINE_SECONDS)
     for attempt in itertools.count():
         items = json.loads(control_plane.kubectl("get", "crd", "-o", "json").stdout)["items"]
         left = sorted(wanted & {item["metadata"]["name"] for item in items})
         if not left:
             return
-        if time.monotonic() > deadline:
+        if deadline.passed():
             raise ClusterError(f"not deleted within {_DEADLINE_SECONDS:g} s: {', '.join(left)}")
         if attempt % 4 == 3:
             control_plane.kubectl("annotate", "crd", "--overwrite", *left, f"touched={attempt}", check=False)

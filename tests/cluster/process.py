@@ -10,6 +10,7 @@ from os import kill
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
+from tests.patience import Deadline
 
 DEADLINE = 60.0
 _POLL = 0.02
@@ -94,13 +95,13 @@ def wait_until(
     alive: Mapping[str, tuple[ProcessId, Path]] | None = None,
 ) -> None:
     """Wait until `condition()` is true; fail early if one of the processes `alive` (name: identity, log) ends."""
-    end_at = time.monotonic() + deadline
+    end_at = Deadline(deadline)
     watched = alive or {}
     while not condition():
         for name, (process, log) in watched.items():
             if not process.is_alive():
                 raise ClusterError(f"{name} ended while waiting until {what}; its log {log} closes with:\n{tail(log)}")
-        if time.monotonic() > end_at:
+        if end_at.passed():
             logs = ", ".join(str(log) for _, log in watched.values()) or "none"
             raise ClusterError(f"waited {deadline:.0f} s in vain until {what}; logs: {logs}")
         time.sleep(_POLL)

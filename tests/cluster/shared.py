@@ -25,6 +25,7 @@ import pytest
 
 from tests.cluster.paths import locked
 from tests.cluster.process import ProcessId, tail
+from tests.patience import Deadline
 
 _FOLDER: Final = "PYKRUISE_TEST_RUN"
 _RUN: Final = "pytest.process"
@@ -71,10 +72,10 @@ def shared(module: str, name: str) -> dict[str, Any]:
                 )
             identity = ProcessId.of(keeper.pid)
             record.write_text(json.dumps([keeper.pid, identity.started if identity else 0]))
-        deadline = time.monotonic() + _START_SECONDS
+        deadline = Deadline(_START_SECONDS)
         keeper_id = ProcessId(*json.loads(record.read_text()))
         while not facts.exists():
-            if not keeper_id.is_alive() or time.monotonic() > deadline:
+            if not keeper_id.is_alive() or deadline.passed():
                 pytest.fail(f"{name} could not be started:\n{tail(log)}")
             time.sleep(0.05)
     found: dict[str, Any] = json.loads(facts.read_text())
@@ -101,9 +102,9 @@ def _end(record: Path) -> str:
     if not keeper.is_alive():
         return f"{record.stem}: its keeper ended before the tests did:\n{tail(log)}"
     os.kill(keeper.pid, signal.SIGTERM)
-    deadline = time.monotonic() + _END_SECONDS
+    deadline = Deadline(_END_SECONDS)
     while keeper.is_alive():
-        if time.monotonic() > deadline:
+        if deadline.passed():
             os.kill(keeper.pid, signal.SIGKILL)
             return f"{record.stem}: its keeper did not end within {_END_SECONDS:g} s:\n{tail(log)}"
         time.sleep(0.05)

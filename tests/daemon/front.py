@@ -21,6 +21,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.network import HOST_ADDRESS
 from tests.cluster.nodes import Node
 from tests.cluster.process import ProcessId, wait_until
+from tests.patience import Deadline
 
 ROOT = Path(__file__).resolve().parents[2]
 USER, PASSWORD = "jane", "a-word-nobody-may-see"
@@ -177,10 +178,10 @@ class AgentProcess:
 
 def until(look: object, what: str, seconds: float = 60.0) -> object:
     """The first true thing it gives."""
-    end = time.monotonic() + seconds
+    end = Deadline(seconds)
     while True:
         found = look()  # type: ignore[operator]
         if found:
             return found
-        assert time.monotonic() < end, f"not within {seconds:.0f} s: {what}"
+        assert not end.passed(), f"not within {seconds:.0f} s: {what}"
         time.sleep(0.1)

@@ -9,10 +9,11 @@ from app.kube import virtualtime
 from tests.fuzz import objects
 from tests.fuzz.judging import Judge, problem
 from tests.fuzz.objects import Hostile, Target
+from tests.selection import NIGHTLY
 
 TARGETS = pytest.mark.parametrize("target", objects.TARGETS, ids=lambda t: f"{t.path[1:]} {t.make()['apiVersion']}")
 #: One in so many of all combinations of a field and a value.
-ONE_IN = 13
+ONE_IN = 1 if NIGHTLY else 39
 
 
 def fields_of(made: Hostile) -> list[str]:
@@ -61,7 +62,7 @@ def test_a_stored_object_of_any_shape_does_not_stand_in_the_way(target: Target) 
 @pytest.mark.parametrize("depth", [90, 300, 1_005, 5_000])
 @TARGETS
 def test_nesting_of_any_depth_in_any_field_is_judged(target: Target, depth: int) -> None:
-    made = list(islice(objects.deep_in(target.make(), depth), 0, None, 5))
+    made = list(islice(objects.deep_in(target.make(), depth), 0, None, 5 if NIGHTLY else 15))
     assert {
         what: said for what, said in virtualtime.run(problems(target, made)).items() if "says none" not in said
     } == {}
@@ -71,7 +72,7 @@ def test_nesting_of_any_depth_in_any_field_is_judged(target: Target, depth: int)
 def test_reviews_made_at_random_are_judged() -> None:
     async def judged() -> dict[str, str]:
         judge, found = await Judge.with_sidecars(), {}
-        for one in islice(objects.reviews(1), 600):
+        for one in islice(objects.reviews(1), 600 if NIGHTLY else 200):
             try:
                 said = problem(await judge.decide(one.path, one.body))
             except Exception as error:  # noqa: BLE001 - this is what is looked for

@@ -20,6 +20,7 @@ import logging, os, signal, sys, time
 from pathlib import Path
 from app.manager.shared import Replica, State
 from app.manager.supervisor import Supervisor
+from tests.patience import Deadline
 
 logging.basicConfig(level=logging.INFO)
 folder = Path(sys.argv[1])
@@ -51,9 +52,9 @@ def pids(folder: Path, name: str) -> list[int]:
 
 
 def until(condition: Callable[[], object], what: str, seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while not condition():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
+        assert not deadline.passed(), f"not within {seconds} s: {what}"
         time.sleep(0.02)
 
 

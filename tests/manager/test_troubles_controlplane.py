@@ -24,7 +24,7 @@ from tests.commit import commit_seed
 from tests.manager.replicas import AT_ONCE, configuration, published, replica
 from tests.scenarios.world import SYSTEM_NAMESPACE, eventually, install
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namespaced-role"))
 #: Without these no review can be judged; a replica says so and is not ready.
 NEEDED = {

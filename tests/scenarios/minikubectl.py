@@ -17,6 +17,8 @@ from typing import Any
 import httpx
 import yaml
 
+from tests.patience import Deadline
+
 
 class Refused(Exception):
     """The server said no; the message is kubectl's."""
@@ -193,13 +195,13 @@ class MiniKubectl:
             metadata = pod["metadata"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
             eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": metadata["name"]}}
-            deadline = time.monotonic() + 60
+            deadline = Deadline(60)
             while True:
                 try:
                     self._send("POST", f"{path}/eviction", eviction)
                     break
                 except Refused as refused:
-                    if "TooManyRequests" not in str(refused) or time.monotonic() > deadline:
+                    if "TooManyRequests" not in str(refused) or deadline.passed():
                         raise
                     self._warnings.append(f"{refused}\n")
                     time.sleep(0.5)
@@ -269,8 +271,8 @@ class MiniKubectl:
 
     def _until_gone(self, path: str, seconds: float, uid: str = "") -> None:
         """Until nothing is there, or another object of the same name."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
+        deadline = Deadline(seconds)
+        while not deadline.passed():
             try:
                 found = self._send("GET", path).json()["metadata"]["uid"]
                 uid = uid or found

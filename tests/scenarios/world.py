@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.errors import ClusterError
+from tests.patience import Deadline
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SYSTEM_NAMESPACE = "kruise-system"
@@ -86,9 +87,9 @@ class World:
 
 def eventually(look: Callable[[], Found | None], what: str, seconds: float = 60.0) -> Found:
     """The first true thing ``look`` returns; fails with ``what``, and with what it raised last, after the deadline."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     last: object = None
-    while time.monotonic() < deadline:
+    while not deadline.passed():
         try:
             found = look()
         except (AssertionError, ClusterError) as failure:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.planted import Fault, load, planted
-from tests.selection import SELECTION
+from tests.selection import area, selected
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FAULTS = Path(__file__).resolve().parent / "mutants.yaml"
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"no mutant is called {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     if options.sample:
-        faults = [fault for fault in faults if SELECTION.takes(fault.name, planted(fault))]
+        faults = [fault for fault in faults if selected(fault.name, map(area, planted(fault)))]
     _prepare()
     judge = partial(judged, seeds=options.seeds, afresh=options.afresh, count=options.count)
     results = []
