@@ -58,6 +58,18 @@ CORE: Final = frozenset(
         "test_updates_in_place",
     )
 )
+#: Areas without tests on a real cluster of their own → why.
+SHARED: Final = {
+    "admission": "every scenario passes through it",
+    "certs": "every scenario passes through it; chaos and manager rotate certificates",
+    "client": "tested on the sandbox; it is the toolkit's client",
+    "engine": "scenarios of every workload",
+    "framework": "scenarios of every kind",
+    "generate": "the definitions and roles that every level installs",
+    "protection": "logs refusals: scenarios of deletion protection",
+    "slices": "scenarios of every kind",
+    "workloads": "scenarios of every workload",
+}
 #: Tests whose folder does not say what they are about → areas.
 ABOUT: Final = {
     "scenarios/test_cloneset": ("cloneset",),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from app.manager.supervisor import CANNOT_START
+from tests.patience import Deadline
 
 #: Starts two processes that write their pid into a file and beat, until SIGTERM; ``{body}`` is what they do besides.
 PROGRAM = """
@@ -20,7 +21,6 @@ import logging, os, signal, sys, time
 from pathlib import Path
 from app.manager.shared import Replica, State
 from app.manager.supervisor import Supervisor
-from tests.patience import Deadline
 
 logging.basicConfig(level=logging.INFO)
 folder = Path(sys.argv[1])
