@@ -166,11 +166,9 @@ class StatusContext(Struct, frozen=True):
 
 
 class RecreateContainer(Struct, frozen=True):
-    """A container to restart."""
+    """A container to restart. Its hook is read from the runtime, never from the request."""
 
     name: str = ""
-    pre_stop: Handler | None = None
-    ports: tuple[ContainerPort, ...] = ()
     status_context: StatusContext = StatusContext()
 
 

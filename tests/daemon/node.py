@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from random import Random
@@ -13,6 +14,7 @@ from app.api.imagepull import NODE_IMAGE
 from app.api.podprobe import NODE_POD_PROBE
 from app.daemon.agent import Agent, Features
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
+from app.daemon.stopping import PRE_STOP
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
@@ -145,7 +147,10 @@ class Node:
     async def request(self, pod: dict[str, Any], *containers: str, name: str = "again", **spec: Any) -> dict[str, Any]:
         """A ContainerRecreateRequest as the manager's webhook leaves it."""
         ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
-        hooks = spec.pop("hooks", {})
+        for one, hook in spec.pop("hooks", {}).items():
+            self.newest(pod["metadata"]["uid"], one).annotations[PRE_STOP] = json.dumps(hook["preStop"])
+        # What the request says of hooks and ports is not believed.
+        said = spec.pop("said", {})
         body = {
             "apiVersion": "apps.kruise.io/v1beta1",
             "kind": "ContainerRecreateRequest",
@@ -166,7 +171,7 @@ class Node:
                             "containerID": ids[one]["containerID"],
                             "restartCount": ids[one]["restartCount"],
                         },
-                        **hooks.get(one, {}),
+                        **said,
                     }
                     for one in containers
                 ],

@@ -11,6 +11,7 @@ from app.api import names
 from app.daemon.agent import Features
 from app.daemon.cri import ContainerState, ExecResult
 from app.daemon.meta import plan
+from app.daemon.stopping import PORTS, PRE_STOP
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.runtimemeta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
@@ -236,7 +237,7 @@ async def test_what_others_wrote_on_pods_and_containers_does_no_harm() -> None:
         bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
         pod = await one.pod({"name": "main"}, annotations=bad)
         seen = one.newest(pod["metadata"]["uid"], "main")
-        seen.annotations.update({plan.HASH: "zz", plan.RESTART_COUNT: "", plan.PRE_STOP: "{", plan.PORTS: "7"})
+        seen.annotations.update({plan.HASH: "zz", plan.RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
         await become_ready(one)
 
         async def read() -> bool:

@@ -125,7 +125,6 @@ class World:
     def recreate(self, pod: dict[str, Any], *containers: str, name: str, **strategy: Any) -> None:
         """A request as the manager's webhook leaves it."""
         ids = {one["name"]: one for one in pod["status"]["containerStatuses"]}
-        hooks = {one["name"]: (one.get("lifecycle") or {}).get("preStop") for one in pod["spec"]["containers"]}
         body = {
             "apiVersion": "apps.kruise.io/v1beta1",
             "kind": "ContainerRecreateRequest",
@@ -143,7 +142,6 @@ class World:
                 "containers": [
                     {
                         "name": one,
-                        **({"preStop": hooks[one]} if hooks[one] else {}),
                         "statusContext": {
                             "containerID": ids[one]["containerID"],
                             "restartCount": ids[one]["restartCount"],

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.daemon.actions import Network
 from app.daemon.cri import ContainerDetails, ContainerState, CriError
-from app.daemon.objects import RECREATE_REQUESTS, Condition, RecreateRequest, decode_recreate_request
+from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, RecreateRequest, decode_recreate_request
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
 from app.daemon.recreate.worker import WORKERS
@@ -350,6 +351,26 @@ def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace
                 assert one.runtime.commands == []
 
     test()
+
+
+@pytest.mark.behaviour("CRR-68")
+@virtual
+async def test_a_hook_in_a_request_is_not_run() -> None:
+    asked: list[str] = []
+
+    class Listening(Network):
+        async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
+            asked.append(host)
+            return 200
+
+    async with node_with_agent(network=Listening()) as (one, _):
+        for name, hooks in (("forged", {}), ("recorded", {"app": {"preStop": {"httpGet": {"port": 80}}}})):
+            pod = await one.pod({"name": "app"}, name=name)
+            said = {"preStop": {"httpGet": {"host": "169.254.169.254", "path": "/latest/meta-data", "port": 80}}}
+            await one.request(pod, "app", name=name, said=said, hooks=hooks)
+            await until_state(one, name, phase="Recreating", app="Recreating")
+    assert asked == ["127.0.0.1"]
+    assert len(one.runtime.stops) == 2
 
 
 @pytest.mark.behaviour("CRR-67")

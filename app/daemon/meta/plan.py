@@ -27,8 +27,6 @@ from app.pods.runtimemeta import (
 #: KD-14: what the kubelet writes on containers.
 HASH: Final = "io.kubernetes.container.hash"
 RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
-PRE_STOP: Final = "io.kubernetes.container.preStopHandler"
-PORTS: Final = "io.kubernetes.container.ports"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
 GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
 _IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch

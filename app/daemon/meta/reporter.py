@@ -8,13 +8,10 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from app.api import names
 from app.daemon.cri import ContainerState, CriError, Runtime
 from app.daemon.meta import plan
 from app.daemon.meta.plan import Outdated, Seen
-from app.daemon.objects import ContainerPort, Handler
 from app.daemon.recreate.plan import newest
 from app.daemon.stopping import Stopper, container_reference
 from app.kube.client import Client, PatchType
@@ -40,8 +37,6 @@ _ENV_SECONDS: Final = 3.0
 _UNSEEN_SECONDS: Final = 30.0
 #: KD-74: from the first try to restart to the longest wait.
 RESTART_LIMITS: Final = RateLimits(base_delay=3.0, max_delay=600.0, qps=10.0, burst=100)
-_decode_handler: Final = msgspec.json.Decoder(Handler).decode
-_decode_ports: Final = msgspec.json.Decoder(tuple[ContainerPort, ...]).decode
 
 
 class MetaReporter:
@@ -202,12 +197,10 @@ class MetaReporter:
             return
         await self._stopper.stop(
             runtime,
-            container_id,
+            details,
             container_reference(metadata.namespace, metadata.name, metadata.uid, one.name),
             f"Stopping containerID {one.container_id} by container meta restarter",
             grace=plan.grace_of(details.annotations),
-            hook=_handler(details.annotations.get(plan.PRE_STOP, "")),
-            ports=_ports(details.annotations.get(plan.PORTS, "")),
             pod_ip=pod.status.pod_ip,
         )
 
@@ -216,18 +209,3 @@ class MetaReporter:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller.run(), name="container meta")
             tasks.create_task(self.restarter.run(), name="container meta restarter")
-
-
-def _handler(text: str) -> Handler | None:
-    """KD-14: what cannot be read is nothing."""
-    try:
-        return _decode_handler(text) if text else None
-    except (msgspec.MsgspecError, RecursionError):
-        return None
-
-
-def _ports(text: str) -> tuple[ContainerPort, ...]:
-    try:
-        return _decode_ports(text) if text else ()
-    except (msgspec.MsgspecError, RecursionError):
-        return ()

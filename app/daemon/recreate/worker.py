@@ -16,7 +16,7 @@ from app.daemon.objects import (
 )
 from app.daemon.recreate import plan
 from app.daemon.recreate.plan import Found
-from app.daemon.stopping import Stopper, container_reference
+from app.daemon.stopping import Stopper, container_reference, recorded_hook
 from app.kube.backoff import CONFLICT_ATTEMPTS, conflict_wait
 from app.kube.client import Client
 from app.kube.controller import Controller, ControllerMetrics, Result, Watch
@@ -120,7 +120,7 @@ class Recreator:
         return await self._recreate(request, runtime)
 
     async def _recreate(self, request: RecreateRequest, runtime: Runtime) -> Result | None:
-        pod = await self._pod(request)
+        pod = self._pod(request)
         found = await self._found(request, runtime, pod)
         stored = request.status.container_recreate_states
         current = plan.states(request, runtime.name, found, self._clock.now())
@@ -175,17 +175,17 @@ class Recreator:
             announced = plan.announced(current, container.name, f"{runtime.name}://{details.id}")
             if announced != current and not await self._write_states(request, current, announced):
                 return current, current
+        if pod is None and recorded_hook(details) is not None:
+            pod = await self._live_pod(request)
         regarding = container_reference(metadata.namespace, request.spec.pod_name, request.pod_uid, container.name)
         message = f"Stopping container {container.name} by ContainerRecreateRequest {metadata.name}"
         try:
             await self._stopper.stop(
                 runtime,
-                details.id,
+                details,
                 regarding,
                 message,
                 grace=request.spec.strategy.termination_grace_period_seconds,
-                hook=container.pre_stop,
-                ports=container.ports,
                 pod_ip=pod.status.pod_ip if pod is not None else "",
             )
         except RuntimeUnavailable:
@@ -194,17 +194,21 @@ class Recreator:
             return announced, plan.killed(current, container.name, str(error))
         return announced, plan.killed(current, container.name)
 
-    async def _pod(self, request: RecreateRequest) -> Pod | None:
-        """The Pod, if it is the one that is meant."""
+    def _pod(self, request: RecreateRequest) -> Pod | None:
+        """Return the Pod from the cache, if there is one and it is the Pod of the request."""
         name, namespace = request.spec.pod_name, request.metadata.namespace
         pod = self._pods.get(name, namespace) if self._pods is not None else None
-        needed = any(container.pre_stop is not None for container in request.spec.containers)
-        if pod is None and needed:
-            try:
-                pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
-            except KubeError as error:
-                logger.warning("Pod %s/%s cannot be read: %s", namespace, name, error)
         return pod if pod is not None and pod.metadata.uid == request.pod_uid else None
+
+    async def _live_pod(self, request: RecreateRequest) -> Pod | None:
+        """Return the Pod from the API server, if it is the Pod of the request."""
+        name, namespace = request.spec.pod_name, request.metadata.namespace
+        try:
+            pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
+        except KubeError as error:
+            logger.warning("Pod %s/%s cannot be read: %s", namespace, name, error)
+            return None
+        return pod if pod.metadata.uid == request.pod_uid else None
 
     # ---- writing
 

@@ -23,6 +23,7 @@ from app.daemon.cri import (
 )
 from app.daemon.meta import plan as meta
 from app.daemon.objects import HttpGetAction, TcpSocketAction
+from app.daemon.stopping import PORTS, PRE_STOP
 from app.kube.clock import Clock
 from app.kube.images import familiar_image
 from app.kube.store import Change
@@ -167,6 +168,12 @@ class PodRuntime:
         }
         if started is not None:
             annotations[meta.HASH] = f"{started.plain_hash:x}"
+        container = next((one for one in pod.spec.containers if one.name == status.name), None)
+        if container is not None:
+            annotations[PORTS] = msgspec.json.encode(container.ports).decode()
+            hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+            if hook is not None and hook.exec is not None:
+                annotations[PRE_STOP] = msgspec.json.encode(hook).decode()
         return ContainerDetails(
             container_id,
             status.name,
