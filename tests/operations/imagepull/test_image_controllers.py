@@ -489,6 +489,24 @@ def test_a_secret_that_comes_late_gives_failed_nodes_another_round() -> None:
     in_world(scenario)
 
 
+@pytest.mark.behaviour("IMG-116")
+def test_a_changed_policy_takes_effect_while_the_job_runs() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1", "n2", "n3")
+        there.pull = lambda node, image: {"n1": "Failed", "n2": "Succeeded"}.get(node)
+        await there.job(parallelism=3)
+        await there.counts(failed=1, succeeded=1, active=1)
+        there.pull = lambda node, image: "Succeeded"
+        change = {"spec": {"imagePullPolicy": "Always", "pullPolicy": {"timeoutSeconds": 77}}}
+        await there.client.patch(JOBS, "warm", change, "default")
+        await there.counts(succeeded=3, failed=0, message="job has completed")
+        tags = [await there.tag(node) for node in ("n1", "n2", "n3")]
+        found = [(tag["imagePullPolicy"], tag["pullPolicy"]["timeoutSeconds"]) for tag in tags if tag is not None]
+        assert found == [("Always", 77), ("IfNotPresent", 600), ("Always", 77)]
+
+    in_world(scenario)
+
+
 @pytest.mark.behaviour("IMG-113")
 def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_missing() -> None:
     async def scenario(there: World) -> None:

@@ -113,6 +113,48 @@ def test_a_secret_that_comes_late_is_added_and_begins_a_round_only_where_one_fai
         assert entry["tags"][0].get("version", 0) == version
 
 
+@pytest.mark.behaviour("IMG-116")
+@pytest.mark.parametrize(
+    ("phase", "others", "change", "taken"),
+    [
+        ("Pulling", (), {"pullPolicy": {"timeoutSeconds": 9}}, True),
+        ("Pulling", (), {"pullPolicy": {"backoffLimit": 9}}, True),
+        ("Pulling", (), {"imagePullPolicy": "Always"}, True),
+        ("Pulling", (), {"imagePullPolicy": None}, True),
+        ("Pulling", (), {}, False),
+        ("Failed", (), {"pullPolicy": {"timeoutSeconds": 9}}, True),
+        ("Succeeded", (), {"imagePullPolicy": "Always"}, False),
+        ("Pulling", ("before",), {"imagePullPolicy": "Always"}, True),
+        ("Pulling", ("before",), {"pullPolicy": {"timeoutSeconds": 9}}, False),
+        ("Pulling", ("after",), {"imagePullPolicy": "Always"}, False),
+    ],
+)
+def test_a_changed_policy_reaches_nodes_that_have_not_succeeded(
+    phase: str, others: tuple[str, ...], change: Json, taken: bool
+) -> None:
+    given: Json = {}
+    for uid in ("before", "u1", "after"):
+        if uid == "u1" or uid in others:
+            asked(given, uid)
+    version = given["spec"]["images"]["nginx"]["tags"][0].get("version", 0)
+    given["status"] = {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": phase, "version": version}]}}}
+    given["metadata"] = {"name": "n"}
+    seen = decode_node_image(msgspec.json.encode(given))
+    progress = plan.progress_of(job(**change), FamiliarImage("nginx", "1"), [seen], [])
+    due = {"Pulling": progress.outdated, "Failed": progress.not_synced, "Succeeded": progress.outdated}[phase]
+    assert due == (("n",) if taken else ())
+    before = msgspec.json.encode(given)
+    (tag,) = asked(given, **change)["spec"]["images"]["nginx"]["tags"]
+    assert (msgspec.json.encode(given) != before) is taken
+    if taken:
+        policy = change.get("pullPolicy", {})
+        assert tag["version"] == version + 1
+        assert tag.get("imagePullPolicy") == change.get("imagePullPolicy", "IfNotPresent")
+        assert tag["pullPolicy"].items() >= policy.items()
+        after = decode_node_image(msgspec.json.encode(given))
+        assert plan.progress_of(job(**change), FamiliarImage("nginx", "1"), [after], []).outdated == ()
+
+
 def node_image(name: str, phase: str | None, *, labels: dict[str, str] | None = None) -> NodeImage:
     found: Json = {"metadata": {"name": name, "labels": labels or {}}}
     if phase is not None:

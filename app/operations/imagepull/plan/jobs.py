@@ -13,6 +13,7 @@ from app.api.imagepull.types import FAILED, NEVER, SUCCEEDED
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.images import FamiliarImage
 from app.operations.imagepull.objects import NodeImage
+from app.operations.imagepull.plan.tags import says_otherwise
 
 COMPLETED: Final = "job has completed"
 NO_NODES: Final = "job has completed, no node was selected"
@@ -40,8 +41,9 @@ class Progress:
     active: tuple[str, ...] = ()
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    #: Those of them that pull or have pulled, but lack a reference to a pull secret (IMG-101).
-    without_secrets: tuple[str, ...] = ()
+    #: Those of them that lack a reference to a pull secret, or pull in another way than the job says now. [IMG-101,
+    #: IMG-116]
+    outdated: tuple[str, ...] = ()
     #: Those that have no NodeImage yet, and for how long they are still waited for (IMG-109).
     awaited: Mapping[str, float] = field(default_factory=dict)
 
@@ -77,25 +79,27 @@ def progress_of(
 ) -> Progress:
     """How far the job is on its nodes. ``secrets``: the references that each of them should have."""
     found: dict[NodeState, list[str]] = {state: [] for state in NodeState}
-    lacking = []
+    outdated = []
     wanted = {(one["namespace"], one["name"]) for one in secrets}
     for node_image in node_images:
         name, state = node_image.metadata.name, state_on(node_image, image, job.metadata.uid)
-        if wanted and state is not NodeState.NOT_SYNCED:
-            present = {(one.namespace, one.name) for one in node_image.spec.images[image.name].pull_secrets}
-            if not wanted <= present:
+        if state is not NodeState.NOT_SYNCED:
+            entry = node_image.spec.images[image.name]
+            present = {(one.namespace, one.name) for one in entry.pull_secrets} if wanted else set()
+            tag = entry.tag(image.tag) if state is not NodeState.SUCCEEDED else None
+            if not wanted <= present or (tag is not None and says_otherwise(job, tag)):
                 # IMG-101: one that has failed gets another round, which takes a place among those that pull.
                 if state is NodeState.FAILED:
                     state = NodeState.NOT_SYNCED
                 else:
-                    lacking.append(name)
+                    outdated.append(name)
         found[state].append(name)
     return Progress(
         tuple(found[NodeState.NOT_SYNCED]),
         tuple(found[NodeState.ACTIVE]),
         tuple(found[NodeState.SUCCEEDED]),
         tuple(found[NodeState.FAILED]),
-        tuple(lacking),
+        tuple(outdated),
     )
 
 
@@ -148,7 +152,7 @@ def step(
     status["message"] = running_message(progress)
     if without_room:
         status["message"] += f"; {no_room_message(job, without_room)}"
-    next_nodes = tuple(dict.fromkeys((*progress.without_secrets, *asked)))
+    next_nodes = tuple(dict.fromkeys((*progress.outdated, *asked)))
     waits = [*progress.awaited.values(), *([left] if left is not None else [])]
     return Step(status, next_nodes, without_room, max(1.0, min(waits)) if waits else None)
 

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
+import msgspec
+
 from app.api.imagepull import IMAGE_PULL_JOB, ImagePullJob
 from app.api.imagepull.defaults import BACKOFF_LIMIT, TIMEOUT_SECONDS
-from app.api.imagepull.types import BATCH, FAILED, NEVER
+from app.api.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED
 from app.kube.clock import parsed_rfc3339
 from app.kube.images import FamiliarImage
+from app.operations.imagepull.objects import ImageTag
 
 Json = dict[str, Any]
 
@@ -60,11 +63,8 @@ class Request:
 
     def pull_policy(self, spread: Spread) -> Json:
         """IMG-54."""
-        policy, completion = self.job.spec.pull_policy, self.job.spec.completion_policy
-        timeout = policy.timeout_seconds if policy is not None and policy.timeout_seconds is not None else None
-        limit = policy.backoff_limit if policy is not None and policy.backoff_limit is not None else None
-        timeout = TIMEOUT_SECONDS if timeout is None else timeout
-        limit = BACKOFF_LIMIT if limit is None else limit
+        completion = self.job.spec.completion_policy
+        timeout, limit = attempts_of(self.job)
         found: Json = {"timeoutSeconds": timeout, "backoffLimit": limit}
         if completion.type == NEVER:
             ttl = _DAY + int(spread.share * _NEVER_SPREAD) - _NEVER_SPREAD // 2
@@ -80,6 +80,31 @@ class Request:
         return {**found, "ttlSecondsAfterFinished": max(0, min(ttl, _MAX_INT32))}
 
 
+def attempts_of(job: ImagePullJob) -> tuple[int, int]:
+    """Return the seconds one attempt may take, and how many retries follow it."""
+    policy = job.spec.pull_policy
+    timeout = policy.timeout_seconds if policy is not None else None
+    limit = policy.backoff_limit if policy is not None else None
+    return TIMEOUT_SECONDS if timeout is None else timeout, BACKOFF_LIMIT if limit is None else limit
+
+
+def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
+    """Return whether a tag that the job asked for is pulled in another way than the job says now. [IMG-116]
+
+    Of several jobs the last to ask decides about imagePullPolicy; pullPolicy is that of the first, and can change once
+    it is the only one.
+    """
+    owners, uid = tag.owner_references, job.metadata.uid
+    if owners[-1].uid != uid:
+        return False
+    if (job.spec.image_pull_policy or "") != tag.image_pull_policy:
+        return True
+    policy = tag.pull_policy
+    return (
+        len(owners) == 1 and policy is not None and attempts_of(job) != (policy.timeout_seconds, policy.backoff_limit)
+    )
+
+
 def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> None:
     """IMG-53: the job's image is to be on the node. Changes ``node_image``; nothing if all of that is said already."""
     images = _images(node_image)
@@ -88,17 +113,24 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
     tags = entry["tags"] = [tag for tag in entry.get("tags") or () if isinstance(tag, dict)]
     known = next((tag for tag in tags if tag.get("tag") == wanted), None)
     missing = _add_secrets(entry, request.secrets)
+    policy: Json = {"imagePullPolicy": job.spec.image_pull_policy} if job.spec.image_pull_policy else {}
     if known is not None and any(owner.get("uid") == job.metadata.uid for owner in _owners(known)):
-        if missing and _phase(node_image, name, wanted, known.get("version") or 0) == FAILED:
-            # IMG-101: it failed without these credentials; another round may do better.
+        phase = _phase(node_image, name, wanted, known.get("version") or 0)
+        otherwise = phase != SUCCEEDED and says_otherwise(job, msgspec.convert(known, ImageTag, strict=False))
+        # IMG-101: it failed without these credentials; another round may do better.
+        if otherwise or (missing and phase == FAILED):
             known["version"] = (known.get("version") or 0) + 1
             known["createdAt"] = now
+        if otherwise:
+            known.pop("imagePullPolicy", None)
+            known |= policy
+            if len(_owners(known)) == 1:
+                known["pullPolicy"] = request.pull_policy(spread)
         return
     if job.spec.sandbox_config is not None:
         entry["sandboxConfig"] = job.spec.sandbox_config.to_dict()
     else:
         entry.pop("sandboxConfig", None)
-    policy: Json = {"imagePullPolicy": job.spec.image_pull_policy} if job.spec.image_pull_policy else {}
     if known is not None:
         known.pop("imagePullPolicy", None)
         known |= {
