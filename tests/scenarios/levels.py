@@ -34,6 +34,7 @@ GATES: Final = "--feature-gates=" + ",".join(
         "PodUnavailableBudgetUpdateGate=true",
         "SidecarTerminator=true",
         "EnhancedLivenessProbe=true",
+        "InPlaceWorkloadVerticalScaling=true",
     )
 )
 #: Autoscalers are looked at every second, not every fifteen.

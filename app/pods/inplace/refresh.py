@@ -36,7 +36,7 @@ class RefreshAction(StrEnum):
     INCOMPLETE = "incomplete"
     #: The grace annotation belongs to another revision: ``patch`` removes it.
     DROP_GRACE = "drop grace"
-    #: ``patch`` the Pod with the next batch, then ``resize`` it if that is set.
+    #: ``resize`` the Pod if that is set, then ``patch`` it with the next batch.
     APPLY = "apply"
     #: ``resize``: the last batch was recorded, but did not reach the resources.
     RESIZE = "resize"

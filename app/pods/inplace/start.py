@@ -37,7 +37,7 @@ _RESTART: Final = "RestartContainer"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The second step. ``resize``, if any, goes to the subresource after ``patch``; ``delay``: seconds of grace."""
+    """The second step. ``resize``, if any, goes to the subresource before ``patch``; ``delay``: seconds of grace."""
 
     patch: dict[str, Any]
     resize: dict[str, Any] | None = None

@@ -31,7 +31,7 @@ from app.workloads.engine.settings import WorkloadSettings
 class PodRefresh:
     """One Pod's writes, of which at most one kind is set, and when to look again.
 
-    ``patch``: to the Pod, then ``resize`` to that subresource. ``status``: to the subresource; it may hold metadata.
+    ``resize``: to that subresource, then ``patch`` to the Pod. ``status``: to the subresource; it may hold metadata.
     """
 
     patch: Mapping[str, Any] | None = None

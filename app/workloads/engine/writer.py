@@ -276,10 +276,24 @@ class Writer:
         """CS-122: carry out what is due on one Pod."""
         if step.status is not None:
             await self.patch_pod(owner_uid, pod, step.status, "status")
-        if step.patch is not None:
-            await self.patch_pod(owner_uid, pod, step.patch)
-        if step.resize is not None:
-            await self.patch_pod(owner_uid, pod, step.resize, "resize")
+        await self._resize_and_patch(owner_uid, pod, step.resize, step.patch)
+
+    async def _resize_and_patch(
+        self, owner_uid: str, pod: Pod, resize: Mapping[str, Any] | None, patch: Mapping[str, Any] | None
+    ) -> None:
+        """Set the resources of this version of the Pod, then write the rest.
+
+        In this order because the kubelet refuses to lower the memory of a container that it has no statistics about
+        yet, and the rest may restart containers. [PM-38]
+        """
+        if resize is not None:
+            seen = {**resize["metadata"], "resourceVersion": pod.metadata.resource_version}
+            resized = await self._patch(owner_uid, pod, {**resize, "metadata": seen}, "resize", decode_metadata)
+            if patch is not None:
+                version = resized.metadata.resource_version
+                patch = {**patch, "metadata": {**patch["metadata"], "resourceVersion": version}}
+        if patch is not None:
+            await self.patch_pod(owner_uid, pod, patch)
 
     async def set_state(
         self,
@@ -365,9 +379,7 @@ class Writer:
                 annotations=annotations,
                 resize_subresource=by_subresource,
             )
-            await self.patch_pod(owner_uid, found, begun.patch)
-            if begun.resize is not None:
-                await self.patch_pod(owner_uid, found, begun.resize, "resize")
+            await self._resize_and_patch(owner_uid, found, begun.resize, begun.patch)
             return float(begun.delay)
 
         return await self._retry_on_conflict(pod, write)

@@ -430,6 +430,30 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog:
 
 
 @virtual
+@pytest.mark.behaviour("PM-38")
+async def test_resources_are_set_before_the_image_changes() -> None:
+    def sized(image: str, memory: str) -> dict[str, Any]:
+        resources = {"requests": {"memory": memory}, "limits": {"memory": memory}}
+        return {**template(), "spec": {"containers": [{"name": "main", "image": image, "resources": resources}]}}
+
+    async with small_cluster(Gates(vertical_scaling=True)) as cluster:
+        await cluster.apply(replicas=1, updateStrategy=rolling(), template=sized("nginx:1", "64Mi"))
+        await cluster.settled(availableReplicas=1)
+        (before,) = await cluster.pods()
+        cluster.sent.requests.clear()
+        await cluster.patch({"spec": {"template": sized("nginx:2", "32Mi")}})
+        await cluster.settled(updatedAvailableReplicas=1)
+        (after,) = await cluster.pods()
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        main = after["spec"]["containers"][0]
+        assert (main["image"], main["resources"]["limits"]) == ("nginx:2", {"memory": "32Mi"})
+        path = f"PATCH /api/v1/namespaces/{NAMESPACE}/pods/{after['metadata']['name']}"
+        writes = [line.removeprefix(path) for line in cluster.sent.requests if line.startswith(path)]
+        assert writes[:3] == ["/status", "/resize", ""]
+        assert writes.count("/resize") == 1
+
+
+@virtual
 @pytest.mark.behaviour("CS-101")
 @pytest.mark.parametrize("path", ["/pods", "/controllerrevisions"])
 async def test_in_a_terminating_namespace_nothing_is_warned_of(path: str, caplog: pytest.LogCaptureFixture) -> None:
