@@ -113,8 +113,11 @@ def changed_images(current: Mapping[str, Any], update: Mapping[str, Any]) -> dic
 
 
 def _containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    found = (template.get("spec") or {}).get("containers")
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    """Return the containers and native sidecars: those whose images change in place."""
+    spec = template.get("spec") or {}
+    lists = (spec.get("containers"), spec.get("initContainers"))
+    containers, inits = ([item for item in one or () if isinstance(item, dict)] for one in lists)
+    return [*containers, *(item for item in inits if item.get("restartPolicy") == "Always")]
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.scenarios.test_launch_order import BECOMES_READY_AFTER, container
 from tests.scenarios.world import World, eventually
@@ -141,6 +142,58 @@ def test_containers_of_higher_priority_change_first(world: World) -> None:
     # Times are reported in whole seconds: the difference of two may be one short.
     wait = (times["late"] - max(times["first"], times["too"])).total_seconds()
     assert wait >= BECOMES_READY_AFTER - 1, times
+
+
+@pytest.mark.behaviour("PM-12")
+def test_changes_the_image_of_a_native_sidecar_in_place(world: World) -> None:
+    body = yaml.safe_load(CLONE_SET)
+    mesh = {"name": "mesh", "image": "nginx:1.25", "restartPolicy": "Always"}
+    body["spec"]["replicas"] = 1
+    body["spec"]["updateStrategy"]["rollingUpdate"]["podUpdatePolicy"] = "InPlaceOnly"
+    body["spec"]["template"]["spec"]["initContainers"] = [mesh]
+    world.apply(json.dumps(body))
+    eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
+    (before,) = pods(world)
+    mesh["image"] = "nginx:1.26"
+    world.apply(json.dumps(body))
+    eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 120)
+    (after,) = pods(world)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    (sidecar,), (main,) = after["status"]["initContainerStatuses"], after["status"]["containerStatuses"]
+    assert (sidecar["restartCount"], main["restartCount"]) == (1, 0)
+    assert sidecar["image"].endswith("nginx:1.26")
+
+
+@pytest.mark.behaviour("PM-38", "PM-49", "PM-13")
+@pytest.mark.parametrize(
+    ("ordered", "image"),
+    [(False, "nginx:1.26"), (True, "nginx:1.26"), (True, "nginx:1.25")],
+    ids=["at once", "in launch order", "resources only"],
+)
+def test_memory_grows_and_shrinks_in_place_right_after_the_start(world: World, ordered: bool, image: str) -> None:
+    def template(image: str, first: str, second: str) -> dict[str, Any]:
+        found = yaml.safe_load(CLONE_SET)["spec"]["template"]
+        if ordered:
+            found["metadata"]["annotations"] = {"apps.kruise.io/container-launch-priority": "Ordered"}
+        sizes = {"main": first, "side": second}
+        found["spec"]["containers"] = [
+            {"name": name, "image": image, "resources": {"requests": {"memory": size}, "limits": {"memory": size}}}
+            for name, size in sizes.items()
+        ]
+        return found
+
+    body = yaml.safe_load(CLONE_SET)
+    body["spec"] |= {"replicas": 1, "template": template("nginx:1.25", "64Mi", "128Mi")}
+    world.apply(json.dumps(body))
+    eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
+    (before,) = pods(world)
+    body["spec"]["template"] = template(image, "128Mi", "64Mi")
+    world.apply(json.dumps(body))
+    eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 180)
+    (after,) = pods(world)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    found = {one["name"]: one["resources"]["limits"]["memory"] for one in after["status"]["containerStatuses"]}
+    assert found == {"main": "128Mi", "side": "64Mi"}
 
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")

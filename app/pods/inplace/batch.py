@@ -15,7 +15,7 @@ import msgspec
 
 from app.kube.objects import Pod, ResourceRequirements
 from app.pods.inplace.completion import resources_to_set
-from app.pods.inplace.spec import RefMetadata, UpdateSpec, resources_json
+from app.pods.inplace.spec import RefMetadata, UpdateSpec, images_of, resources_json, statuses_of
 from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, state_annotations
 from app.pods.launchpriority import launch_priorities
 
@@ -47,8 +47,10 @@ class PodChange:
             **self.metadata,
         }
         body: dict[str, Any] = {"metadata": metadata}
-        if self.containers:
-            body["spec"] = {"containers": [{"name": name, **fields} for name, fields in self.containers.items()]}
+        inits = {container.name for container in pod.spec.init_containers}
+        for name, fields in self.containers.items():
+            kind = "initContainers" if name in inits else "containers"
+            body.setdefault("spec", {}).setdefault(kind, []).append({"name": name, **fields})
         return body
 
 
@@ -82,7 +84,7 @@ def apply_batch(
     spec = _of_pod(spec, pod)
     batch = containers_of_batch(spec, launch_priorities(pod))
     now_spec, rest = _divided(spec, batch)
-    statuses = {status.name: status for status in pod.status.container_statuses}
+    statuses = statuses_of(pod)
     before, ids = dict(state.before), dict(state.last_container_ids)
     for name, image in now_spec.container_images.items():
         change.of_container(name, {"image": image})
@@ -108,8 +110,7 @@ def apply_batch(
 
 
 def _of_pod(spec: UpdateSpec, pod: Pod) -> UpdateSpec:
-    present = {container.name for container in pod.spec.containers}
-    return _divided(spec, frozenset(present))[0]
+    return _divided(spec, frozenset(images_of(pod)))[0]
 
 
 def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, UpdateSpec]:

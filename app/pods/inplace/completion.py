@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
 from app.kube.quantities import QuantityError, parse
 from app.pods.images import has_digest, same_image
-from app.pods.inplace.spec import is_in_grace
+from app.pods.inplace.spec import images_of, is_in_grace, statuses_of
 from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, Phase, update_state
 from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
 
@@ -37,10 +37,11 @@ def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: boo
         )
     if vertical_scaling and state.update_resources and (reason := _resources_incomplete(pod, state)):  # PM-49
         return reason
-    if meta is not None and is_image_current(pod, meta):  # PM-50
+    # The agent reports no init containers.
+    reported = {container.name for container in pod.spec.containers}.issuperset(state.before)
+    if reported and meta is not None and is_image_current(pod, meta):  # PM-50
         return ""
-    statuses = {status.name: status for status in pod.status.container_statuses}
-    images = {container.name: container.image for container in pod.spec.containers}
+    statuses, images = statuses_of(pod), images_of(pod)
     for name, before in state.before.items():
         if name not in statuses:  # PM-53
             return f"container {name} has no status"

@@ -22,7 +22,7 @@ from app.pods.revisions import Revision
 from app.pods.runtimemeta import runtime_meta
 
 _TEMPLATE: Final = "/spec/template"
-_IMAGE: Final = re.compile(r"/spec/containers/(\d+)/image")
+_IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")
 _RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
 _FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 #: PM-17: these follow the SidecarSet, not the template.
@@ -93,7 +93,10 @@ def _update_spec(
         if inside and (path == "/metadata" or path.startswith("/metadata/")):
             metadata_differs = True
         elif inside and operation.op == "replace" and (found := _IMAGE.fullmatch(path)):
-            images[_container_name(before, int(found[1]), path)] = _image(operation.value, path)
+            name = _container_name(before, int(found[2]), path, found[1])
+            if found[1] == "initContainers" and not _is_native_sidecar(before, after, int(found[2])):
+                raise _BlockedError(Blocked("an init container that has run does not run again", "replace", path))
+            images[name] = _image(operation.value, path)
         elif inside and operation.op == "replace" and (found := _RESOURCE.fullmatch(path)):
             if not options.vertical_scaling:
                 raise _BlockedError(
@@ -159,8 +162,14 @@ def _containers(template: Mapping[str, Any], field: str = "containers") -> Seque
     return [_object(item) for item in found] if isinstance(found, list) else ()
 
 
-def _container_name(template: Mapping[str, Any], index: int, path: str) -> str:
-    containers = _containers(template)
+def _is_native_sidecar(before: Mapping[str, Any], after: Mapping[str, Any], index: int) -> bool:
+    """Return whether the init container of that position runs beside the others: kubelets restart it. [PM-12]"""
+    found = (_containers(template, "initContainers")[index : index + 1] for template in (before, after))
+    return all(one and one[0].get("restartPolicy") == "Always" for one in found)
+
+
+def _container_name(template: Mapping[str, Any], index: int, path: str, field: str = "containers") -> str:
+    containers = _containers(template, field)
     name = containers[index].get("name") if index < len(containers) else None
     if not isinstance(name, str) or not name:
         raise _BlockedError(Blocked("the container has no name", "replace", path))

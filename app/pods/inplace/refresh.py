@@ -19,7 +19,7 @@ from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.inplace.batch import PodChange, resize_patch
 from app.pods.inplace.completion import resources_outstanding, why_incomplete
-from app.pods.inplace.spec import UpdateSpec, update_in_grace, without_grace
+from app.pods.inplace.spec import UpdateSpec, images_of, statuses_of, update_in_grace, without_grace
 from app.pods.inplace.start import write_batch
 from app.pods.inplace.state import InPlaceUpdateState, Phase, StateError, state_annotations, update_state
 from app.pods.readiness.plan import StatusPatch, has_gate, status_patch
@@ -118,8 +118,8 @@ def _in_grace(
 def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subresource: bool) -> Refresh:
     """PM-44."""
     check = state.pre_check_before_next
-    ready = {status.name for status in pod.status.container_statuses if status.ready}
-    present = {container.name for container in pod.spec.containers}
+    ready = {name for name, status in statuses_of(pod).items() if status.ready}
+    present = images_of(pod)
     awaited = [
         name
         for name in (check.containers_required_ready or () if check is not None else ())

@@ -9,7 +9,7 @@ import msgspec
 
 from app.api.gojson import dumps_go
 from app.api.names import IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_GRACE_LEGACY
-from app.kube.objects import Pod, ResourceRequirements, Struct
+from app.kube.objects import ContainerStatus, Pod, ResourceRequirements, Struct
 
 
 class GraceError(ValueError):
@@ -93,6 +93,17 @@ def _members(metadata: _MetadataPatch) -> Iterator[tuple[str, Any]]:
     yield "finalizers", metadata.finalizers
     yield "$deleteFromPrimitiveList/finalizers", metadata.gone
     yield "$setElementOrder/finalizers", metadata.order
+
+
+def images_of(pod: Pod) -> dict[str, str]:
+    """Return container → image of what can change in a running Pod: its containers and its native sidecars."""
+    sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
+    return {container.name: container.image for container in (*sidecars, *pod.spec.containers)}
+
+
+def statuses_of(pod: Pod) -> dict[str, ContainerStatus]:
+    """Return the statuses of containers and init containers by name."""
+    return {status.name: status for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
 
 
 def metadata_patch_bytes(metadata: Mapping[str, Any]) -> bytes:

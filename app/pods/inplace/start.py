@@ -22,7 +22,9 @@ from app.pods.inplace.spec import (
     GraceError,
     RefMetadata,
     UpdateSpec,
+    images_of,
     metadata_patch_bytes,
+    statuses_of,
     update_in_grace,
     without_grace,
 )
@@ -141,7 +143,7 @@ def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
     for earlier in _unapplied(pod):
         spec = _after(earlier, spec)
     # Nothing changes for a container that has the image already, as after a rollback within the grace period.
-    present = {container.name: container.image for container in pod.spec.containers}
+    present = images_of(pod)
     images = {name: image for name, image in spec.container_images.items() if present.get(name) != image}
     return msgspec.structs.replace(spec, container_images=images)
 
@@ -230,8 +232,7 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
     """
     if prior is None:
         return state
-    statuses = {status.name: status for status in pod.status.container_statuses}
-    images = {container.name: container.image for container in pod.spec.containers}
+    statuses, images = statuses_of(pod), images_of(pod)
     before = {
         name: entry
         for name, entry in prior.before.items()

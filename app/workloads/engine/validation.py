@@ -41,6 +41,7 @@ LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
 _IMAGE: Final = re.compile(r"/containers/[0-9]+/image").fullmatch
+_INIT_IMAGE: Final = re.compile(r"/initContainers/(\d+)/image").fullmatch
 _RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(cpu|memory)").fullmatch
 
 
@@ -139,7 +140,7 @@ def in_place_only_errors(
     also new resources, if Pods can get them in place."""
     scaled, allowed = False, "images and resources" if vertical_scaling else "images"
     for change in diff(template_spec(former), template_spec(spec)):
-        if change.op == "replace" and _IMAGE(change.path):
+        if change.op == "replace" and (_IMAGE(change.path) or _is_sidecar_image(change.path, former, spec)):
             continue
         if not (vertical_scaling and change.op == "replace" and _RESOURCE(change.path)):
             found = f"found {change.op} {change.path}"
@@ -151,6 +152,15 @@ def in_place_only_errors(
         if isinstance(wanted, Blocked):
             return [forbidden(SPEC, f"only what can be updated in a running Pod for {IN_PLACE_ONLY}: {wanted}")]
     return []
+
+
+def _is_sidecar_image(path: str, *specs: Mapping[str, Any]) -> bool:
+    """Return whether the path is that of a native sidecar's image. [PM-12]"""
+    found = _INIT_IMAGE(path)
+    if found is None:
+        return False
+    index = int(found[1])
+    return all(template_spec(spec)["initContainers"][index].get("restartPolicy") == "Always" for spec in specs)
 
 
 def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def patched(raw: Mapping[str, Any], patch: Mapping[str, Any] | None) -> dict[str
     return after
 
 
-_KEYS = {"containers": "name", "conditions": "type"}
+_KEYS = {"containers": "name", "initContainers": "name", "conditions": "type"}
 
 
 def _merged(target: dict[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from app.pods.inplace import (
     start,
     unready_patch,
 )
+from app.pods.runtimemeta import plain_hash
 from tests.pods.inplace.pods import (
     GRACE,
     NOW,
@@ -159,6 +161,26 @@ def test_resources_of_a_later_batch_are_applied_too_and_a_lost_resize_is_made_up
     assert [item["resources"]["requests"]["cpu"] for item in raw["spec"]["containers"]] == ["2", "2"]
     raw["status"]["containerStatuses"][0]["resources"] = {"requests": {"cpu": "2"}}
     assert is_update_complete(pod(raw), vertical_scaling=True)
+
+
+@pytest.mark.behaviour("PM-12", "PM-34", "PM-52")
+@pytest.mark.parametrize("reported", [False, True], ids=["without an agent", "with an agent"])
+def test_the_image_of_a_native_sidecar_changes_in_place(reported: bool) -> None:
+    def mesh(image: str) -> dict[str, Any]:
+        return template(initContainers=[container("setup"), container("mesh", image, restartPolicy="Always")])
+
+    raw = raw_pod(mesh("mesh:1"))
+    raw["status"]["initContainerStatuses"] = [status("setup", "nginx:1"), status("mesh", "mesh:1")]
+    if reported:
+        main = {"name": "main", "containerID": "containerd://main-nginx:1", "restartCount": 0}
+        main["hashes"] = {"plainHash": plain_hash("main", "nginx:1")}
+        raw["metadata"]["annotations"][names.RUNTIME_CONTAINERS_META] = json.dumps({"containers": [main]})
+    raw = begun(raw, possible(mesh("mesh:1"), mesh("mesh:2")))
+    assert [one["image"] for one in raw["spec"]["initContainers"]] == ["nginx:1", "mesh:2"]
+    assert [one["name"] for one in raw["spec"]["containers"]] == ["main"]
+    assert refresh(pod(raw), NOW).reason == "container mesh does not run mesh:2 yet"
+    raw["status"]["initContainerStatuses"][1] = status("mesh", "mesh:2", containerID="containerd://other")
+    assert refresh(pod(raw), NOW).action is RefreshAction.READY
 
 
 @pytest.mark.behaviour("PM-180")
