@@ -190,10 +190,14 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(world: World, o
     body["spec"]["template"] = template(image, "128Mi", "64Mi")
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 180)
-    (after,) = pods(world)
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    found = {one["name"]: one["resources"]["limits"]["memory"] for one in after["status"]["containerStatuses"]}
-    assert found == {"main": "128Mi", "side": "64Mi"}
+
+    def sizes() -> dict[str, str]:
+        (after,) = pods(world)
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        statuses = after["status"]["containerStatuses"]
+        return {one["name"]: one["resources"]["limits"]["memory"] for one in statuses}
+
+    eventually(lambda: sizes() == {"main": "128Mi", "side": "64Mi"}, "the containers have their new sizes", 180)
 
 
 @pytest.mark.behaviour("CS-103", "CS-111", "CS-62")
