@@ -142,9 +142,13 @@ def check_registration(control_plane: ControlPlane, port: int) -> bytes:
         for entry in configuration["webhooks"]:
             assert entry["clientConfig"]["caBundle"] == bundle
             assert entry["clientConfig"]["url"].startswith(f"https://127.0.0.1:{port}/")
-    crd = get(control_plane, "crd", "sidecarsets.apps.kruise.io")
-    client_config = crd["spec"]["conversion"]["webhook"]["clientConfig"]
-    assert client_config == {"caBundle": bundle, "url": f"https://127.0.0.1:{port}/convert"}
+    converting = {"caBundle": bundle, "url": f"https://127.0.0.1:{port}/convert"}
+
+    def converts() -> bool:
+        crd = get(control_plane, "crd", "sidecarsets.apps.kruise.io")
+        return bool(crd["spec"]["conversion"]["webhook"]["clientConfig"] == converting)
+
+    eventually(converts, "the definition, applied once more just now, leads to the manager again")
     return certificates.ca_cert
 
 
