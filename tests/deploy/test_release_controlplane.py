@@ -1,6 +1,7 @@
 """The chart on a real API server without nodes: accepted, repeatable, careful with what is there, of small rights."""
 
 import base64
+import ssl
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -362,8 +363,8 @@ def test_controllers_register_what_others_answer(apart: tuple[ControlPlane, Rele
     port = f"--webhook-port={free_port('127.0.0.1')}"
     answering = manager_as("kruise-webhooks", control_plane, *flags["kruise-controller-manager"], port)
     # Registers the address of the other, and listens where no review comes.
-    elsewhere = "--webhook-bind-address=127.0.0.2"
-    reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, elsewhere)
+    elsewhere = ("--webhook-bind-address=127.0.0.2", "--certificate-rotation-step=3s")
+    reconciling = manager_as("kruise-manager", control_plane, *flags["kruise-controllers"], port, *elsewhere)
     logs = [tmp_path / name for name in ("controllers.log", "webhooks.log")]
     release.kubectl("wait", "--for=create", "-n", "default", "serviceaccount/default", "--timeout=30s")
     with running(reconciling, logs[0]):
@@ -379,6 +380,20 @@ def test_controllers_register_what_others_answer(apart: tuple[ControlPlane, Rele
                 return "agent:1" in release.kubectl(*run, check=False).stdout
 
             eventually(containers, "a Pod gets its sidecar", 30)
+
+            def served() -> str:
+                return ssl.get_server_certificate(("127.0.0.1", int(port.partition("=")[2])))
+
+            # A new CA and certificate: announced, published, switched to. The API server trusts the other at each step.
+            before = served()
+            release.kubectl("delete", "secret", "-n", NAMESPACE, "kruise-webhook-certs")
+
+            def rotated() -> bool:
+                assert containers()
+                return served() != before
+
+            eventually(rotated, "the certificate that the controllers made is served", 60)
+            assert containers()
             for log in logs:
                 assert "a right is missing" not in log.read_text()
                 assert "is forbidden" not in log.read_text()
