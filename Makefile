@@ -6,8 +6,9 @@ STAMP  := $(VENV)/.installed
 POLICIES ?= policies/samples
 PORT   ?= 9443
 SEEDS  ?= 1-300
-# About a minute of fuzzing; the seed names the cases.
+# About a minute of fuzzing; the seed names the cases. CHANGES: hostile objects of each kind for each controller.
 CASES  ?= 12000
+CHANGES ?= 120
 FUZZ_SEED ?= 1
 # Which random examples `make property` tries: others each time, unless one is given.
 SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random.getrandbits(32))'))
@@ -130,7 +131,7 @@ property: venv ## 100,000 random Pods and SidecarSets (resumable), and other ran
 
 fuzz: venv ## Hostile input for webhooks, conversion, decoders and the HTTP port: make fuzz CASES=1000000 (goes on where it stopped)
 	$(BIN)/python -m tests.fuzz --cases $(CASES) --seed $(FUZZ_SEED) --resume
-	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED)
+	$(BIN)/python -m tests.fuzz.controllers --seed $(FUZZ_SEED) --changes $(CHANGES)
 
 bench: venv ## Measure; the figures are kept in bench/RESULTS.md
 	$(BIN)/python -m bench

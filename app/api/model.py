@@ -84,6 +84,11 @@ class ObjectMeta(ApiModel):
     finalizers: list[str] = Field(default_factory=list)
     owner_references: list[OwnerReference] = Field(default_factory=list)
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner that manages this object (``controller: true``), if any."""
+        return next((owner for owner in self.owner_references if owner.controller), None)
+
 
 class KubeObject(ApiModel):
     """An object of one of our kinds in one version."""

@@ -92,6 +92,8 @@ async def read(client: Client, commands: Commands, namespace: str, name: str) ->
 async def owned(client: Client, stored: Mapping[str, Any]) -> OwnedObjects:
     """The Pods that a stored object controls, and its revisions."""
     from app.pods.owned import owned_objects
+    from app.pods.owners import Owner
 
     metadata = stored["metadata"]
-    return await owned_objects(client, metadata["namespace"], metadata["uid"], stored["spec"].get("selector"))
+    owner = Owner(stored["apiVersion"], stored["kind"], metadata["name"], metadata["namespace"], metadata["uid"])
+    return await owned_objects(client, owner, stored["spec"].get("selector"))

@@ -26,6 +26,7 @@ from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_names
 from app.kube.reflector import Reflector
 from app.kube.resources import NAMESPACES, PODS, ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
+from app.pods.owners import Owner
 from app.slices.commands import Commands
 from app.slices.dashboard import DashboardSection
 
@@ -185,7 +186,9 @@ class Board:
         for uid in self._stale_rows:
             if uid in self._known:
                 commands, raw = self._known[uid]
-                revisions = self._totals.revisions(uid, sections.target_revision(raw.stored))
+                revisions = self._totals.revisions(
+                    Owner.of(commands.kind.resource(), raw.metadata), sections.target_revision(raw.stored)
+                )
                 self._rows[uid] = sections.workload(commands, raw.stored, revisions)
         self._stale_rows.clear()
         return Workloads(**sections.shown(self._rows.values(), _place_of_workload))

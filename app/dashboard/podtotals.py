@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 from app.dashboard.model import Node, PodCounts, Revision
 from app.kube.objects import Pod
 from app.kube.store import Change
+from app.pods.owners import Owner, owner_key
 from app.pods.predicates import is_ready
 
 K = TypeVar("K")
@@ -43,11 +44,11 @@ class PodTotals:
 
     total: int = 0
     _nodes: dict[str, Counter[str]] = field(default_factory=dict)
-    #: Controller's uid → (revision, ready) → Pods.
+    #: The controller's owner_key → (revision, ready) → Pods.
     _controlled: dict[str, Counter[tuple[str, bool]]] = field(default_factory=dict)
 
     def observe(self, change: Change[Pod]) -> str:
-        """Take a change; the uid of the controller it concerns, empty for none."""
+        """Take a change; return the uid of the controller it concerns, empty for none."""
         for pod, step in ((change.old, -1), (change.new, 1)):
             if pod is not None:
                 self._count(pod, step)
@@ -60,15 +61,20 @@ class PodTotals:
         _add(self._nodes, pod.spec.node_name or "", state, step)
         controller = pod.metadata.controller
         if controller is not None and state not in ("failed", "finished"):
-            _add(self._controlled, controller.uid, (revision_of(pod), state == "ready"), step)
+            _add(
+                self._controlled,
+                owner_key(controller, pod.metadata.namespace),
+                (revision_of(pod), state == "ready"),
+                step,
+            )
 
     def nodes(self) -> Collection[Node]:
         """The nodes that have Pods."""
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
-    def revisions(self, uid: str, target: str) -> list[Revision]:
+    def revisions(self, owner: Owner, target: str) -> list[Revision]:
         """The revisions of a controller's Pods; ``target`` names the one that new Pods get, maybe with a prefix."""
-        counts = self._controlled.get(uid, Counter())
+        counts = self._controlled.get(owner.index_key, Counter())
         names = sorted({name for name, _ in counts})
         found = [
             Revision(

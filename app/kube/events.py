@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from app.kube.client import Client
 from app.kube.clock import rfc3339
@@ -35,6 +35,9 @@ ATTEMPTS = 12
 RETRY_SECONDS = 10.0
 #: The longest message the API server takes.
 MAX_MESSAGE = 1024
+
+#: The reason of the Warning event on an object whose spec cannot be read; the message begins with the field.
+INVALID_SPEC: Final = "InvalidSpec"
 
 
 class EventMetrics(Protocol):

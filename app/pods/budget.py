@@ -11,6 +11,8 @@ from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
 from app.kube.objects import Object, OwnerReference, Pod
+from app.kube.resources import Resource
+from app.pods.owners import Owner, refers_to
 
 OwnedBy = TypeVar("OwnedBy", bound=Object)
 #: Seconds after which a refused update is asked for again (PM-171).
@@ -63,8 +65,8 @@ class LeastAvailable(Protocol):
         ...
 
 
-def known(found: OwnedBy | None, owner: OwnerReference) -> OwnedBy:
-    """The owner as a cache has it. Raises LookupError where it is not there, or is another by now."""
-    if found is None or found.metadata.uid != owner.uid:
+def known(found: OwnedBy | None, resource: Resource, owner: OwnerReference) -> OwnedBy:
+    """Return the owner as the cache has it. Raises LookupError if it is missing or is another object by now."""
+    if found is None or not refers_to(owner, found.metadata.namespace or "", Owner.of(resource, found.metadata)):
         raise LookupError(f"{owner.kind} {owner.name} is not known")
     return found

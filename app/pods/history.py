@@ -17,6 +17,7 @@ from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.kube.resources import CONTROLLERREVISIONS
 from app.kube.store import Change
 from app.pods.knownrevisions import KnownRevisions
+from app.pods.owners import Owner
 from app.pods.revisions import (
     Create,
     Digest,
@@ -85,9 +86,9 @@ class RevisionHistory:
         """The cache shows something new: what we know better no more is dropped."""
         self._known.observe(change)
 
-    def of(self, known_as: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
-        """Those of the cached revisions that nobody or ``owner_uid`` controls, with our own writes, oldest first."""
-        return self._known.of(known_as, owner_uid, cached)
+    def of(self, known_as: str, owner: Owner, cached: Iterable[ControllerRevision]) -> list[Revision]:
+        """Return the cached revisions that nobody or ``owner`` controls, with our own writes, oldest first."""
+        return self._known.of(known_as, owner, cached)
 
     async def get(self, recorded: Recorded, name: str) -> ControllerRevision | None:
         """Ask the API server for a revision; None: there is none."""

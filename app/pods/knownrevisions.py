@@ -13,6 +13,7 @@ from app.kube.clock import Clock
 from app.kube.expectations import is_at_least
 from app.kube.objects import ControllerRevision
 from app.kube.store import Change
+from app.pods.owners import Owner
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
 
 OWN_WRITE_TTL: Final = 60.0
@@ -55,17 +56,17 @@ class KnownRevisions:
         self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + OWN_WRITE_TTL)
         self._written_of.setdefault(owner, set()).add(uid)
 
-    def of(self, owner: str, owner_uid: str, cached: Iterable[ControllerRevision]) -> list[Revision]:
-        """Those nobody controls and those ``owner_uid`` controls, oldest first (PM-85, PM-86)."""
+    def of(self, known_as: str, owner: Owner, cached: Iterable[ControllerRevision]) -> list[Revision]:
+        """Return the revisions without a controller and those that ``owner`` controls, oldest first. [PM-85, PM-86]"""
         known = {stored.metadata.uid: stored for stored in cached}
         self._expire()
-        for uid in self._written_of.get(owner, ()):
+        for uid in self._written_of.get(known_as, ()):
             revision = self._writes[uid].revision
             if revision is not None:
                 known[uid] = revision
             else:
                 known.pop(uid, None)
-        return in_order(of_owner(map(self._reading, known.values()), owner_uid))
+        return in_order(of_owner(map(self._reading, known.values()), owner))
 
     def _expire(self) -> None:
         """Drop what is too old: costs no more than there is to drop, however many owners there are."""

@@ -13,8 +13,9 @@ from typing import TypeAlias
 import orjson
 
 from app.api.gojson import dumps_go
-from app.kube.objects import ControllerRevision
+from app.kube.objects import ControllerRevision, OwnerReference
 from app.pods.hashes import fnv32, fnv32a, safe_encode
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.template_text import OPENKRUISE, TextError, template_text
 
 NAME_LIMIT = 223
@@ -36,7 +37,8 @@ class Revision:
     created: str = ""
     uid: str = ""
     resource_version: str = ""
-    controller_uid: str = ""
+    namespace: str = ""
+    controller: OwnerReference | None = None
     deleting: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -85,7 +87,6 @@ def revision_of(stored: ControllerRevision) -> Revision:
     """A stored ControllerRevision as the plans see it; its data with sorted keys, however it was stored (PM-87)."""
     metadata, data = stored.metadata, orjson.loads(bytes(stored.data))
     _complete_template(data)
-    controller = metadata.controller
     return Revision(
         name=metadata.name,
         number=stored.revision,
@@ -93,7 +94,8 @@ def revision_of(stored: ControllerRevision) -> Revision:
         created=metadata.creation_timestamp.isoformat() if metadata.creation_timestamp else "",
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        controller_uid=controller.uid if controller else "",
+        namespace=metadata.namespace,
+        controller=metadata.controller,
         deleting=metadata.deletion_timestamp is not None,
         labels=metadata.labels,
         annotations=metadata.annotations,
@@ -159,9 +161,9 @@ def next_number(ordered: Sequence[Revision]) -> int:
     return ordered[-1].number + 1 if ordered else 1
 
 
-def of_owner(revisions: Iterable[Revision], owner_uid: str) -> list[Revision]:
-    """PM-85: those nobody controls and those the workload with this uid controls."""
-    return [revision for revision in revisions if revision.controller_uid in ("", owner_uid)]
+def of_owner(revisions: Iterable[Revision], owner: Owner) -> list[Revision]:
+    """Return the revisions without a controller and those that ``owner`` controls. [PM-85]"""
+    return [one for one in revisions if one.controller is None or is_controlled_by(one, owner)]
 
 
 def plan_revision(

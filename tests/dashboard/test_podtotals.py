@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from app.dashboard.podtotals import PodTotals, state_of
 from app.kube.objects import Pod, decode_pod
 from app.kube.store import Change
+from app.pods.owners import Owner
 
 pytestmark = pytest.mark.behaviour("CLI-60")
 
@@ -79,9 +80,12 @@ def test_states(found: Pod, state: str) -> None:
     assert state_of(found) == state
 
 
+WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "", "w")
+
+
 def test_the_revision_that_new_pods_get_comes_first() -> None:
     totals = PodTotals()
     for one in (pod(), pod(), pod(revision="b"), pod(revision="b", ready=False), pod(phase="Failed")):
         totals.observe(Change(None, one))
-    found = [(one.name, one.pods, one.ready, one.target) for one in totals.revisions("w", "web-b")]
+    found = [(one.name, one.pods, one.ready, one.target) for one in totals.revisions(WEB, "web-b")]
     assert found == [("b", 2, 1, True), ("a", 2, 2, False)]

@@ -1,10 +1,12 @@
 """Hostile objects in the caches of every controller: what changes mean, and what a reconcile makes of them.
 
-An object that a decoder takes gets into a cache, whatever admission would have said of it. It may fail its own
-reconcile, which the controller's loop outlives; no mapper may raise, and nothing may keep the process from all others
-for longer than a moment. Found in the list of slices: a new controller is asked without a line here.
+An object that a decoder accepts gets into a cache, whatever admission said about it. No mapper and no reconcile may
+raise anything but the API server's refusals, none may keep the process from others for longer than a moment, and none
+may write to another namespace than the one it works on. Objects also get owner references, true and forged. The
+controllers come from the list of slices, so a new one is covered without a line here; a controller that no change
+reaches is a failure too.
 
-``python -m tests.fuzz.controllers [--seed 1] [--changes 100]`` says what failed its own object too.
+``python -m tests.fuzz.controllers [--seed 1] [--changes 20]`` prints a line per controller and fails on any problem.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import orjson
 from app.kube import depth, virtualtime
 from app.kube.client import Client
 from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
+from app.kube.objects import ObjectReference
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from app.kube.transport import Request, Response
@@ -30,7 +34,7 @@ from app.kube.virtualtime import VirtualClock
 from app.manager.gates import GATES
 from app.manager.slices import slices
 from app.slices import ControllerPart, Watched
-from tests.fuzz import objects, targets
+from tests.fuzz import cluster, objects
 from tests.kube.fakes import json_response, status_body
 from tests.slicing import context, stores_of
 
@@ -39,20 +43,29 @@ ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
 SECONDS: Final = 0.5
 #: Virtual seconds that a reconcile may wait.
 PATIENCE: Final = 600.0
+OWN_NAMESPACE: Final = "kruise-system"
+#: The namespaces that are ours to write to.
+_OURS: Final = (OWN_NAMESPACE, "kruise-daemon-config")
 
 
-class Nobody:
-    """An API server that has nothing and takes everything."""
+class OneObject:
+    """An API server that has the object shown last, accepts every write and records it."""
 
     def __init__(self) -> None:
         self._version = 1_000
+        self.shown: tuple[str, bytes] = ("", b"")
+        self.writes: list[Request] = []
 
     async def request(self, request: Request) -> Response:
-        """The answer."""
+        """Answer a request."""
         if request.method == "GET":
+            path, body = self.shown
+            if path and request.path.endswith(path):
+                return Response(200, {}, body)
             if request.path.count("/") % 2 and not request.path.endswith("s"):
                 return json_response(404, status_body(404, "NotFound"))
             return json_response(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+        self.writes.append(request)
         self._version += 1
         body = orjson.loads(request.body) if request.body else {}
         body = body if isinstance(body, dict) else {}
@@ -60,11 +73,11 @@ class Nobody:
         return json_response(200, {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}})
 
     def stream(self, request: Request) -> Any:
-        """Nobody watches."""
+        """Refuse watches."""
         raise NotImplementedError(request)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
 
 def parts() -> Iterator[ControllerPart]:
@@ -73,16 +86,8 @@ def parts() -> Iterator[ControllerPart]:
         yield from one.controllers
 
 
-def right(random: Random, one: Watched[Any]) -> objects.Json | None:
-    """A right object of what is watched, if one is known."""
-    if one.resource.kind == "Pod":
-        pod = objects.pod()
-        pod["spec"]["nodeName"] = "node1"
-        return pod
-    return targets.recorded(random, one.resource, one.resource.version)
-
-
-def _decoded(one: Watched[Any], obj: Any) -> Any:
+def decoded(one: Watched[Any], obj: Any) -> Any:
+    """Return the object as the cache would hold it; None if its decoder refuses it."""
     try:
         return depth.read(one.decode, objects.encode(obj))
     except (ValueError, msgspec.MsgspecError):
@@ -93,50 +98,90 @@ def _decoded(one: Watched[Any], obj: Any) -> Any:
 _VOUCHED: Final = ("name", "namespace", "uid", "resourceVersion", "generation", "creationTimestamp")
 
 
+class Events(EventRecorder):
+    """Keeps the messages of Warning events."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, "fuzz")
+        self.warnings: list[str] = []
+
+    def event(self, regarding: ObjectReference, type_: str, reason: str, message: str) -> None:
+        """Keep a message."""
+        if type_ == "Warning":
+            self.warnings.append(message)
+
+
 class Trial:
-    """One controller, with a right object of each kind it watches, and hostile ones of one kind after the other."""
+    """One controller with a right object of each kind it watches, to which hostile ones are shown."""
 
     def __init__(self, part: ControllerPart, random: Random) -> None:
         self.part = part
-        #: Mappers that raised, and reconciles that took too long.
+        #: What raised, took too long, or wrote to a foreign namespace.
         self.problems: list[str] = []
-        #: Reconciles that raised something else than the API server's refusals: they failed their own object.
-        self.failed: list[str] = []
         self.reconciled = 0
+        #: Every write so far: the key that was reconciled, method, path and body.
+        self.writes: list[tuple[ObjectKey, str, str, bytes]] = []
         self._random = random
         self._clock = VirtualClock()
         self._stores = stores_of(part)
-        client = Client(Nobody(), self._clock)
-        made = part.make(context(part, client, self._stores, gates=ALL_GATES, rng=Random(1)))
+        self.server = OneObject()
+        client = Client(self.server, self._clock)
+        self.events = Events(client)
+        made = part.make(context(part, client, self._stores, gates=ALL_GATES, rng=Random(1), events=self.events))
         self._reconcile, self._watches = made.reconcile, made.watches
+        self.right: dict[str, objects.Json] = {}
         for one in part.watched:
-            obj = right(random, one)
-            decoded = _decoded(one, obj) if obj is not None else None
-            self._stores(one).replace([decoded] if decoded is not None else [])
+            obj = cluster.right(random, one.resource)
+            if obj is None:
+                self.problems.append(f"{part.name}: tests/fuzz/cluster.py has no right {one.resource.kind}")
+                continue
+            self.right[one.name] = obj
+            found = decoded(one, obj)
+            self._stores(one).replace([found] if found is not None else [])
 
     async def run(self, changes: int) -> None:
-        """So many hostile objects of each kind."""
+        """Show a right object of each kind, then ``changes`` hostile ones."""
         for one in self.part.watched:
-            for _ in range(changes):
-                given = right(self._random, one)
+            for number in range(changes + 1):
+                given = cluster.right(self._random, one.resource)
                 if given is None:
                     break
-                made = objects.hostile(self._random, given)
+                made = objects.hostile(self._random, given) if number else objects.Hostile("right", given)
                 metadata = made.object.get("metadata")
                 if isinstance(metadata, dict):
                     kept = {key: given["metadata"][key] for key in _VOUCHED if key in given["metadata"]}
-                    await self._show(one, {**made.object, "metadata": metadata | kept}, made.what)
+                    owned = self._owned(metadata) if self._random.random() < 0.5 else metadata
+                    self._newer(kept)
+                    await self.show(one, {**made.object, "metadata": {**owned, **kept}}, made.what)
 
-    async def _show(self, one: Watched[Any], obj: objects.Json, what: str) -> None:
-        decoded = _decoded(one, obj)
-        if decoded is None:
+    def _newer(self, kept: objects.Json) -> None:
+        self._version = getattr(self, "_version", 10) + 1
+        kept["resourceVersion"] = str(self._version)
+
+    def _owned(self, metadata: objects.Json) -> objects.Json:
+        """Add an owner reference: true, forged in one field, or broken."""
+        owner = self._random.choice(list(self.right.values()))
+        field = self._random.choice(("", "", "apiVersion", "kind", "name", "uid"))
+        wrong = self._random.choice(("x", "apps/v1", "ReplicaSet", "a/b", "../x", "", "x" * 300))
+        reference = cluster.controller_reference(owner, **({field: wrong} if field else {}))
+        if self._random.random() < 0.2:
+            reference = objects.hostile(self._random, reference).object
+        return {**metadata, "ownerReferences": [reference] * self._random.choice((1, 1, 1, 2, 200))}
+
+    async def show(self, one: Watched[Any], obj: objects.Json, what: str) -> None:
+        """Put an object into a cache and reconcile all keys that the change maps to."""
+        found = decoded(one, obj)
+        if found is None:
             return
+        metadata = obj["metadata"]
+        self.server.shown = (f"/{one.resource.plural}/{metadata.get('name')}", objects.encode(obj))
         called = f"{self.part.name}: {one.name}: {what}"
         store = self._stores(one)
         changes: list[Change[Any]] = []
         unsubscribe = store.subscribe(changes.append)
+        changes.clear()
         try:
-            store.put(decoded)
+            store.put(found)
         except Exception:  # noqa: BLE001 - the reflector sets it aside
             return
         finally:
@@ -150,19 +195,31 @@ class Trial:
                     except Exception as error:  # noqa: BLE001 - that is what is looked for
                         self.problems.append(f"{called}: a mapper raised {_shown(error)}")
         for key in list(keys)[:20]:
-            await self._work_on(key, called)
+            await self.work_on(key, called)
+        await self._clock.sleep(1.0)
 
-    async def _work_on(self, key: ObjectKey, called: str) -> None:
+    async def work_on(self, key: ObjectKey, called: str) -> None:
         self.reconciled += 1
+        self.server.writes.clear()
         started = time.process_time()
         try:
             await self._clock.wait_for(self._reconcile(key), PATIENCE)
         except (KubeError, TimeoutError):
             pass
-        except Exception as error:  # noqa: BLE001 - the controller's loop outlives it
-            self.failed.append(f"{called}: reconciling {key} raised {_shown(error)}")
+        except Exception as error:  # noqa: BLE001 - that is what is looked for
+            self.problems.append(f"{called}: reconciling {key} raised {_shown(error)}")
         if (seconds := time.process_time() - started) > SECONDS:
             self.problems.append(f"{called}: reconciling {key} took {seconds * 1000:.0f} ms")
+        for write in self.server.writes:
+            self.writes.append((key, write.method, write.path, bytes(write.body or b"")))
+            namespace = _namespace_of(write.path)
+            if key.namespace and namespace not in ("", key.namespace, *_OURS):
+                self.problems.append(f"{called}: reconciling {key} sent {write.method} {write.path}")
+
+
+def _namespace_of(path: str) -> str:
+    parts_ = path.split("/")
+    return parts_[parts_.index("namespaces") + 1] if "namespaces" in parts_[:-1] else ""
 
 
 def _shown(error: Exception) -> str:
@@ -173,22 +230,31 @@ def _shown(error: Exception) -> str:
     return f"{type(error).__name__} at {where}: {str(error)[:150]}"
 
 
+async def tried(part: ControllerPart, seed: int, changes: int) -> Trial:
+    """Return the trial of one controller; one that no change reached has a problem that says so."""
+    trial = Trial(part, Random(f"{seed}:{part.name}"))
+    await trial.run(changes)
+    if not trial.reconciled:
+        trial.problems.append(f"{part.name}: no change reached a reconcile; see tests/fuzz/cluster.py")
+    return trial
+
+
 async def _main(seed: int, changes: int) -> int:
     wrong = 0
     for part in parts():
-        trial = Trial(part, Random(f"{seed}:{part.name}"))
-        await trial.run(changes)
+        trial = await tried(part, seed, changes)
         wrong += len(trial.problems)
-        print(f"{part.name}: {trial.reconciled} reconciles, {len(trial.failed)} failed their object")
-        for problem in (*trial.problems[:5], *dict.fromkeys(line.partition(" raised ")[2] for line in trial.failed)):
-            print(f"  {problem[:300]}")
+        print(f"{part.name}: {trial.reconciled} reconciles, {len(trial.problems)} problems")
+        by_cause = {problem.partition(" raised ")[2] or problem: problem for problem in trial.problems}
+        for problem in list(by_cause.values())[:10]:
+            print(f"  {problem[:400]}")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--changes", type=int, default=100, help="hostile objects of each kind (default: %(default)s)")
+    parser.add_argument("--changes", type=int, default=60, help="hostile objects of each kind (default: %(default)s)")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
     sys.exit(virtualtime.run(_main(options.seed, options.changes)))

@@ -1,5 +1,6 @@
 """The manager's caches: what is found without looking at every object, and which process holds what."""
 
+from dataclasses import replace
 from random import Random
 
 import orjson
@@ -10,7 +11,7 @@ from app.kube.objects import decode_controller_revision, decode_persistent_volum
 from app.kube.reflector_metrics import NoMetrics
 from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
-from app.pods.owners import BY_CONTROLLER, ownerless
+from app.pods.owners import BY_CONTROLLER, Owner, ownerless
 from app.sidecars.sidecarset.reconcile import INJECTED_BY
 from app.sidecars.sidecarset.record import RECORDED_SET
 from app.slices import PODS, REVISIONS, ControllerPart, Slice
@@ -34,6 +35,8 @@ OWNED = {
     ],
 }
 
+WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "shop", "web-uid")
+
 
 @pytest.mark.behaviour("MGR-61")
 def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
@@ -46,8 +49,8 @@ def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
     revisions.replace([decode_controller_revision(raw)])
     recorded.replace([decode_controller_revision(raw)])
     for store in (pods, claims, revisions):
-        assert [found.metadata.name for found in store.by_index(BY_CONTROLLER, "web-uid")] == ["web-abcde"]
-        assert not list(store.by_index(BY_CONTROLLER, "other"))
+        assert [found.metadata.name for found in store.by_index(BY_CONTROLLER, WEB.index_key)] == ["web-abcde"]
+        assert not list(store.by_index(BY_CONTROLLER, replace(WEB, uid="other").index_key))
         assert not list(store.by_index(BY_CONTROLLER, ownerless("shop")))
     assert [found.metadata.name for found in pods.by_index(INJECTED_BY, "mesh")] == ["web-abcde"]
     assert [found.metadata.name for found in recorded.by_index(RECORDED_SET, "mesh")] == ["web-abcde"]

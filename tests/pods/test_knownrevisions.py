@@ -8,6 +8,7 @@ from app.kube.objects import ControllerRevision, decode_controller_revision
 from app.kube.store import Change
 from app.kube.virtualtime import VirtualClock
 from app.pods.knownrevisions import OWN_WRITE_TTL, KnownRevisions
+from app.pods.owners import Owner
 
 
 def revision(name: str, version: int = 1, owner: str = "u") -> ControllerRevision:
@@ -27,7 +28,7 @@ class Clock(VirtualClock):
 
 
 def names(known: KnownRevisions, *cached: ControllerRevision, owner: str = "o", uid: str = "u") -> list[str]:
-    return [one.name for one in known.of(owner, uid, cached)]
+    return [one.name for one in known.of(owner, Owner("v1", "K", "k", "", uid), cached)]
 
 
 def test_a_write_counts_until_the_cache_shows_it_and_concerns_its_owner_alone() -> None:

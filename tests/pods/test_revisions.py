@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.objects import decode_controller_revision
+from app.kube.objects import OwnerReference, decode_controller_revision
+from app.pods.owners import Owner
 from app.pods.revisions import (
     Create,
     Renumber,
@@ -61,8 +62,11 @@ def test_revisions_are_ordered_by_number_then_age_then_name() -> None:
 
 @pytest.mark.behaviour("PM-85")
 def test_revisions_of_another_owner_do_not_count() -> None:
-    orphan, own, foreign = revision(1), revision(2, controller_uid="me"), revision(3, controller_uid="other")
-    assert of_owner([orphan, own, foreign], "me") == [orphan, own]
+    me = Owner("apps.kruise.io/v1beta1", "CloneSet", "web", "shop", "me")
+    by_me, by_other = (OwnerReference("apps.kruise.io/v1alpha1", "CloneSet", "web", uid) for uid in ("me", "other"))
+    orphan, own = revision(1, namespace="shop"), revision(2, namespace="shop", controller=by_me)
+    foreign = revision(3, namespace="shop", controller=by_other), revision(4, namespace="evil", controller=by_me)
+    assert of_owner([orphan, own, *foreign], me) == [orphan, own]
 
 
 @pytest.mark.behaviour("PM-87", "PM-88", "PM-89", "PM-90")

@@ -15,24 +15,20 @@ from app.api.advancedcronjob.types import (
     TemplateMetadata,
 )
 from app.api.broadcastjob.gospec import SPEC as BROADCAST_JOB_SPEC
-from app.api.gocore import LABEL_SELECTOR, always, optional
-from app.api.gojson import STRING, GoType, list_of, pointer, struct
+from app.api.gocore import always, optional
+from app.api.gojson import GoType, pointer, struct
 from app.api.gomodel import go_struct
 from app.api.gopod import METADATA, POD_TEMPLATE
-from app.api.imagepull.types import ImageListPullJobSpec
+from app.api.imagepull.gospec import LIST_SPEC
 
 _METADATA: Final = optional("metadata", go_struct(TemplateMetadata, {}))
 #: What is not named here of a Job stays as it came.
 _JOB: Final = struct(optional("metadata", METADATA), optional("spec", struct(always("template", POD_TEMPLATE))))
-_NODES: Final = struct(optional("names", list_of(STRING)), *LABEL_SELECTOR.fields)
-_IMAGES_SPEC: Final = go_struct(
-    ImageListPullJobSpec, {"selector": pointer(_NODES), "podSelector": pointer(LABEL_SELECTOR)}
-)
 _OLDER: Final = (
     optional(JOB, pointer(_JOB)),
     optional(BROADCAST, pointer(struct(_METADATA, optional("spec", BROADCAST_JOB_SPEC)))),
 )
-_NEWER: Final = (*_OLDER, optional(IMAGES, pointer(struct(_METADATA, optional("spec", _IMAGES_SPEC)))))
+_NEWER: Final = (*_OLDER, optional(IMAGES, pointer(struct(_METADATA, optional("spec", LIST_SPEC)))))
 #: API version → its spec.
 SPECS: Final[Mapping[str, GoType]] = {
     names.V1BETA1: go_struct(AdvancedCronJobSpec, {"template": struct(*_NEWER)}),

@@ -18,7 +18,7 @@ from app.operations.imagepull.indexes import BY_IMAGE, BY_POD_SELECTOR, image_of
 from app.operations.imagepull.objects import NodeImage
 from app.operations.imagepull.plan.changes import changed_images, tag_changed
 from app.operations.imagepull.plan.jobs import is_active
-from app.operations.imagepull.plan.lists import BY_LIST, is_unfinished
+from app.operations.imagepull.plan.lists import BY_LIST, is_unfinished, owner_of
 from app.operations.imagepull.plan.nodeimages import has_node_image, is_ready
 from app.operations.imagepull.plan.nodes import Named, NodeRule, is_scheduled
 from app.operations.imagepull.secrets import PullSecret, job_keys
@@ -61,7 +61,7 @@ class Concerned:
         """IMG-104: the jobs of a list that has ended, or is gone, go in their time."""
         if change.new is not None and is_unfinished(change.new):
             return ()
-        return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, change.object.metadata.uid)]
+        return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, owner_of(change.object).index_key)]
 
     def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
         """IMG-40: jobs that get or lose the node, and those whose image changed there; IMG-111: jobs that wait for

@@ -32,13 +32,14 @@ from app.operations.imagepull.objects import BY_JOB
 from app.operations.imagepull.plan import jobs as plan
 from app.operations.imagepull.plan.changes import has_other_tag
 from app.operations.imagepull.plan.jobs import is_active
-from app.operations.imagepull.plan.lists import by_list, is_unfinished
+from app.operations.imagepull.plan.lists import is_unfinished, owner_of
 from app.operations.imagepull.plan.nodeimages import awaited
 from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.room import WHOLE
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
 from app.operations.imagepull.secrets import Claimed, PullSecrets, told
 from app.operations.imagepull.waiting import WaitingJobs
+from app.pods.owners import is_controlled_by
 from app.pods.update_order import UpdateOrder
 from app.slices import BY_NAMESPACE
 
@@ -161,7 +162,7 @@ class ImagePullJobReconciler:
         self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
     ) -> Sequence[str]:
         """IMG-105: nodes whose Pods the job's owner updates first come first."""
-        owner = next((one for one in job.metadata.owner_references if one.controller), None)
+        owner = job.metadata.controller
         if owner is None:
             return nodes
         reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
@@ -213,10 +214,9 @@ class ImagePullJobReconciler:
 
     def _list_of(self, job: ImagePullJob) -> ImageListPullJob | None:
         """IMG-104: the list that made the job, as far as the cache shows it."""
-        uids, namespace = by_list(job), job.metadata.namespace
-        names_ = (owner.name for owner in job.metadata.owner_references if owner.uid in uids)
-        found = (self._caches.lists.get(name, namespace) for name in names_)
-        return next((one for one in found if one is not None and one.metadata.uid in uids), None)
+        owner, namespace = job.metadata.controller, job.metadata.namespace
+        found = self._caches.lists.get(owner.name, namespace) if owner is not None else None
+        return found if found is not None and is_controlled_by(job.metadata, owner_of(found)) else None
 
     async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
         """IMG-48; OpenKruise marks jobs without pull secrets too."""

@@ -8,11 +8,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.api import names
+from app.api.gojson import GoTypeError, go_value
 from app.api.imagepull import IMAGE_LIST_PULL_JOB, ImageListPullJob, ImagePullJob
+from app.api.imagepull.gospec import LIST_SPEC
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from app.kube.events import EventRecorder, reference
+from app.kube.events import INVALID_SPEC, EventRecorder, reference
 from app.kube.objects import Metadata, decode_metadata
 from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
@@ -53,10 +55,16 @@ class ImageListPullJobReconciler:
         job = self._lists.by_key(key)
         if job is None or job.deleting:
             return None
+        try:
+            go_value(LIST_SPEC, job.spec.to_dict(), "spec")
+        except GoTypeError as mistake:
+            # Stored while no webhook judged it; the change that corrects it brings us back.
+            self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, str(mistake))
+            return None
         if job.status is not None and job.status.completion_time:
             return await self._end(job)
         template = plan.template_of(job)
-        children = plan.children_of(job, self._jobs.by_index(BY_LIST, job.metadata.uid), template)
+        children = plan.children_of(job, self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key), template)
         metadata, hash_ = job.metadata, plan.template_hash(template)
         version = metadata.resource_version
         if children.create and metadata.labels.get(names.CONTROLLER_REVISION_HASH) != hash_:

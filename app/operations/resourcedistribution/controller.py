@@ -12,8 +12,9 @@ from app.operations.resourcedistribution.reconcile import (
     Caches,
     ResourceDistributionReconciler,
     is_managed_copy,
-    managing_uid,
+    managing_distribution,
 )
+from app.pods.owners import BY_CONTROLLER
 from app.slices import NAMESPACES, ControllerContext, Reconciling, Scope, Watched
 
 NAME: Final = "resourcedistribution-controller"
@@ -22,7 +23,12 @@ DISTRIBUTIONS: Final = Watched.kind(RESOURCE_DISTRIBUTION, ResourceDistribution)
 
 def _copies(name: str, resource: Resource) -> Watched[Metadata]:
     return Watched(
-        name, resource, decode_metadata, Scope.CLUSTER, indexes={"owner": managing_uid}, keep=is_managed_copy
+        name,
+        resource,
+        decode_metadata,
+        Scope.CLUSTER,
+        indexes={BY_CONTROLLER: managing_distribution},
+        keep=is_managed_copy,
     )
 
 

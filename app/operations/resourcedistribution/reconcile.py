@@ -32,7 +32,7 @@ from app.operations.resourcedistribution.plan.copies import (
     FIELD_MANAGER,
     Template,
     TemplateError,
-    is_controlled_by,
+    is_copy_of,
     update_patch,
 )
 from app.operations.resourcedistribution.plan.status import (
@@ -45,11 +45,9 @@ from app.operations.resourcedistribution.plan.status import (
     status_patch,
 )
 from app.operations.resourcedistribution.plan.targets import TargetRule
+from app.pods.owners import BY_CONTROLLER, owner_key, refers_to
 
 logger = logging.getLogger(__name__)
-
-#: The index of copies by the uid of their managing owner.
-OWNER: Final = "owner"
 
 #: RD-32: how many namespaces are worked on at once, at the most; it begins with one.
 MAX_CONCURRENT_WRITES: Final = 32
@@ -133,7 +131,8 @@ class ResourceDistributionReconciler:
             if (
                 metadata is not None
                 and state is not None
-                and state.uid == reference.uid
+                and state.template is not None
+                and refers_to(reference, metadata.namespace, state.template.controller)
                 and state.verified.get(metadata.namespace) == (metadata.uid, metadata.resource_version)
             ):
                 continue
@@ -202,7 +201,7 @@ class ResourceDistributionReconciler:
         assert template is not None  # noqa: S101  # the caller has asked
         present = {
             one.metadata.namespace: (one.metadata.uid, one.metadata.resource_version)
-            for one in self._copies(template).by_index(OWNER, state.uid)
+            for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
             if one.metadata.deletion_timestamp is None
         }
         for gone in state.verified.keys() - present.keys() - set(namespaces):
@@ -270,7 +269,7 @@ class ResourceDistributionReconciler:
         for attempt in range(CONFLICT_ATTEMPTS):
             metadata = copy["metadata"]
             state.verified.pop(namespace, None)
-            if not is_controlled_by(copy, template.owner_uid):
+            if not is_copy_of(copy, template):
                 resource = template.resource
                 reason = conflict_reason(namespace, resource.api_version, resource.kind, template.name)
                 return Failure(namespace, CONFLICT, reason)
@@ -311,7 +310,7 @@ class ResourceDistributionReconciler:
         assert template is not None  # noqa: S101  # the caller has asked
         left = [
             one.metadata
-            for one in self._copies(template).by_index(OWNER, state.uid)
+            for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
             if one.metadata.deletion_timestamp is None
             and one.metadata.namespace in existing
             and (one.metadata.namespace not in targets or one.metadata.name != template.name)
@@ -377,15 +376,16 @@ class ResourceDistributionReconciler:
             self._events.event(regarding, "Warning", condition, f"in {places}{more}: {failed[-1].reason}")
 
 
-def managing_uid(copy: Metadata) -> list[str]:
-    """The uid of the ResourceDistribution that manages an object, if one does."""
+def managing_distribution(copy: Metadata) -> list[str]:
+    """The index function of copies: the ResourceDistribution that manages an object, if one does."""
     reference = copy.metadata.controller
-    return [reference.uid] if reference is not None and _is_ours(reference.api_version, reference.kind) else []
+    ours = reference is not None and _is_ours(reference.api_version, reference.kind)
+    return [owner_key(reference, "")] if reference is not None and ours else []
 
 
 def is_managed_copy(copy: Metadata) -> bool:
     """Whether a ResourceDistribution manages an object."""
-    return bool(managing_uid(copy))
+    return bool(managing_distribution(copy))
 
 
 def _same_namespace(old: Namespace, new: Namespace) -> bool:

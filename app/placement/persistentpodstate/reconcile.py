@@ -30,7 +30,7 @@ from app.placement.persistentpodstate.plan.recording import lost, recording, sta
 from app.placement.persistentpodstate.plan.targets import Workload
 from app.placement.persistentpodstate.states import BY_RECORDED_NODE, states_of
 from app.pods.customworkloads import GroupKind, ListedKind
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, is_controlled_by
 from app.pods.predicates import is_active, is_ready
 
 logger = logging.getLogger(__name__)
@@ -273,7 +273,9 @@ class PersistentPodStateReconciler:
         """Whether there are Pods on nodes that are not known."""
         metadata, spec = state.metadata, state.spec
         pods = self._pods(workload)
-        former = [pod for pod in gone.values() if workload is not None and _is_of(pod, workload)]
+        former = [
+            pod for pod in gone.values() if workload is not None and is_controlled_by(pod.metadata, workload.owner)
+        ]
         ready = {pod.metadata.name for pod in pods if is_active(pod) and is_ready(pod)}
         wanted: dict[str, Any] = {}
         unknown = False
@@ -298,8 +300,7 @@ class PersistentPodStateReconciler:
     def _pods(self, workload: Workload | None) -> list[Pod]:
         if workload is None:
             return []
-        owned = self._caches.pods.by_index(BY_CONTROLLER, workload.uid)
-        return [pod for pod in owned if pod.metadata.namespace == workload.namespace]
+        return list(self._caches.pods.by_index(BY_CONTROLLER, workload.owner.index_key))
 
     def _present(self, key: ObjectKey, state: PersistentPodState) -> KnownStatus:
         version = state.metadata.resource_version
@@ -353,11 +354,6 @@ class PersistentPodStateReconciler:
         if (reason, text) not in told:
             told.add((reason, text))
             self._events.event(regarding, "Warning", reason, text)
-
-
-def _is_of(pod: Pod, workload: Workload) -> bool:
-    controller = pod.metadata.controller
-    return controller is not None and controller.uid == workload.uid
 
 
 def _facts(pod: Pod) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from app.placement.workloadspread.admission_lookups import TARGETS
 from app.placement.workloadspread.index import PreparedSpread
 from app.placement.workloadspread.plan.replicas import ReplicasPathError, replicas_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
+from app.pods.owners import Owner, refers_to
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,8 @@ class LiveTargets:
         except Forbidden as error:
             logger.warning("%s %s/%s: who controls it cannot be read: %s", owner.kind, namespace, owner.name, error)
             return None
-        above = found.metadata.controller if found.metadata.uid == owner.uid or not owner.uid else None
+        same = not owner.uid or refers_to(owner, namespace, Owner.of(resource, found.metadata))
+        above = found.metadata.controller if same else None
         self._known[asked] = (now + REMEMBERED, above)
         if len(self._known) > MAX_REMEMBERED:
             self._known.popitem(last=False)

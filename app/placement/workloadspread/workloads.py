@@ -16,14 +16,14 @@ from app.api.workloadspread import WorkloadSpread
 from app.kube.client import Client
 from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, Pod
 from app.kube.objects import Workload as NativeWorkload
-from app.kube.resources import ObjectKey
+from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey
 from app.kube.selectors import SelectorError, parse_query
 from app.kube.store import Store
 from app.placement.workloadspread.index import PreparedSpread
 from app.placement.workloadspread.plan.replicas import replicas_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.targets import LiveTargets, scale_replicas
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, Owner
 from app.slices import BY_NAMESPACE
 
 #: How a Deployment numbers its ReplicaSets; the highest is of its template.
@@ -100,24 +100,24 @@ class Workloads:
         found = store.get(name, spread.key.namespace)
         if found is None or found.metadata.deletion_timestamp:
             return Target()
-        own, pods = _replicas(found), self._pods_of((group, kind), found.metadata.uid)
+        own, pods = _replicas(found), self._pods_of(_owner(spread, found.metadata.uid))
         wanted = await self._at_paths(spread) if spread.paths else own
         return Target(_selected(spread, pods), wanted, self._latest((group, kind), found))
 
-    def _pods_of(self, kind: tuple[str, str], uid: str) -> Sequence[Pod]:
-        uids = [uid]
-        if kind == _DEPLOYMENT:
-            uids = [one.metadata.uid for one in self._replica_sets(uid)]
-        return [pod for each in uids for pod in self._caches.pods.by_index(BY_CONTROLLER, each)]
+    def _pods_of(self, owner: Owner) -> Sequence[Pod]:
+        owners = [owner]
+        if (owner.api_version.partition("/")[0], owner.kind) == _DEPLOYMENT:
+            owners = [Owner.of(REPLICASETS, one.metadata) for one in self._replica_sets(owner)]
+        return [pod for one in owners for pod in self._caches.pods.by_index(BY_CONTROLLER, one.index_key)]
 
-    def _replica_sets(self, uid: str) -> Sequence[NativeWorkload]:
-        found = self._caches.replicasets.by_index(BY_CONTROLLER, uid)
+    def _replica_sets(self, deployment: Owner) -> Sequence[NativeWorkload]:
+        found = self._caches.replicasets.by_index(BY_CONTROLLER, deployment.index_key)
         return [one for one in found if one.metadata.deletion_timestamp is None]
 
     def _latest(self, kind: tuple[str, str], found: Any) -> str:
         """WS-57."""
         if kind == _DEPLOYMENT and "deployment" in self._versioned:
-            newest = max(self._replica_sets(found.metadata.uid), key=_revision, default=None)
+            newest = max(self._replica_sets(Owner.of(DEPLOYMENTS, found.metadata)), key=_revision, default=None)
             return newest.metadata.labels.get(names.POD_TEMPLATE_HASH, "") if newest is not None else ""
         if kind == _REPLICA_SET and "replicaset" in self._versioned:
             return str(found.metadata.labels.get(names.POD_TEMPLATE_HASH, ""))
@@ -144,7 +144,7 @@ class Workloads:
         custom = self._whitelist().targets.get((group, kind))
         wanted = replicas_of(found, (group, kind), spread.paths, custom.replicas_path if custom is not None else "")
         metadata = found.get("metadata") or {}
-        pods = self._pods_of((group, kind), str(metadata.get("uid") or ""))
+        pods = self._pods_of(_owner(spread, str(metadata.get("uid") or "")))
         scale: Mapping[str, Any] = {}
         if wanted is None or not pods:
             scale = await self._live.scale(spread.api_version, kind, key)
@@ -176,10 +176,15 @@ class Workloads:
             controller = owner.metadata.controller
 
 
+def _owner(spread: PreparedSpread, uid: str) -> Owner:
+    """Return the target, as its Pods refer to it."""
+    _, kind, name = spread.target
+    return Owner(spread.api_version, kind, name, spread.key.namespace, uid)
+
+
 def _selected(spread: PreparedSpread, pods: Sequence[Pod]) -> Sequence[Pod]:
-    """WS-20. A Pod of another namespace is nobody's here, whatever it claims."""
-    here = [pod for pod in pods if pod.metadata.namespace == spread.key.namespace]
-    return here if spread.selector is None else [pod for pod in here if spread.selector.matches(pod.metadata.labels)]
+    """Return the Pods that the target filter selects. [WS-20]"""
+    return pods if spread.selector is None else [pod for pod in pods if spread.selector.matches(pod.metadata.labels)]
 
 
 def _replicas(found: Any) -> int:

@@ -13,6 +13,7 @@ from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.mapping import KindMapper
 from app.kube.objects import OwnerReference, decode_metadata
+from app.pods.owners import Owner, refers_to
 from app.protection.podunavailablebudget.matching import Workload, workload_of
 
 #: Nobody stacks more.
@@ -60,7 +61,8 @@ class LiveOwners:
                 above = None
             else:
                 owner = await self._client.get(mapped.resource, reference.name, namespace, decode=decode_metadata)
-                above = owner.metadata.controller if owner.metadata.uid == reference.uid else None
+                same = refers_to(reference, namespace, Owner.of(mapped.resource, owner.metadata))
+                above = owner.metadata.controller if same else None
         except (KubeError, ValueError):
             return None
         self._known[asked] = (now + REMEMBERED, above)

@@ -170,10 +170,12 @@ class BudgetReconciler:
         found = await self._write(key, budget, members)
         if failure is not None:
             raise failure
+        if found is None:
+            return None
         waits = [seconds for seconds in (found.again_after, None if members.watched else UNWATCHED_AGAIN) if seconds]
         return Result(requeue_after=min(waits)) if waits else None
 
-    async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed:
+    async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed | None:
         """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
         pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
         pods.update(self._going(self._statuses.freshest(key) or budget, pods))
@@ -199,8 +201,9 @@ class BudgetReconciler:
                 confirmed = await self._look_at(key, overdue, pods)
             found = await self._statuses.decide(key, decision)
         except IntOrPercentError as error:
-            self._event(budget, "Warning", "CalculateExpectedPodCountFailed", str(error))
-            raise
+            field = "minAvailable" if budget.spec.max_unavailable is None else "maxUnavailable"
+            self._event(budget, "Warning", "CalculateExpectedPodCountFailed", f"spec.{field}: {error}")
+            return None  # the change that corrects it brings us back
         for name in found.not_deleted:
             self._record_not_deleted(budget, name)
         return found

@@ -25,7 +25,7 @@ from app.kube.resources import ObjectKey, Resource
 from app.kube.selectors import SelectorError, parse_query
 from app.kube.store import Store
 from app.pods.customworkloads import ConfiguredList, GroupKind, ListedKind, listed_kinds
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, Owner, owner_key, refers_to
 from app.pods.predicates import is_active
 from app.protection.podunavailablebudget.matching import Claim, Workload, claim_of, matches, workload_of
 from app.protection.podunavailablebudget.numbers import UNKNOWN, Expected
@@ -145,7 +145,7 @@ class Workloads:
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: The uids of workloads that Pods name and the API server does not have: who makes Pods may name very many.
+        #: The owner_key of workloads that Pods name and the API server does not have. Pods may name very many.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
@@ -168,14 +168,16 @@ class Workloads:
 
     def _pods_of(self, target: OwnerReference, found: _Found, namespace: str) -> Sequence[Pod]:
         caches = self._caches
-        uids = [found.uid]
+        owners = [Owner(target.api_version, target.kind, target.name, namespace, found.uid)]
         if (target.group, target.kind) == _DEPLOYMENT:
-            sets = caches.replicasets.by_index(BY_CONTROLLER, found.uid)
-            uids = [one.metadata.uid for one in sets if one.metadata.deletion_timestamp is None]
-        pods = [pod for uid in uids for pod in caches.pods.by_index(BY_CONTROLLER, uid)]
+            sets = caches.replicasets.by_index(BY_CONTROLLER, owners[0].index_key)
+            owners = [
+                Owner.of(REPLICASETS.resource, one.metadata) for one in sets if one.metadata.deletion_timestamp is None
+            ]
+        pods = [pod for owner in owners for pod in caches.pods.by_index(BY_CONTROLLER, owner.index_key)]
         if not pods and found.selector:
             pods = self._selected(found.selector, namespace)
-        return [pod for pod in pods if pod.metadata.namespace == namespace and is_active(pod)]
+        return [pod for pod in pods if is_active(pod)]
 
     def _selected(self, text: str, namespace: str) -> list[Pod]:
         try:
@@ -193,14 +195,18 @@ class Workloads:
 
     async def _of_selector(self, claim: Claim, namespace: str) -> Members:
         pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
-        controllers = {reference.uid: reference for pod in pods if (reference := pod.metadata.controller) is not None}
+        controllers = {
+            owner_key(reference, namespace): reference
+            for pod in pods
+            if (reference := pod.metadata.controller) is not None
+        }
         owned = sum(pod.metadata.controller is not None for pod in pods)
         replicas: dict[str, int] = {}
         watched = True
         for reference in controllers.values():
             above = self._deployment_of(reference, namespace)
             found = await self._find(above or reference, namespace, "the controller of its Pods")
-            if found is None or (above is None and found.uid != reference.uid):
+            if found is None or (above is None and not _means(reference, namespace, found.uid)):
                 continue
             watched = watched and found.watched
             replicas[found.uid] = max(0, found.replicas)
@@ -225,22 +231,21 @@ class Workloads:
             return await self._live(reference, namespace, where)
         key = ObjectKey(namespace, reference.name)
         known = native.by_key(key) if native is not None else ours.by_key(key) if ours is not None else None
-        if known is None or reference.uid not in ("", known.metadata.uid):
+        if known is None or not _means(reference, namespace, known.metadata.uid):
             # One cache may be behind the other: nobody's Pods are let go because their workload was not seen yet.
             return await self._unseen(reference, namespace)
         if known.metadata.deletion_timestamp:
             return None
         return _Found(known.metadata.uid, _or_default(known.spec.replicas))
 
-    def _is_gone(self, uid: str) -> None:
-        if uid:
-            self._gone[uid] = None
-            if len(self._gone) > MAX_GONE:
-                self._gone.popitem(last=False)
+    def _is_gone(self, owner: str) -> None:
+        self._gone[owner] = None
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
 
     async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
         """A workload that is watched, as the API server has it. One that is gone does not come back."""
-        if reference.uid in self._gone:
+        if owner_key(reference, namespace) in self._gone:
             return None
         try:
             found = await self._client.get(
@@ -248,8 +253,9 @@ class Workloads:
             )
         except NotFound:
             found = None
-        if found is None or reference.uid not in ("", found.metadata.uid) or found.metadata.deletion_timestamp:
-            self._is_gone(reference.uid)
+        if found is None or not _means(reference, namespace, found.metadata.uid) or found.metadata.deletion_timestamp:
+            if reference.uid:
+                self._is_gone(owner_key(reference, namespace))
             return None
         replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
         return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
@@ -322,13 +328,19 @@ class Workloads:
         ours = self._ours(reference)
         if ours is not None:
             workload = ours.get(reference.name, namespace)
-            for owner in workload.metadata.owner_references if workload is not None else ():
-                if owner.controller:
-                    return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
+            owner = workload.metadata.controller if workload is not None else None
+            if owner is not None:
+                return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
         return None
 
 
 _MAX_HEIGHT: Final = 8
+
+
+def _means(reference: OwnerReference, namespace: str, uid: str) -> bool:
+    """Return whether a reference means the workload of its kind and name that has this uid. A target has no uid."""
+    owner = Owner(reference.api_version, reference.kind, reference.name, namespace, uid)
+    return not reference.uid or refers_to(reference, namespace, owner)
 
 
 def _or_default(replicas: int | None) -> int:

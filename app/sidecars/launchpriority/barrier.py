@@ -14,6 +14,7 @@ from app.api import names
 from app.kube.objects import ConfigMap, Pod
 from app.kube.resources import PODS
 from app.pods.launchpriority import barrier_config_map, launch_priorities, priority_of_key
+from app.pods.owners import Owner, refers_to
 from app.pods.predicates import is_active, is_condition_true
 
 
@@ -106,9 +107,9 @@ def added_in(found: ConfigMap) -> set[int]:
 
 def is_left_behind(found: ConfigMap, pod: Pod) -> bool:
     """Whether the ConfigMap belongs to an earlier Pod of the same name: all its keys are there, and soon it is gone."""
-    name, uid = pod.metadata.name, pod.metadata.uid
-    owners = [owner.uid for owner in found.metadata.owner_references if (owner.kind, owner.name) == (PODS.kind, name)]
-    return bool(owners) and uid not in owners
+    metadata, owner = found.metadata, Owner.of(PODS, pod.metadata)
+    references = [one for one in metadata.owner_references if (one.kind, one.name) == (owner.kind, owner.name)]
+    return bool(references) and not any(refers_to(one, metadata.namespace, owner) for one in references)
 
 
 def _verb(subjects: tuple[str, ...], one: str, several: str) -> str:

@@ -37,6 +37,7 @@ from app.sidecars.sidecarset.plan.podcounts import PodCounts
 from app.sidecars.sidecarset.plan.preview import judged, preview, progress_counts, standing
 from app.sidecars.sidecarset.plan.records import injected_sets, recorded
 from app.sidecars.sidecarset.plan.view import SetView, set_view
+from app.sidecars.sidecarset.revisions import set_owner
 from app.slices.commands import CommandError, Commands, History, Progress, Recorded, Report, Stored, counted
 from app.slices.options import Enabled
 
@@ -105,15 +106,15 @@ async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
     return RelatedObjects(
         sorted(pods.items, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)),
         {one.metadata.name: one for one in namespaces.items},
-        await _revisions(client, owner.name, owner.metadata.uid),
+        await _revisions(client, owner),
     )
 
 
-async def _revisions(client: Client, name: str, uid: str) -> Sequence[Revision]:
+async def _revisions(client: Client, owner: SidecarSet) -> Sequence[Revision]:
     """They stand in the manager's namespace, whichever that is."""
-    label = f"{names.SIDECARSET_NAME}={name}"
+    label = f"{names.SIDECARSET_NAME}={owner.name}"
     found = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
-    return in_order(of_owner(map(revision_of, found.items), uid))
+    return in_order(of_owner(map(revision_of, found.items), set_owner(owner)))
 
 
 def _content(revision: Revision) -> Mapping[str, Any]:

@@ -13,7 +13,7 @@ from app.kube.objects import ControllerRevision
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
 from app.pods.revisions import Create, Digest, Revision, revision_hash, revision_of
-from app.sidecars.sidecarset.revisions import revision_object, revision_patch, snapshot, surplus_revisions
+from app.sidecars.sidecarset.revisions import revision_object, revision_patch, set_owner, snapshot, surplus_revisions
 
 RECORDED_SET = "sidecarset"
 """The index of ControllerRevisions by the set they record."""
@@ -87,7 +87,7 @@ class RevisionRecorder:
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
         """The set's revisions as they are by all we know, oldest first, without those of another owner (SS-75)."""
-        return self._history.of(owner.name, owner.metadata.uid, self._store.by_index(RECORDED_SET, owner.name))
+        return self._history.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
     def _recorded(self, owner: SidecarSet) -> _RecordedSet:
         """The set with its content, printed once per generation."""

@@ -20,7 +20,7 @@ from app.kube.lookup import get_or_none
 from app.kube.objects import OwnerReference, Pod
 from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
 from app.kube.store import Change, Store
-from app.pods.owners import BY_CONTROLLER, controller_of
+from app.pods.owners import BY_CONTROLLER, Owner, controller_of, owner_key, refers_to
 from app.pods.predicates import is_active
 from app.sidecars.sidecarset.plan.missed import missing_from
 from app.sidecars.sidecarset.plan.repair import Limits, Step, limits_of, next_step
@@ -60,7 +60,7 @@ class Repair:
         self._pods = pods
         self._events = events
         self._still = still
-        #: The workloads that have such Pods: changes of their other Pods matter, those of nobody else.
+        #: The owner_key of workloads that have such Pods: changes of their other Pods matter, those of nobody else.
         self._concerned: set[str] = set()
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -69,14 +69,15 @@ class Repair:
         owner = metadata.controller
         if owner is None:
             return ()
+        key = owner_key(owner, metadata.namespace)
         if change.new is not None and missing_from(change.new):
-            self._concerned.add(owner.uid)
-        return (ObjectKey(metadata.namespace, owner.uid),) if owner.uid in self._concerned else ()
+            self._concerned.add(key)
+        return (ObjectKey(metadata.namespace, key),) if key in self._concerned else ()
 
     async def __call__(self, key: ObjectKey) -> Result | None:
         """Evict the next Pod of one workload, if one may go."""
         owned = self._pods.by_index(BY_CONTROLLER, key.name)
-        pods = [pod for pod in owned if pod.metadata.namespace == key.namespace and is_active(pod)]
+        pods = [pod for pod in owned if is_active(pod)]
         missed = sorted((pod for pod in pods if missing_from(pod) and self._still(pod)), key=lambda p: p.metadata.name)
         if not missed:
             self._concerned.discard(key.name)
@@ -139,8 +140,9 @@ class Repair:
         found: Mapping[str, Any] | None = await get_or_none(self._client, resource, owner.name, namespace)
         if found is None:
             return None
-        metadata = found.get("metadata")
-        return found if isinstance(metadata, Mapping) and metadata.get("uid") == owner.uid else None
+        uid = str((found.get("metadata") or {}).get("uid") or "")
+        named = Owner(resource.api_version, resource.kind, owner.name, namespace, uid)
+        return found if refers_to(owner, namespace, named) else None
 
     def _record_events(self, pod: Pod, why: str) -> None:
         self._events.event(reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced: {why}")

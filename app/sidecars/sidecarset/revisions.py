@@ -15,6 +15,7 @@ from app.api.gojson import GoTypeError, dumps_go, go_value
 from app.api.sidecarset import SIDECAR_SET, SidecarSet, SidecarSetSpec
 from app.api.sidecarset.gospec import RECORDED_FIELDS
 from app.kube.resources import CONTROLLERREVISIONS
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.revisions import Create, Revision, oldest_unused
 
 DEFAULT_HISTORY_LIMIT = 10
@@ -36,16 +37,9 @@ def snapshot(spec: SidecarSetSpec) -> bytes:
     return dumps_go({"spec": {"$patch": "replace", **content}}, sort_keys=True).encode()
 
 
-def owner_reference(owner: SidecarSet) -> dict[str, Any]:
-    """The controller reference that ties a revision to its set."""
-    return {
-        "apiVersion": SIDECAR_SET.resource().api_version,
-        "kind": SIDECAR_SET.kind,
-        "name": owner.name,
-        "uid": owner.metadata.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+def set_owner(owner: SidecarSet) -> Owner:
+    """Return the set as its revisions refer to it."""
+    return Owner.of(SIDECAR_SET.resource(), owner.metadata)
 
 
 def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
@@ -71,7 +65,7 @@ def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[s
             "namespace": namespace,
             "labels": revision_labels(owner, create.label_hash),
             "annotations": annotations,
-            "ownerReferences": [owner_reference(owner)],
+            "ownerReferences": [set_owner(owner).reference],
         },
         "data": orjson.Fragment(create.data),
         "revision": create.number,
@@ -85,8 +79,8 @@ def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[s
     set of this name left behind, becomes ours, or it would be collected while Pods are made from it.
     """
     metadata: dict[str, Any] = {}
-    if revision.controller_uid != owner.metadata.uid:
-        metadata["ownerReferences"] = [owner_reference(owner)]
+    if not is_controlled_by(revision, set_owner(owner)):
+        metadata["ownerReferences"] = [set_owner(owner).reference]
         if revision.labels.get(names.SIDECARSET_NAME) != owner.name:
             metadata["labels"] = {names.SIDECARSET_NAME: owner.name}
     version = owner.spec.custom_version

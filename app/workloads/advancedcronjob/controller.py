@@ -12,10 +12,10 @@ from app.kube.controller import Watch
 from app.kube.resources import ObjectKey
 from app.kube.store import Change, key_of
 from app.slices import JOBS, ControllerContext, Reconciling, Watched
-from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_uids
+from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_keys
 
 NAME: Final = "advancedcronjob-controller"
-_MADE: Final = {BY_CRON: cron_uids}
+_MADE: Final = {BY_CRON: cron_keys}
 
 
 CRONS: Final = Watched.kind(ADVANCED_CRON_JOB, AdvancedCronJob)

@@ -23,6 +23,7 @@ from app.kube.objects import Job, ObjectMeta, decode_metadata
 from app.kube.resources import ObjectKey, Resource
 from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
+from app.pods.owners import Owner, is_controlled_by, owner_key
 from app.workloads.advancedcronjob.plan.due import MANY, schedule_of, what_is_due
 from app.workloads.advancedcronjob.plan.jobs import (
     OWNER,
@@ -121,11 +122,11 @@ class AdvancedCronJobReconciler:
         return await self._start(cron, state, children)
 
     def _children(self, cron: AdvancedCronJob) -> list[Child]:
-        uid, caches = cron.metadata.uid, self._caches
+        owned, caches = Owner.of(OWNER, cron.metadata).index_key, self._caches
         return [
-            *map(child_of_job, caches.jobs.by_index(BY_CRON, uid)),
-            *map(child_of_broadcast_job, caches.broadcast_jobs.by_index(BY_CRON, uid)),
-            *map(child_of_image_job, caches.image_jobs.by_index(BY_CRON, uid)),
+            *map(child_of_job, caches.jobs.by_index(BY_CRON, owned)),
+            *map(child_of_broadcast_job, caches.broadcast_jobs.by_index(BY_CRON, owned)),
+            *map(child_of_image_job, caches.image_jobs.by_index(BY_CRON, owned)),
         ]
 
     async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
@@ -189,8 +190,7 @@ class AdvancedCronJobReconciler:
             made = await self._client.create(resource, body, namespace, decode=decode_metadata)
         except AlreadyExists:
             found = await self._client.get(resource, name, namespace, decode=decode_metadata)
-            owner = found.metadata.controller
-            if owner is None or owner.uid != cron.metadata.uid:
+            if not is_controlled_by(found.metadata, Owner.of(OWNER, cron.metadata)):
                 message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
                 self._record_event(cron, "Warning", "FailedCreate", message)
                 raise
@@ -216,7 +216,7 @@ class AdvancedCronJobReconciler:
             state.unsure = None
             return
         state.unsure = None
-        if found.controller is not None and found.controller.uid == cron.metadata.uid:
+        if is_controlled_by(found, Owner.of(OWNER, cron.metadata)):
             self._note_started(cron, state, resource, found, run)
 
     def _note_started(
@@ -286,15 +286,15 @@ class AdvancedCronJobReconciler:
 
 
 def cron_of(job: Any) -> Any:
-    """The owner reference of the AdvancedCronJob that made a job (of any kind); None if none did."""
-    for owner in job.metadata.owner_references:
-        if owner.controller:
-            group = owner.api_version.rpartition("/")[0]
-            return owner if (group, owner.kind) == (OWNER.group, OWNER.kind) else None
-    return None
+    """Return the owner reference of the AdvancedCronJob that made a job of any kind, or None."""
+    owner = job.metadata.controller
+    if owner is None:
+        return None
+    group = owner.api_version.rpartition("/")[0]
+    return owner if (group, owner.kind) == (OWNER.group, OWNER.kind) else None
 
 
-def cron_uids(job: Any) -> Iterable[str]:
+def cron_keys(job: Any) -> Iterable[str]:
     """The index function of :data:`BY_CRON`."""
     owner = cron_of(job)
-    return (owner.uid,) if owner is not None else ()
+    return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()

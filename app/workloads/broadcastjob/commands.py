@@ -18,6 +18,7 @@ from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import NODES, PODS
 from app.kube.text import one_line
 from app.pods.obstacles import ways_out
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.predicates import is_active
 from app.slices.commands import CommandError, Commands, Report, Stored, report, table
 from app.slices.options import Enabled
@@ -65,7 +66,8 @@ async def situation(client: Client, stored: Stored) -> Situation:
     listed = (
         (await client.list(PODS, metadata.namespace, label_selector=query, decode=decode_pod)).items if query else ()
     )
-    pods: list[Pod] = [pod for pod in listed if pod.metadata.controller and pod.metadata.controller.uid == metadata.uid]
+    owner = Owner.of(BROADCAST_JOB.resource(), metadata)
+    pods: list[Pod] = [pod for pod in listed if is_controlled_by(pod.metadata, owner)]
     found: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
     nodes = {node.metadata.name: node for node in found}
     fit = fit_of(job.spec.template)

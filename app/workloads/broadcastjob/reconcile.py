@@ -12,17 +12,19 @@ from typing import Any, Final
 from app.api import names
 from app.api.broadcastjob import BroadcastJob
 from app.api.broadcastjob.types import NEVER, PAUSED, RUNNING
+from app.api.gojson import GoTypeError, go_value
+from app.api.gopod import POD_TEMPLATE
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
-from app.kube.events import EventRecorder
+from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.expectations import ScaleAction
 from app.kube.gotext import quote
 from app.kube.objects import Node, Pod, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, Owner, is_controlled_by, refers_to
 from app.pods.predicates import is_active
 from app.workloads.broadcastjob.plan.fit import Fit, fit_of
 from app.workloads.broadcastjob.plan.pods import OWNER, new_pod
@@ -92,6 +94,9 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if owner is None or (owner.group, owner.kind) != (OWNER.group, OWNER.kind):
             return ()
         key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
+        job = self.jobs.by_key(key)
+        if job is None or not refers_to(owner, key.namespace, Owner.of(OWNER, job.metadata)):
+            return (key,)  # of a former job of this name, or forged: nothing that was expected
         if new is not None:
             self.expected.observe(key, ScaleAction.CREATE, node)
         if new is None or new.metadata.deletion_timestamp is not None:
@@ -116,10 +121,15 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
     async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
         """One step of the plan."""
+        try:
+            go_value(POD_TEMPLATE, job.spec.template, "spec.template")
+        except GoTypeError as error:
+            self.tell_once(job, state, INVALID_SPEC, str(error))
+            return None
         now = self.clock.now()
         status = job.status
         started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
-        pods = self._caches.pods.by_index(BY_CONTROLLER, job.metadata.uid)
+        pods = self._caches.pods.by_index(BY_CONTROLLER, Owner.of(OWNER, job.metadata).index_key)
         fitting = self._fitting(job, state)
         state.objects = len(state.nodes) + len(pods)
         fitting |= await self._keeping(state, fitting, pods)
@@ -254,8 +264,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             found = await self.client.get(PODS, name, job.metadata.namespace, decode=decode_pod)
         except KubeError:
             return False
-        owner = found.metadata.controller
-        return owner is not None and owner.uid == job.metadata.uid
+        return is_controlled_by(found.metadata, Owner.of(OWNER, job.metadata))
 
     async def _pause(self, job: BroadcastJob, state: _State, failed: int) -> None:
         """BJ-22: in the object, so that whoever sets it back goes on."""

@@ -20,6 +20,7 @@ from app.kube.fielderrors import FieldError, aggregate
 from app.kube.gotext import quote
 from app.kube.objects import Pod
 from app.kube.patches import same
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.workloads.cloneset import strict_validation
 from app.workloads.cloneset.validation import Facts, pods_to_delete, spec_errors
@@ -32,6 +33,7 @@ VALIDATE: Final = validating_webhook(
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
+_RESOURCE: Final = CLONE_SET.resource()
 
 
 class CloneSetLookups(TemplateLookups, Protocol):
@@ -159,18 +161,19 @@ async def _refused_pods(
     """CS-28: why Pods that are newly named in ``podsToDelete`` cannot be."""
     known = pods_to_delete(former) if former is not None else []
     metadata = (review.object or {}).get("metadata") or {}
+    identity = (str(metadata.get("name") or ""), review.namespace, str(metadata.get("uid") or ""))
+    owner = Owner(_RESOURCE.api_version, _RESOURCE.kind, *identity)
     refused = {}
     for name in dict.fromkeys(pods_to_delete(spec)):
-        if name not in known and (problem := await _pod_problem(lookups, review.namespace, name, metadata.get("uid"))):
+        if name not in known and (problem := await _pod_problem(lookups, name, owner)):
             refused[name] = problem
     return refused
 
 
-async def _pod_problem(lookups: CloneSetLookups, namespace: str, name: str, uid: str | None) -> str:
-    pod = await lookups.pod(namespace, name) if name else None
+async def _pod_problem(lookups: CloneSetLookups, name: str, owner: Owner) -> str:
+    pod = await lookups.pod(owner.namespace, name) if name else None
     if pod is None:
         return f"find pod {name} failed: Pod {quote(name)} not found"
     if pod.metadata.deletion_timestamp is not None:
         return f"find pod {name} already terminating"
-    owner = pod.metadata.controller
-    return "" if owner is not None and owner.uid == uid else f"find pod {name} owner is not this CloneSet"
+    return "" if is_controlled_by(pod.metadata, owner) else f"find pod {name} owner is not this CloneSet"

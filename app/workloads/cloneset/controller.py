@@ -11,6 +11,7 @@ from app.kube.objects import OwnerReference, Pod
 from app.kube.store import Store
 from app.pods.budget import LeastAvailable
 from app.pods.lifecycle import Lifecycle
+from app.pods.owners import refers_to
 from app.pods.readiness.plan import InitialMetadata
 from app.pods.update_order import UpdateOrder
 from app.slices import CLAIMS, PODS, REVISIONS, ControllerContext, Reconciling, Stores, Watched
@@ -60,7 +61,7 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
 
     def lifecycle_of(reference: OwnerReference, namespace: str) -> tuple[Lifecycle | None] | None:
         owner = sets.get(reference.name, namespace)
-        if owner is None or owner.metadata.uid != reference.uid or owner.deleting:
+        if owner is None or owner.deleting or not refers_to(reference, namespace, KIND.owner(owner.metadata)):
             return None
         return (Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None,)
 

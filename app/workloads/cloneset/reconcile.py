@@ -5,7 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+from app.api import names
 from app.api.cloneset import CloneSet
+from app.api.cloneset.gospec import SPECS
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.events import EventRecorder
@@ -32,6 +34,8 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
 
     ``options`` are those of the engine.
     """
+
+    spec_type = SPECS[names.V1BETA1]
 
     def __init__(
         self,

@@ -16,6 +16,7 @@ from app.kube.client import Client
 from app.kube.objects import Node, Pod, decode_node, decode_pod
 from app.kube.resources import DAEMONSETS, NODES, PODS
 from app.kube.selectors import SelectorError, to_query
+from app.pods.owners import is_controlled_by
 from app.pods.predicates import is_active
 from app.pods.readiness.plan import has_gate
 from app.pods.revisions import Create, Revision, plan_revision, short_hash
@@ -206,7 +207,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
         here = [
             daemon_pod(pod, resolved.settings)
             for pod in listed.items
-            if KIND.manages(pod.metadata, owner.metadata.uid) and pod.spec.target_node == name
+            if is_controlled_by(pod.metadata, KIND.owner(owner.metadata)) and pod.spec.target_node == name
         ]
         shown = ", ".join(_state(pod, client.clock.now().timestamp()) for pod in here)
         if eligibility.should_run:

@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from random import Random
 from typing import Any, Final
 
+from app.api import names
 from app.api.daemonset import DAEMON_SET, DaemonSet
+from app.api.daemonset.gospec import SPECS
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
 from app.kube.events import EventRecorder
@@ -39,6 +41,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
     """Keeps the Pods of all DaemonSets. ``rng`` draws the endings of their names; ``options`` are the engine's."""
 
     adopts = True
+    spec_type = SPECS[names.V1BETA1]
 
     def __init__(
         self,

@@ -12,6 +12,7 @@ from app.kube.admission import PolicyRule
 from app.kube.objects import OwnerReference, Pod
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
+from app.pods.owners import Owner, refers_to
 from app.pods.passes import PassObserver
 from app.pods.update_order import UpdateOrder
 from app.slices import ControllerContext, Watched
@@ -66,7 +67,7 @@ def least_available(
     def least(owner: OwnerReference, namespace: str) -> int | None:
         if (owner.group, owner.kind) != (kind.group, kind.kind):
             return None
-        return max(0, rule(known(objects.get(owner.name, namespace), owner)))
+        return max(0, rule(known(objects.get(owner.name, namespace), kind.resource(), owner)))
 
     return least
 
@@ -78,7 +79,10 @@ def update_order(
     objects = context.stores(watched)
 
     def ordered(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
-        found = next((objects.get(owner.name, one.metadata.namespace) for one in pods[:1]), None)
-        return order(found, pods) if found is not None and found.metadata.uid == owner.uid else None
+        namespace = next((one.metadata.namespace for one in pods), "")
+        found = objects.get(owner.name, namespace)
+        if found is None or not refers_to(owner, namespace, Owner.of(watched.resource, found.metadata)):
+            return None
+        return order(found, pods)
 
     return ordered

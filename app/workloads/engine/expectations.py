@@ -16,7 +16,8 @@ from app.kube.lookup import get_or_none
 from app.kube.objects import Meta, Pod, decode_pod
 from app.kube.resources import PODS
 from app.kube.store import Store
-from app.workloads.engine.kind import OWNER, Owner, WorkloadKind
+from app.pods.owners import Owner, is_controlled_by
+from app.workloads.engine.kind import OWNER
 from app.workloads.engine.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -75,7 +76,6 @@ class ExpectationCheck:
         self,
         client: Client,
         pods: Store[Pod],
-        kind: WorkloadKind,
         expectations: Expectations,
         metrics: Metrics,
         *,
@@ -84,7 +84,6 @@ class ExpectationCheck:
     ) -> None:
         self._client = client
         self._pods = pods
-        self._kind = kind
         self._expectations = expectations
         self._metrics = metrics
         self._timeout = timeout
@@ -105,7 +104,7 @@ class ExpectationCheck:
         written = expected.written.get(uid)
         if not written:
             return None
-        for pod in self._pods.by_index(OWNER, uid):
+        for pod in self._pods.by_index(OWNER, owner.index_key):
             if pod.metadata.uid not in written:
                 continue
             late = expected.versions.unsatisfied(pod.metadata)
@@ -121,9 +120,8 @@ class ExpectationCheck:
     async def _cache_is_complete(self, owner: Owner) -> bool:
         """Whether the API server has the same Pods as the cache: then what was expected will never come."""
         live = await self._client.list(PODS, owner.namespace, decode=decode_pod)
-        present = {pod.metadata.uid for pod in live.items if self._kind.manages(pod.metadata, owner.uid)}
-        cached = self._pods.by_index(OWNER, owner.uid)
-        return present == {pod.metadata.uid for pod in cached if self._kind.manages(pod.metadata, owner.uid)}
+        present = {pod.metadata.uid for pod in live.items if is_controlled_by(pod.metadata, owner)}
+        return present == {pod.metadata.uid for pod in self._pods.by_index(OWNER, owner.index_key)}
 
     async def _forget_if_shown(self, pod: Pod) -> None:
         live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)

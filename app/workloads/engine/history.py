@@ -12,19 +12,18 @@ from app.kube.objects import ControllerRevision
 from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.history import RevisionHistory
-from app.pods.owners import ownerless
+from app.pods.owners import is_controlled_by, ownerless
 from app.pods.revisions import Revision, current_revision, surplus_of_workload
-from app.workloads.engine.kind import OWNER, WorkloadKind
+from app.workloads.engine.kind import OWNER
 from app.workloads.engine.revisions import Content, Revisions
 
 
 class History:
     """Reads a workload's revisions from ``store`` (with index OWNER) and writes them."""
 
-    def __init__(self, client: Client, store: Store[ControllerRevision], kind: WorkloadKind) -> None:
+    def __init__(self, client: Client, store: Store[ControllerRevision]) -> None:
         self._revisions = RevisionHistory(client)
         self._store = store
-        self._kind = kind
 
     def observe(self, change: Change[ControllerRevision]) -> None:
         """The cache shows something new."""
@@ -35,15 +34,11 @@ class History:
 
         ``selector``: that of the workload.
         """
-        uid = content.owner.uid
-        own = [
-            found
-            for found in self._store.by_index(OWNER, uid)
-            if found.metadata.namespace == content.namespace and self._kind.manages(found.metadata, uid)
-        ]
+        owner = content.owner
+        own = self._store.by_index(OWNER, owner.index_key)
         nobodys = self._store.by_index(OWNER, ownerless(content.namespace))
         matching = [found for found in nobodys if selector.matches(found.metadata.labels)]
-        return self._revisions.of(uid, uid, [*own, *matching])
+        return self._revisions.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
         """Ask the API server for a revision that the cache does not show (PM-10).
@@ -54,8 +49,7 @@ class History:
         stored = await self._revisions.get(content, name)
         if stored is None:
             return False
-        controller = stored.metadata.controller
-        if controller is not None and controller.uid != content.owner.uid:
+        if stored.metadata.controller is not None and not is_controlled_by(stored.metadata, content.owner):
             return False
         self._revisions.record_write(content, stored)
         return True
@@ -75,14 +69,14 @@ class History:
     async def adopt(self, content: Content, ordered: Iterable[Revision]) -> None:
         """Take over the revisions that nobody controls, or they would outlive the workload."""
         for revision in ordered:
-            if not revision.controller_uid:
+            if revision.controller is None:
                 await self._revisions.adopt(content, revision)
 
     async def truncate(
         self, content: Content, ordered: Sequence[Revision], in_use: Collection[str], limit: int
     ) -> None:
         """CS-63: delete the oldest revisions nobody uses, where there are more than the limit."""
-        own = [revision for revision in ordered if revision.controller_uid == content.owner.uid]
+        own = [revision for revision in ordered if is_controlled_by(revision, content.owner)]
         await self._revisions.delete(content, surplus_of_workload(own, in_use, limit))
 
     async def label(self, content: Content, revision: Revision, labels: Mapping[str, str]) -> None:

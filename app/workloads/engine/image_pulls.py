@@ -18,6 +18,7 @@ from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.pods.inplace import Blocked
+from app.pods.owners import is_controlled_by
 from app.pods.predownload import (
     TIMEOUT_SECONDS,
     Decision,
@@ -130,8 +131,7 @@ class ImagePuller:
         except NotFound:
             return
         for job in jobs:
-            controller = job.metadata.controller
-            if controller is None or controller.uid != snapshot.owner.uid:
+            if not is_controlled_by(job.metadata, snapshot.owner):
                 continue
             try:
                 await self._client.delete(IMAGE_PULL_JOBS, job.metadata.name, namespace, uid=job.metadata.uid)

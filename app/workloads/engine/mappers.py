@@ -57,13 +57,15 @@ class EventMappers(Generic[W, S]):
         for uid, name in {found.uid: found.name for found in references if found is not None}.items():
             key = ObjectKey(pod.metadata.namespace, name)
             keys[key] = None
+            if not self._is_known(key, uid):
+                continue
             if change.old is None:
                 expected.creation_observed(uid, pod.metadata.name)
             if change.new is None or pod.metadata.deletion_timestamp is not None:
                 expected.creation_observed(uid, pod.metadata.name)
                 asked = expected.deletion_observed(uid, pod.metadata.name)
                 if not asked and (change.old is None or change.old.metadata.deletion_timestamp is None):
-                    self._deleted_by_others(key, uid)
+                    self._deleted_by_others(key)
         if change.new is None:
             expected.versions.forget(pod.metadata.uid)
         elif self._adopts and pod.metadata.controller is None:
@@ -76,9 +78,15 @@ class EventMappers(Generic[W, S]):
             if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
                 yield state.key
 
-    def _deleted_by_others(self, key: ObjectKey, uid: str) -> None:
+    def _is_known(self, key: ObjectKey, uid: str) -> bool:
+        """Whether the workload under that key has this uid. Expectations are kept by uid, and exist only for workloads
+        that were worked on: a forged reference from elsewhere fulfills none."""
         state = self._states.get(key)
-        if state is not None and state.uid == uid:
+        return state is not None and state.uid == uid
+
+    def _deleted_by_others(self, key: ObjectKey) -> None:
+        state = self._states.get(key)
+        if state is not None:
             state.pods_deleted_by_others = True
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
@@ -91,11 +99,13 @@ class EventMappers(Generic[W, S]):
             return ()
         keys = []
         for reference in {found.uid: found for found in (old, new) if found is not None}.values():
-            name = claim_expectation(claim.metadata.name)
+            name, key = claim_expectation(claim.metadata.name), ObjectKey(claim.metadata.namespace, reference.name)
+            keys.append(key)
+            if not self._is_known(key, reference.uid):
+                continue
             self._expectations.creation_observed(reference.uid, name)
             if going:
                 self._expectations.deletion_observed(reference.uid, name)
-            keys.append(ObjectKey(claim.metadata.namespace, reference.name))
         return keys
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:

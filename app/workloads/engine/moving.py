@@ -11,9 +11,9 @@ from app.kube.errors import NotFound
 from app.kube.objects import Pod
 from app.kube.resources import Resource
 from app.pods.owned import owned_objects
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.revisions import Revision
 from app.slices.commands import CommandError
-from app.workloads.engine.kind import WorkloadKind
 from app.workloads.engine.preview import Preview
 from app.workloads.engine.reading import revisions_to_come
 from app.workloads.engine.revisions import Content, Revisions
@@ -67,11 +67,9 @@ async def native_workload(
     if found["metadata"].get("deletionTimestamp"):
         raise CommandError(f"{called}: is being deleted")
     stored = await client.create(resource, moved_manifest(found, resource), namespace, dry_run=True)
-    kind, uid = WorkloadKind(native), str(found["metadata"]["uid"])
-    owned = await owned_objects(
-        client, namespace, uid, stored["spec"]["selector"], lambda metadata: kind.manages(metadata, uid)
-    )
-    revisions = [revision for revision in owned.revisions if revision.controller_uid == uid]
+    owner = Owner(native.api_version, native.kind, name, namespace, str(found["metadata"]["uid"]))
+    owned = await owned_objects(client, owner, stored["spec"]["selector"])
+    revisions = [revision for revision in owned.revisions if is_controlled_by(revision, owner)]
     return NativeWorkload(found, stored, owned.pods, revisions)
 
 

@@ -117,12 +117,11 @@ def observed_pods(
     known: dict[str, PodFacts],
     settings: WorkloadSettings,
     *,
-    manages: Callable[[Pod], bool],
     matches: Callable[[Pod], bool],
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
     """Sort ``pods``, those of the cache, with the facts known of them by uid; and the facts to keep for the next time.
 
-    ``manages``: whether the workload really controls the Pod; ``matches``: whether its selector does.
+    ``matches``: whether the workload's selector matches the Pod.
     """
     facts: dict[str, PodFacts] = {}
     observed = ObservedPods([], [], [])
@@ -130,8 +129,6 @@ def observed_pods(
         uid = pod.metadata.uid
         found = known.get(uid)
         if found is None or found.pod is not pod:
-            if not manages(pod):
-                continue
             if not is_active(pod):
                 observed.inactive.append(pod)
                 continue

@@ -18,10 +18,7 @@ async def pods_and_revisions(
     client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any]
 ) -> tuple[Sequence[Pod], Sequence[Revision]]:
     """The Pods that the workload controls and its selector matches, and its revisions, oldest first."""
-    uid = owner.metadata.uid
-    found = await owned_objects(
-        client, owner.metadata.namespace, uid, selector, lambda metadata: kind.manages(metadata, uid)
-    )
+    found = await owned_objects(client, kind.owner(owner.metadata), selector)
     return found.pods, found.revisions
 
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from math import inf
 from typing import Any, ClassVar, Final, Generic
 
+from app.api.gojson import GoType, GoTypeError, go_value
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
 from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
-from app.kube.events import EventRecorder
-from app.kube.objects import ObjectMeta, Pod, decode_metadata
+from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selectors import SelectorError
 from app.pods.budget import DisruptionBudget, NoBudget
@@ -51,6 +52,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
     """
 
     adopts: ClassVar[bool] = False
+    #: The spec of the kind, in the stored version, as Go reads it.
+    spec_type: ClassVar[GoType]
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.writer = self.make_writer(events)
         self.writer.observer = self._observer = observer
         self.writer.budget = self.budget
-        self.history = History(client, caches.revisions, kind)
+        self.history = History(client, caches.revisions)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations
         self.mappers: EventMappers[W, S] = EventMappers(
@@ -84,7 +87,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self._expectations = ExpectationCheck(
             client,
             caches.pods,
-            kind,
             expectations,
             self.metrics,
             timeout=expectation_timeout,
@@ -147,8 +149,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
     def _begun(self, workload: W) -> Begun:
         metadata, caches = workload.metadata, self.caches
-        claims = caches.claims.by_index(OWNER, metadata.uid) if caches.claims is not None else ()
-        pods = caches.pods.by_index(OWNER, metadata.uid)
+        owned = self.kind.owner(metadata).index_key
+        claims = caches.claims.by_index(OWNER, owned) if caches.claims is not None else ()
+        pods = caches.pods.by_index(OWNER, owned)
         return Begun(self.clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), self)
 
     async def _reconcile(self, key: ObjectKey, workload: W) -> Result | None:
@@ -210,39 +213,38 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         # CS-10).
         metadata = workload.metadata
         key = (metadata.generation, metadata.labels, metadata.annotations)
-        if state.resolved is None or state.resolved_key != key:
+        if state.resolved_key != key:
             try:
+                # Stored while no webhook judged it, a template may hold anything.
+                go_value(self.spec_type, workload.to_dict().get("spec"), "spec")
                 resolved = self.resolve(workload)
-            except SelectorError as error:
-                kind = self.kind.resource.kind
-                logger.warning("%s %s is left alone, its selector cannot be read: %s", kind, state.key, error)
-                state.resolved = None
+            except (SelectorError, GoTypeError) as error:
+                field = "spec.selector: " if isinstance(error, SelectorError) else ""
+                self.writer.event(workload, INVALID_SPEC, f"{field}{error}", warning=True)
+                state.resolved, state.resolved_key = None, key
                 return None
             state.resolve_anew(resolved, key)
-            return resolved
-        found: R = state.resolved
-        return found
+        return state.resolved
 
     async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
         """CS-53 … CS-56: Pods, claims and revisions; what is wanted now is recorded as a revision."""
-        uid = state.uid
+        owned = resolved.owner.index_key
         observed, state.facts = observed_pods(
-            self.caches.pods.by_index(OWNER, uid),
+            self.caches.pods.by_index(OWNER, owned),
             state.facts,
             resolved.settings,
-            manages=lambda pod: self._manages(workload, pod.metadata),
             matches=lambda pod: resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod),
         )
         claims = [
             claim
-            for claim in (self.caches.claims.by_index(OWNER, uid) if self.caches.claims is not None else ())
-            if claim.metadata.deletion_timestamp is None and self._manages(workload, claim.metadata)
+            for claim in (self.caches.claims.by_index(OWNER, owned) if self.caches.claims is not None else ())
+            if claim.metadata.deletion_timestamp is None
         ]
         status = dict(state.present_status(workload).status)
         current, collisions = self.recorded_revision(status)
         ordered = await self._revisions(state, resolved, observed.active, current)
         revisions = await self.history.record(resolved.content, resolved.selector, ordered, current, collisions)
-        orphans = [one for one in revisions.ordered if not one.controller_uid and one.name != revisions.update.name]
+        orphans = [one for one in revisions.ordered if one.controller is None and one.name != revisions.update.name]
         if self.adopts and orphans and not workload.deleting and await self._still_exists(workload, state):
             await self.history.adopt(resolved.content, orphans)
         return Snapshot(
@@ -304,11 +306,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                     break
             self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
         return self._nodes
-
-    def _manages(self, workload: W, metadata: ObjectMeta) -> bool:
-        """Whether the workload controls an object. A reference from another namespace means nothing."""
-        own = workload.metadata
-        return metadata.namespace == own.namespace and self.kind.manages(metadata, own.uid)
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:

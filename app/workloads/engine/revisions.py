@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from app.api import names
 from app.kube.objects import ControllerRevision
+from app.pods.owners import is_controlled_by
 from app.pods.revisions import Create, Digest, Revision, revision_hash, revision_of, short_hash
 from app.pods.templates import controller_revision, template_data
 from app.workloads.engine.kind import Owner
@@ -83,7 +84,7 @@ class Content:
         """What to change on a revision that is used again: its number, then also its hash of the claims (CS-72), and
         its owner where nobody owns it, or it would outlive us or go before us."""
         metadata: dict[str, Any] = {}
-        if revision.controller_uid != self.owner.uid:
+        if not is_controlled_by(revision, self.owner):
             metadata["ownerReferences"] = [self.owner.reference]
         hashed = self.claims_hash is None or revision.annotations.get(names.CLAIM_TEMPLATES_HASH) == self.claims_hash
         if number != revision.number and not hashed:

@@ -35,7 +35,7 @@ from app.pods.claims import pod_reference
 from app.pods.fieldtracking import UNTRACKED
 from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
-from app.pods.owners import adoption_patch, release_patch, transfer_patch
+from app.pods.owners import adoption_patch, is_controlled_by, release_patch, transfer_patch
 from app.pods.passes import PassObserver
 from app.pods.predicates import is_active
 from app.workloads.engine.creation import NewPod
@@ -80,8 +80,7 @@ class Writer:
         self._events.event(about, "Warning" if warning else "Normal", reason, message)
 
     def _owner(self, workload: KubeObject) -> Owner:
-        metadata = workload.metadata
-        return self._kind.owner(metadata.name, metadata.namespace, metadata.uid)
+        return self._kind.owner(workload.metadata)
 
     # ---- creating
 
@@ -158,8 +157,7 @@ class Writer:
         found = await get_or_none(self._client, PODS, name, workload.metadata.namespace, decode=decode_pod)
         if found is None:
             return None
-        controller = found.metadata.controller
-        return found if controller is not None and controller.uid == workload.metadata.uid else None
+        return found if is_controlled_by(found.metadata, self._owner(workload)) else None
 
     # ---- deleting
 

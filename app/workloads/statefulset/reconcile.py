@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from app.api import names
 from app.api.statefulset import STATEFUL_SET, StatefulSet
+from app.api.statefulset.gospec import SPECS
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
 from app.kube.events import EventRecorder
@@ -44,6 +46,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
     the engine."""
 
     adopts: ClassVar[bool] = True
+
+    spec_type = SPECS[names.V1BETA1]
 
     def __init__(
         self,

@@ -17,6 +17,7 @@ from app.kube.lookup import get_or_none
 from app.kube.objects import Pod, decode_controller_revision, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS
 from app.kube.selectors import SelectorError, compile_selector, to_query
+from app.pods.owners import is_controlled_by
 from app.pods.revisions import Create, Revision, in_order, of_owner, plan_revision, revision_of
 from app.workloads.engine.revisions import Revisions
 from app.workloads.uniteddeployment.controller import RESOURCES
@@ -56,7 +57,7 @@ async def pods_of(client: Client, stored: Mapping[str, Any]) -> Sequence[Pod]:
 async def revisions_of(client: Client, united: UnitedDeployment) -> list[Revision]:
     """Those that were recorded, oldest first."""
     stored = await client.list(CONTROLLERREVISIONS, united.metadata.namespace or "", decode=decode_controller_revision)
-    return in_order(of_owner(map(revision_of, stored.items), str(united.metadata.uid)))
+    return in_order(of_owner(map(revision_of, stored.items), KIND.owner(united.metadata)))
 
 
 async def read_situation(client: Client, united: UnitedDeployment) -> Read:
@@ -77,7 +78,9 @@ async def read_situation(client: Client, united: UnitedDeployment) -> Read:
     pods = (await client.list(PODS, namespace, label_selector=query, decode=decode_pod)).items
     of_subset = {
         name: [
-            pod for pod in pods if pod.metadata.labels.get(names.SUBSET_NAME) == name and is_of(given[0], workload, pod)
+            pod
+            for pod in pods
+            if pod.metadata.labels.get(names.SUBSET_NAME) == name and is_of(RESOURCES[given[0]], workload, pod)
         ]
         for name, workload in claims.existing.items()
     }
@@ -110,7 +113,8 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
         )
     except NotFound:
         return []  # the kind is not installed
-    return [one for one in found.items if KIND.manages(one.metadata, str(united.metadata.uid))]
+    owner = KIND.owner(united.metadata)
+    return [one for one in found.items if is_controlled_by(one.metadata, owner)]
 
 
 def united_key(pod: Pod) -> str:

@@ -8,21 +8,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from app.api import names
-from app.api.gojson import GoTypeError
+from app.api.gocore import LABEL_SELECTOR, optional
+from app.api.gojson import GoTypeError, go_value, pointer, struct
+from app.api.gopod import METADATA, POD_TEMPLATE
 from app.api.uniteddeployment import UNITED_DEPLOYMENT, UnitedDeployment
 from app.api.uniteddeployment.shares import ShareError
 from app.api.uniteddeployment.types import DEPLOYMENT, STATEFUL_SET, TEMPLATES, template_of
 from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import ApiError, KubeError, NotFound, message_of
-from app.kube.events import EventRecorder
+from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.lookup import get_or_none
 from app.kube.objects import ControllerRevision, Pod, decode_metadata
 from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
 from app.kube.selectors import Selector, SelectorError, compile_selector
 from app.kube.statuses import KnownStatus
 from app.kube.store import Change, Store
-from app.pods.owners import ownerless
+from app.pods.owners import is_controlled_by, ownerless
 from app.workloads.engine.history import History
 from app.workloads.engine.kind import OWNER
 from app.workloads.uniteddeployment.plan import situation
@@ -46,6 +48,12 @@ CLAIM_SECONDS: Final = 1.0
 #: Seconds in which the caches agree on what became of workloads of a former object of the same name.
 PREDECESSOR_SECONDS: Final = 5.0
 REVISION_HISTORY_LIMIT: Final = 10
+_WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
+#: The parts of the spec that its schema leaves open, as Go reads them.
+TEMPLATE_TYPES: Final = struct(
+    optional("selector", pointer(LABEL_SELECTOR)),
+    optional("template", struct(*(optional(name, pointer(_WORKLOAD)) for name in TEMPLATES))),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +91,10 @@ class UnitedDeploymentReconciler:
         self._client = client
         self._clock = client.clock
         self._caches = caches
+        self._kinds = kinds
         self._writer = SubsetWriter(client, events, kinds)
         self._unseen = UnseenWorkloads(client, caches.workloads, kinds)
-        self._history = History(client, caches.revisions, KIND)
+        self._history = History(client, caches.revisions)
         self._states: dict[ObjectKey, _State] = {}
 
     # ---- what changes concern
@@ -144,6 +153,7 @@ class UnitedDeploymentReconciler:
         if found is None:
             return None
         try:
+            go_value(TEMPLATE_TYPES, united.spec.to_dict(), "spec")
             selector = compile_selector(united.spec.selector)
             claims = self._claims(united, found, selector)
             if not claims.release and self._lacks_known(united, state, claims):
@@ -155,7 +165,8 @@ class UnitedDeploymentReconciler:
                 return Result(requeue_after=CLAIM_SECONDS / 2)
             here = await self._situation(united, state, found, selector, claims.existing)
         except (SelectorError, GoTypeError) as error:
-            logger.warning("UnitedDeployment %s is left alone: %s", key, error)
+            field = "spec.selector: " if isinstance(error, SelectorError) else ""
+            self._writer.event(united, "Warning", INVALID_SPEC, f"{field}{error}")
             return None
         return await self._carry_out(here, state, claims.surplus)
 
@@ -168,11 +179,12 @@ class UnitedDeploymentReconciler:
         )
         if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
             return False
+        owner = KIND.owner(united.metadata)
         for one in self._caches.workloads[kind].list():
             if one.metadata.namespace != united.metadata.namespace or one.subset not in missing:
                 continue
             reference = KIND.managing_reference(one.metadata)
-            if reference is not None and reference.name == united.name and reference.uid != united.metadata.uid:
+            if reference is not None and reference.name == united.name and not is_controlled_by(one.metadata, owner):
                 return True
         return False
 
@@ -189,13 +201,10 @@ class UnitedDeploymentReconciler:
 
     def _claims(self, united: UnitedDeployment, found: tuple[str, dict[str, Any]], selector: Selector) -> Claims:
         kind, template = found
-        uid, namespace = united.metadata.uid, united.metadata.namespace
+        owned_by, namespace = KIND.owner(united.metadata).index_key, united.metadata.namespace
         topology = united.spec.topology
         subsets = {one.name for one in (topology.subsets or ())} if topology is not None else set()
-        owned = {
-            name: [one for one in self._caches.workloads[name].by_index(OWNER, uid) if _is_in(one, namespace)]
-            for name in TEMPLATES
-        }
+        owned = {name: self._caches.workloads[name].by_index(OWNER, owned_by) for name in TEMPLATES}
         nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
         given = (template.get("metadata") or {}).get("labels") or {}
         written = {**given, **(united.spec.selector.get("matchLabels") or {})}
@@ -254,7 +263,9 @@ class UnitedDeploymentReconciler:
         namespace = united.metadata.namespace
         pods = {
             subset: [
-                pod for pod in self._caches.pods.by_index(SUBSET, f"{namespace}/{subset}") if is_of(kind, workload, pod)
+                pod
+                for pod in self._caches.pods.by_index(SUBSET, f"{namespace}/{subset}")
+                if is_of(self._kinds[kind], workload, pod)
             ]
             for subset, workload in existing.items()
         }
@@ -362,10 +373,6 @@ class UnitedDeploymentReconciler:
             used,
             REVISION_HISTORY_LIMIT if limit is None else limit,
         )
-
-
-def _is_in(workload: SubsetWorkload, namespace: str) -> bool:
-    return workload.metadata.namespace == namespace
 
 
 def _is_older(shown: str, written: str) -> bool:

@@ -14,6 +14,7 @@ from app.kube.client import Client
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.kube.store import Store
+from app.pods.owners import is_controlled_by
 from app.workloads.uniteddeployment.plan.revision import KIND
 from app.workloads.uniteddeployment.plan.subsets import SubsetWorkload, decode_subset_workload
 from app.workloads.uniteddeployment.writer import Written
@@ -76,9 +77,11 @@ class UnseenWorkloads:
         listed = await self._client.list(
             self._resources[kind], namespace, label_selector=selector, decode=decode_subset_workload
         )
-        uid = str(united.metadata.uid)
+        owner = KIND.owner(united.metadata)
         return [
-            one for one in listed.items if KIND.manages(one.metadata, uid) and one.metadata.deletion_timestamp is None
+            one
+            for one in listed.items
+            if is_controlled_by(one.metadata, owner) and one.metadata.deletion_timestamp is None
         ]
 
     async def _there(self, united: UnitedDeployment) -> list[str]:
@@ -92,4 +95,5 @@ class UnseenWorkloads:
             label_selector=names.SUBSET_NAME,
             decode=decode_metadata,
         )
-        return [one.metadata.name for one in listed.items if KIND.manages(one.metadata, str(united.metadata.uid))]
+        owner = KIND.owner(united.metadata)
+        return [one.metadata.name for one in listed.items if is_controlled_by(one.metadata, owner)]

@@ -43,7 +43,7 @@ class SubsetWriter:
     async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Wanted]) -> Written:
         """In batches of 1, 2, 4, …; the first that fails ends it."""
         resource, namespace = self._resources[kind], united.metadata.namespace
-        owner = KIND.owner(united.name, namespace, united.metadata.uid)
+        owner = KIND.owner(united.metadata)
 
         async def create(one: Wanted) -> str:
             body = {
@@ -121,7 +121,7 @@ class SubsetWriter:
     async def adopt(self, united: UnitedDeployment, kind: str, workload: SubsetWorkload) -> None:
         """UD-32: make a workload ours that nobody controls, if it still is as it was seen."""
         metadata = workload.metadata
-        owner = KIND.owner(united.name, metadata.namespace, united.metadata.uid).reference
+        owner = KIND.owner(united.metadata).reference
         at = "/metadata/ownerReferences"
         add = {"op": "add", "path": f"{at}/-", "value": owner} if metadata.owner_references else None
         seen = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}

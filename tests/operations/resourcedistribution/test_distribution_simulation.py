@@ -195,7 +195,7 @@ def in_spite_of_exclusion(self: TargetRule, name: str, labels: Json) -> bool:
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "copies are left behind": (ResourceDistributionReconciler, "_clean_up", cleans_nothing_up),
-    "foreign objects are taken": (reconcile, "is_controlled_by", of_the_same_name),
+    "foreign objects are taken": (reconcile, "is_copy_of", of_the_same_name),
     "labels do not follow": (reconcile, "update_patch", by_the_first_data),
     "exclusion is forgotten": (TargetRule, "matches", in_spite_of_exclusion),
 }

@@ -137,7 +137,12 @@ def test_the_config_map_goes_with_its_pod_and_is_not_managed_by_it() -> None:
 def found_map(*owners: tuple[str, str, str], **data: str) -> ConfigMap:
     references = [{"apiVersion": "v1", "kind": kind, "name": name, "uid": uid} for kind, name, uid in owners]
     return decode_config_map(
-        orjson.dumps({"metadata": {"name": "web-0-barrier", "ownerReferences": references}, "data": data})
+        orjson.dumps(
+            {
+                "metadata": {"name": "web-0-barrier", "namespace": "shop", "ownerReferences": references},
+                "data": data,
+            }
+        )
     )
 
 
@@ -154,7 +159,7 @@ def found_map(*owners: tuple[str, str, str], **data: str) -> ConfigMap:
 )
 @pytest.mark.behaviour("PM-147")
 def test_a_config_map_of_the_pod_before_is_told_from_all_others(found: ConfigMap, left_behind: bool) -> None:
-    assert is_left_behind(found, pod(EXAMPLE, metadata={"uid": "u1"})) is left_behind
+    assert is_left_behind(found, pod(EXAMPLE, metadata={"uid": "u1", "namespace": "shop"})) is left_behind
 
 
 def test_keys_of_others_in_the_config_map_are_ignored() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from app.api import names
 from app.api.sidecarset import SidecarSet
 from app.api.sidecarset.defaults import with_defaults
-from app.kube.objects import ControllerRevision
+from app.kube.objects import ControllerRevision, OwnerReference
 from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of
 from app.sidecars.sidecarset.revisions import (
     names_in_use,
@@ -139,7 +139,11 @@ def test_stored_data_is_compared_by_what_it_says_not_how_it_is_written() -> None
     assert revision_of(stored).data == snapshot(spec)
 
 
-OWN = {"controller_uid": "me", "labels": {names.SIDECARSET_NAME: "logs"}, "uid": "r1"}
+OWN = {
+    "controller": OwnerReference("apps.kruise.io/v1alpha1", "SidecarSet", "logs", "me"),
+    "labels": {names.SIDECARSET_NAME: "logs"},
+    "uid": "r1",
+}
 REFERENCE = {
     "apiVersion": "apps.kruise.io/v1beta1",
     "kind": "SidecarSet",
@@ -170,7 +174,14 @@ REFERENCE = {
             id="another custom version",
         ),
         pytest.param(
-            Revision("logs-a", 3, b"", uid="r1", controller_uid="deleted", labels={names.SIDECARSET_NAME: "logs"}),
+            Revision(
+                "logs-a",
+                3,
+                b"",
+                uid="r1",
+                controller=OwnerReference("apps.kruise.io/v1beta1", "SidecarSet", "logs", "deleted"),
+                labels={names.SIDECARSET_NAME: "logs"},
+            ),
             3,
             {},
             {"metadata": {"uid": "r1", "ownerReferences": [REFERENCE]}},
@@ -201,7 +212,7 @@ def test_what_is_written_to_the_revision_in_use(
 @pytest.mark.behaviour("SS-75")
 def test_a_custom_version_that_is_taken_away_stays_on_the_revision() -> None:
     labels = {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v1"}
-    assert revision_patch(owner(), Revision("logs-a", 3, b"", controller_uid="me", labels=labels), 3) is None
+    assert revision_patch(owner(), Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels), 3) is None
 
 
 def history(count: int, **tagged: int) -> list[Revision]:

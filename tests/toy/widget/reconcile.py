@@ -15,7 +15,7 @@ from app.kube.objects import Pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store
-from app.pods.owners import BY_CONTROLLER, controller_reference
+from app.pods.owners import BY_CONTROLLER, Owner, controller_reference
 from tests.toy.api.definition import WIDGET
 from tests.toy.api.types import Widget
 from tests.toy.widget.plan import plan
@@ -57,7 +57,10 @@ class WidgetReconciler:
         uid = widget.metadata.uid
         if (missing := self._expected.unsatisfied(uid)) is not None:
             return Result(requeue_after=missing.remaining(300.0))
-        pods = [pod.metadata.name for pod in self._pods.by_index(BY_CONTROLLER, uid)]
+        pods = [
+            pod.metadata.name
+            for pod in self._pods.by_index(BY_CONTROLLER, Owner.of(WIDGETS, widget.metadata).index_key)
+        ]
         found = plan(widget.name, widget.spec.replicas or 0, pods)
         for name in found.create:
             await self._create(widget, name)

@@ -21,7 +21,7 @@ from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, Obje
 from app.kube.store import Store
 from app.kube.virtualtime import VirtualClock, run
 from app.sandbox.apiserver import ApiServer
-from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_uids
+from app.workloads.advancedcronjob.reconcile import BY_CRON, AdvancedCronJobReconciler, Caches, cron_keys
 from app.workloads.advancedcronjob.slice import SLICE
 from tests.workloads.jobs.world import Unreliable, World, in_world
 
@@ -278,7 +278,7 @@ async def blind(policy: str, told: Callable[[Client, Unreliable, Reconcile], Awa
     spec = {"schedule": "* * * * *", "concurrencyPolicy": policy, "template": BROADCAST}
     crons: Store[AdvancedCronJob] = Store()
     crons.put(AdvancedCronJob.model_validate(await client.create(CRONS, {**head, "spec": spec}, "work")))
-    empty: Any = [Store({BY_CRON: cron_uids}) for _ in range(3)]
+    empty: Any = [Store({BY_CRON: cron_keys}) for _ in range(3)]
     ours = Client(manager, clock)
     reconciler = AdvancedCronJobReconciler(ours, Caches(crons, *empty), EventRecorder(ours, "test"))
     await told(client, manager, lambda: reconciler(ObjectKey("work", "acj")))

@@ -62,7 +62,12 @@ async def test_whom_a_pod_concerns() -> None:
     reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
     one = pod_of(found["Pod"][0])
     scale = reconciler.writer.expectations.scale
+    reconciler.states.of(KEY, uid, reconciler.writer.forget)
     scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
+    other_name = {**found["Pod"][0]["metadata"]["ownerReferences"][0], "name": "x"}
+    for forged in ({"namespace": "elsewhere"}, {"ownerReferences": [other_name]}):
+        reconciler.mappers.keys_for_pod(Change(None, pod_of(found["Pod"][0], **forged)))
+        assert scale.unsatisfied(uid) is not None
     assert list(reconciler.mappers.keys_for_pod(Change(None, one))) == [KEY]
     assert scale.unsatisfied(uid) is None
     scale.expect(uid, ScaleAction.DELETE, one.metadata.name)
@@ -148,7 +153,7 @@ async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}
-    owner["metadata"]["resourceVersion"] = "700000"
+    owner["metadata"] |= {"generation": owner["metadata"]["generation"] + 1, "resourceVersion": "700000"}
     shell.show(owner)
     assert await shell.reconcile("hooked", "moving") is None
     assert shell.server.requests == []

@@ -15,6 +15,7 @@ from app.api.imagepull.types import NEVER
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.operations.imagepull.plan.template import shown_template
 from app.pods.hashes import ALPHABET, fnv32a, safe_encode
+from app.pods.owners import Owner, owner_key
 
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253
@@ -23,15 +24,15 @@ Json = dict[str, Any]
 BY_LIST: Final = "list"
 
 
-def by_list(job: ImagePullJob) -> list[str]:
-    """The uid of the list that made a job."""
-    return [
-        owner.uid
-        for owner in job.metadata.owner_references
-        if owner.controller
-        and owner.kind == IMAGE_LIST_PULL_JOB.kind
-        and owner.api_version.partition("/")[0] == IMAGE_LIST_PULL_JOB.group
-    ]
+def by_list(job: ImagePullJob) -> Iterable[str]:
+    """The index function of :data:`BY_LIST`."""
+    owner = job.metadata.controller
+    return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
+
+
+def owner_of(job: ImageListPullJob) -> Owner:
+    """Return the list as its jobs refer to it."""
+    return Owner.of(IMAGE_LIST_PULL_JOB.resource(), job.metadata)
 
 
 def template_of(job: ImageListPullJob) -> Json:
@@ -58,7 +59,7 @@ def is_unfinished(job: ImageListPullJob) -> bool:
 
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
     """IMG-72. The name follows from list, image and template: whoever makes it twice makes it once."""
-    metadata, kind = job.metadata, IMAGE_LIST_PULL_JOB
+    metadata = job.metadata
     prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
     child_kind = IMAGE_PULL_JOB
     return {
@@ -69,16 +70,7 @@ def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], has
             "generateName": prefix,
             "namespace": metadata.namespace,
             "labels": {names.CONTROLLER_REVISION_HASH: hash_},
-            "ownerReferences": [
-                {
-                    "apiVersion": f"{kind.group}/{kind.hub.name}",
-                    "kind": kind.kind,
-                    "name": metadata.name,
-                    "uid": metadata.uid,
-                    "controller": True,
-                    "blockOwnerDeletion": True,
-                }
-            ],
+            "ownerReferences": [owner_of(job).reference],
         },
         "spec": {**template, "image": image},
     }

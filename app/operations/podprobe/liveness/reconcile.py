@@ -37,7 +37,7 @@ from app.operations.podprobe.objects import NodePodProbe
 from app.operations.podprobe.plan.probes import is_probed, present_probes, replace_probes
 from app.operations.podprobe.writing import change_probes
 from app.pods.budget import Disruption, DisruptionBudget, LeastAvailable
-from app.pods.owners import BY_CONTROLLER
+from app.pods.owners import BY_CONTROLLER, owner_key
 
 logger = logging.getLogger(__name__)
 
@@ -217,7 +217,11 @@ class LivenessReconciler:
     def _held_back(self, pod: Pod) -> str | None:
         """PPM-53: why the workload does not bear a restart now; None if it does."""
         owner = pod.metadata.controller
-        pods = self._caches.pods.by_index(BY_CONTROLLER, owner.uid) if owner is not None else []
+        pods = (
+            self._caches.pods.by_index(BY_CONTROLLER, owner_key(owner, pod.metadata.namespace))
+            if owner is not None
+            else []
+        )
         unseen = {uid for uid, _ in self._made.values()}
         requested = self._caches.requests.by_index
         disrupted = {

@@ -14,6 +14,7 @@ from app.api.gojson import dumps_go
 from app.api.jsonvalue import json_copy
 from app.api.resourcedistribution import RESOURCE_DISTRIBUTION
 from app.kube.resources import CONFIGMAPS, SECRETS, Resource
+from app.pods.owners import Owner, controller_of, refers_to
 
 FIELD_MANAGER: Final = "kruise-resourcedistribution"
 """What the API server notes as the writer of copies; which labels and annotations came from us is read from that."""
@@ -96,17 +97,15 @@ class Template:
         return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
     @property
+    def controller(self) -> Owner:
+        """The ResourceDistribution, as its copies refer to it."""
+        resource = RESOURCE_DISTRIBUTION.resource()
+        return Owner(resource.api_version, resource.kind, self.owner, "", self.owner_uid)
+
+    @property
     def owner_reference(self) -> dict[str, Any]:
         """RD-36: the managing owner of every copy."""
-        kind = RESOURCE_DISTRIBUTION
-        return {
-            "apiVersion": f"{kind.group}/{kind.hub.name}",
-            "kind": kind.kind,
-            "name": self.owner,
-            "uid": self.owner_uid,
-            "controller": True,
-            "blockOwnerDeletion": True,
-        }
+        return self.controller.reference
 
     def copy(self, namespace: str) -> dict[str, Any]:
         """RD-36: the object to create in ``namespace``."""
@@ -144,10 +143,11 @@ def normalized_content(obj: Mapping[str, Any]) -> dict[str, Any]:
     return content
 
 
-def is_controlled_by(copy: Mapping[str, Any], owner_uid: str) -> bool:
-    """RD-34: whether the object's managing owner is the one of this uid."""
-    references = copy.get("metadata", {}).get("ownerReferences") or ()
-    return any(one.get("controller") is True and one.get("uid") == owner_uid for one in references)
+def is_copy_of(copy: Mapping[str, Any], template: Template) -> bool:
+    """Return whether the template's ResourceDistribution manages the object. [RD-34]"""
+    metadata = copy.get("metadata") or {}
+    reference = controller_of(metadata.get("ownerReferences") or ())
+    return refers_to(reference, str(metadata.get("namespace") or ""), template.controller)
 
 
 def update_patch(template: Template, copy: Mapping[str, Any]) -> dict[str, Any]:

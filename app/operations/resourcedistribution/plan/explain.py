@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.kube.objects import ObjectMeta
-from app.operations.resourcedistribution.plan.copies import Template, is_controlled_by, update_patch
+from app.operations.resourcedistribution.plan.copies import Template, is_copy_of, update_patch
 from app.operations.resourcedistribution.plan.targets import SYSTEM_NAMESPACES, TargetRule
 
 COLUMNS: Final = ("namespace", "copy", "because")
@@ -19,7 +19,7 @@ def explained(
     template's kind and name, by namespace."""
     known = {one.name: one for one in namespaces}
     targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
-    ours = {name for name, copy in copies.items() if is_controlled_by(copy, template.owner_uid)}
+    ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
     rows, todo = [], []
     for name in sorted(targets | ours | (rule.excluded & known.keys()) - SYSTEM_NAMESPACES):
         metadata, copy = known.get(name), copies.get(name)

@@ -11,6 +11,7 @@ from app.api import names
 from app.api.persistentpodstate import PERSISTENT_POD_STATE, PersistentPodState
 from app.kube.patches import merge_difference
 from app.placement.persistentpodstate.plan.targets import Workload
+from app.pods.owners import is_controlled_by, refers_to
 
 Json = Mapping[str, Any]
 
@@ -52,8 +53,8 @@ def generation(workload: Workload, present: PersistentPodState | None) -> Genera
     wanted = wanted_fields(workload.annotations)
     if present is None:
         return Generation(Step.CREATE, _body(workload, wanted)) if switched_on and wanted else _NOTHING
-    owner = next((one for one in present.metadata.owner_references if one.controller), None)
-    if owner is None or owner.uid != workload.uid:
+    owner = present.metadata.controller
+    if owner is None or not is_controlled_by(present.metadata, workload.owner):
         if not switched_on or not wanted:
             return _NOTHING
         former = owner is not None and (owner.api_version.rpartition("/")[0], owner.kind, owner.name) == (
@@ -95,7 +96,7 @@ def is_generated(present: PersistentPodState, workload: Workload) -> bool:
     return (
         present.name == workload.name
         and len(owners) == 1
-        and owners[0].uid == workload.uid
+        and refers_to(owners[0], present.metadata.namespace, workload.owner)
         and not owners[0].block_owner_deletion
         and (not preferred or [one.weight for one in preferred] == [WEIGHT])
     )

@@ -10,6 +10,7 @@ from app.api import names
 from app.api.statefulset import StatefulSet
 from app.kube.objects import Workload as NativeWorkload
 from app.pods.ordinals import Slots, reserved_intervals
+from app.pods.owners import Owner
 
 _ADVANCED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 #: Of the annotations of a workload those that count.
@@ -33,6 +34,11 @@ class Workload:
     deleting: bool
     annotations: Mapping[str, str]
     slots: Slots
+
+    @property
+    def owner(self) -> Owner:
+        """The workload, as its dependents refer to it."""
+        return Owner(self.api_version, self.kind, self.name, self.namespace, self.uid)
 
     @property
     def group(self) -> str:

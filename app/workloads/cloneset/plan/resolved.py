@@ -36,7 +36,7 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
     """
     spec = cloneset.spec.to_dict()
     metadata = cloneset.metadata
-    owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
+    owner = KIND.owner(metadata)
     strategy = cloneset.spec.update_strategy.rolling_update
     claims_hash = claim_templates_hash(spec.get("volumeClaimTemplates"))
     content = Content.of_template(owner, spec.get("template") or {}, metadata.annotations, claims_hash=claims_hash)

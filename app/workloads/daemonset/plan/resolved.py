@@ -48,7 +48,7 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
     """The view. Raises SelectorError for a selector that cannot be read."""
     spec = daemonset.spec.to_dict()
     metadata = daemonset.metadata
-    owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
+    owner = KIND.owner(metadata)
     template = spec.get("template") or {}
     given = template.get("spec")
     pod: Mapping[str, Any] = given if isinstance(given, Mapping) else {}

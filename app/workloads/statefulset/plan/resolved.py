@@ -34,7 +34,7 @@ class ResolvedSpec(engine.ResolvedSpec[Settings]):
 def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
     """The view. Raises SelectorError for a selector that cannot be read."""
     spec, metadata = found.spec.to_dict(), found.metadata
-    owner = KIND.owner(metadata.name, metadata.namespace, metadata.uid)
+    owner = KIND.owner(metadata)
     return ResolvedSpec(
         settings=settings_of(found.spec, gates, repairs=metadata.annotations.get(names.REPAIR_ORDERED_READY) == "true"),
         selector=compile_selector(spec["selector"]),

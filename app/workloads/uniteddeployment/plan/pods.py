@@ -7,22 +7,28 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.uniteddeployment.types import DEPLOYMENT
 from app.kube.objects import Pod
+from app.kube.resources import DEPLOYMENTS, Resource
+from app.pods.owners import Owner, is_controlled_by
 from app.pods.predicates import is_active, is_running_and_ready
 from app.workloads.uniteddeployment.plan.subsets import ON_DELETE, SubsetWorkload
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,10})$")
 
 
-def is_of(kind: str, workload: SubsetWorkload, pod: Pod) -> bool:
-    """Whether a workload made the Pod. A Deployment's are those of its ReplicaSets, which are called after it."""
-    reference = pod.metadata.controller
-    if reference is None:
-        return False
-    if kind == DEPLOYMENT:
-        return reference.kind == "ReplicaSet" and reference.name.startswith(f"{workload.metadata.name}-")
-    return reference.uid == workload.metadata.uid
+def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
+    """Return whether a workload of that resource made the Pod. The Pods of a Deployment are those of its ReplicaSets,
+    whose names begin with its own; no cache holds them."""
+    metadata = pod.metadata
+    if resource != DEPLOYMENTS:
+        return is_controlled_by(metadata, Owner.of(resource, workload.metadata))
+    reference = metadata.controller
+    return (
+        reference is not None
+        and (reference.group, reference.kind) == (DEPLOYMENTS.group, "ReplicaSet")
+        and metadata.namespace == workload.metadata.namespace
+        and reference.name.startswith(f"{workload.metadata.name}-")
+    )
 
 
 def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> list[Pod]:

@@ -14,8 +14,7 @@ KIND = WorkloadKind(UNITED_DEPLOYMENT.resource())
 
 def content_of(united: UnitedDeployment) -> Content:
     """UD-42, UD-45: the template alone is recorded, as Go prints it."""
-    metadata = united.metadata
-    owner = KIND.owner(united.name, metadata.namespace, metadata.uid)
+    owner = KIND.owner(united.metadata)
     shown = as_printed({"spec": {"template": united.spec.template.to_dict() if united.spec.template else {}}})
     whole = shown["spec"]["template"]
     for name in TEMPLATES:

@@ -9,10 +9,12 @@ from typing import Any
 import orjson
 import pytest
 
+from app.api.cloneset import CLONE_SET
 from app.api.conversion import convert
 from app.api.uniteddeployment import Subset, UnitedDeployment
 from app.kube.clock import rfc3339
 from app.kube.objects import decode_pod
+from app.kube.resources import DEPLOYMENTS, Resource
 from app.pods.revisions import revision_hash
 from app.workloads.uniteddeployment.plan.adaptive import Pending, pending_pods, schedulability
 from app.workloads.uniteddeployment.plan.claiming import claim
@@ -272,18 +274,21 @@ def test_which_pods_of_a_native_stateful_set_stand_in_its_way() -> None:
     assert names(metadata={**body["metadata"], "labels": {united: "web-1"}}) == []
 
 
+A_CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web-a-x"}
+
+
 @pytest.mark.parametrize(
-    ("kind", "owner", "mine"),
+    ("resource", "owner", "mine"),
     [
-        ("cloneSetTemplate", {"kind": "CloneSet", "name": "web-a-x", "uid": "w"}, True),
-        ("cloneSetTemplate", {"kind": "CloneSet", "name": "web-a-x", "uid": "other"}, False),
-        ("deploymentTemplate", {"kind": "ReplicaSet", "name": "web-a-x-5d4", "uid": "r"}, True),
-        ("deploymentTemplate", {"kind": "ReplicaSet", "name": "other-5d4", "uid": "r"}, False),
-        ("deploymentTemplate", {"kind": "CloneSet", "name": "web-a-x-5d4", "uid": "r"}, False),
-        ("deploymentTemplate", None, False),
+        (CLONE_SET.resource(), A_CLONE_SET | {"uid": "w"}, True),
+        (CLONE_SET.resource(), A_CLONE_SET | {"uid": "other"}, False),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-a-x-5d4", "uid": "r"}, True),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other-5d4", "uid": "r"}, False),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "CloneSet", "name": "web-a-x-5d4", "uid": "r"}, False),
+        (DEPLOYMENTS, None, False),
     ],
 )
-def test_whose_a_pod_is(kind: str, owner: Json | None, mine: bool) -> None:
+def test_whose_a_pod_is(resource: Resource, owner: Json | None, mine: bool) -> None:
     references = [{**owner, "controller": True}] if owner is not None else []
     found = decode_pod(orjson.dumps({"metadata": {"name": "p", "ownerReferences": references}, "spec": {}}))
-    assert is_of(kind, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine
+    assert is_of(resource, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine
