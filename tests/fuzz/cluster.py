@@ -67,7 +67,7 @@ def _pod() -> objects.Json:
         ],
         "containerStatuses": [
             _container_status("main", terminated={"exitCode": 0, "startedAt": _STARTED, "finishedAt": _STARTED}),
-            _container_status("second"),
+            _container_status("second") | {"ready": False},
         ],
     }
     return pod

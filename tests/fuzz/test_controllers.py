@@ -19,13 +19,9 @@ PARTS = list(parts())
 @pytest.mark.parametrize("part", PARTS, ids=[part.name for part in PARTS])
 def test_hostile_objects_in_a_cache_raise_nothing(part: ControllerPart, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL + 1)
-    trial = virtualtime.run(tried(part, 1, 60 if part.name in SELDOM else 15))
+    trial = virtualtime.run(tried(part, 1, 15))
     # How long a reconcile took says little while other tests run beside it; `make fuzz` judges that.
     assert [problem for problem in trial.problems if " took " not in problem] == []
-
-
-#: Controllers that few hostile objects reach.
-SELDOM = ("container-launch-priority-controller",)
 
 
 TEMPLATE = ("spec", "template", "metadata")
