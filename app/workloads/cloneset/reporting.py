@@ -14,7 +14,7 @@ from app.pods.revisions import Revision
 from app.workloads.cloneset.plan.progress import progress
 from app.workloads.cloneset.plan.status import REQUIRED, base_status
 from app.workloads.cloneset.snapshot import CloneSetSnapshot
-from app.workloads.engine.conditions import FAILED_SCALE, FAILED_UPDATE, with_failures
+from app.workloads.engine.conditions import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
 from app.workloads.engine.history import History
 from app.workloads.engine.outcome import Outcome, failures_of
 from app.workloads.engine.status import truncate_history, write_workload_status
@@ -45,6 +45,7 @@ class Reporter:
             label_selector=snapshot.resolved.selector_text,
         )
         failures = failures_of({FAILED_SCALE: scaling, FAILED_UPDATE: updating})
+        failures[WAITING_FOR_AGENT] = updating.waiting or None
         conditions = with_failures(present.get("conditions") or [], failures, now)
         judged = progress(
             present,

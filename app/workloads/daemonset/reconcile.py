@@ -27,6 +27,7 @@ from app.workloads.daemonset.scaling import DaemonSetWording, Scaler
 from app.workloads.daemonset.snapshot import DaemonSetSnapshot, Seen
 from app.workloads.daemonset.state import DaemonSetState
 from app.workloads.daemonset.updating import DaemonSetUpdater
+from app.workloads.engine.conditions import WAITING_FOR_AGENT, with_failures
 from app.workloads.engine.outcome import Outcome
 from app.workloads.engine.reconciler import WorkloadReconciler, result_of
 from app.workloads.engine.snapshot import Caches
@@ -116,7 +117,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         if not scaling.changed and scaling.error is None:
             # DS-22: what was counted is still true.
             updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
-        await self._report(seen)
+        await self._report(seen, updating)
         await self.truncate_history(seen, (seen.revisions.update,))  # DS-57
         # DS-68: a Pod that is ready becomes available.
         return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
@@ -139,7 +140,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         )
         return DaemonSetSnapshot.of(snapshot, nodes)
 
-    async def _report(self, snapshot: DaemonSetSnapshot) -> None:
+    async def _report(self, snapshot: DaemonSetSnapshot, updating: Outcome) -> None:
         """DS-66, DS-67."""
         revisions = snapshot.revisions
         wanted = base_status(
@@ -148,6 +149,9 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             update_hash=short_hash(revisions.update.name),
             collision_count=revisions.collision_count,
         )
+        present = snapshot.state.present_status(snapshot.workload).status
+        waiting = {WAITING_FOR_AGENT: updating.waiting or None}
+        wanted["conditions"] = with_failures(present.get("conditions") or [], waiting, self.clock.now())
         await write_workload_status(self.client, _DAEMON_SETS, snapshot, wanted, REQUIRED)
 
 

@@ -16,6 +16,8 @@ Status: TypeAlias = Mapping[str, Any]
 
 FAILED_SCALE: Final = "FailedScale"
 FAILED_UPDATE: Final = "FailedUpdate"
+#: In-place updates wait for the report of a node agent.
+WAITING_FOR_AGENT: Final = "WaitingForNodeAgent"
 
 
 def status_patch(present: Status, wanted: Status, *, required: Collection[str]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from app.api.kind import KindDefinition
 from app.api.model import KubeObject
 from app.kube.admission import PolicyRule
 from app.kube.objects import OwnerReference, Pod
+from app.pods.agents import NodeAgents
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.counters import WorkloadCounters
 from app.pods.owners import Owner, refers_to
@@ -51,6 +52,7 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
     """The options of a workload's reconciler that are those of the engine."""
     return {
         "budget": next(iter(context.provided(DisruptionBudget)), None),
+        "agents": next(iter(context.provided(NodeAgents)), None),
         "metrics": context.counters(WorkloadCounters).of(kind.kind),
         "expectation_timeout": context.flags.seconds(EXPECTATION_TIMEOUT),
         "force_expectations": context.enabled(_FORCE_EXPECTATIONS),

@@ -34,6 +34,8 @@ class Outcome:
     error: KubeError | None = None
     message: str | None = ""
     requeue_after: list[float] = field(default_factory=list)
+    #: The Pods that wait for the report of their node's agent, in a sentence.
+    waiting: str = ""
     #: Why there are fewer Pods than wanted, in one word of the workload's; '' if there are enough.
     shortfall: str = ""
 

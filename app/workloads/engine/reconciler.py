@@ -21,6 +21,7 @@ from app.kube.events import INVALID_SPEC, EventRecorder
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import NODES, ObjectKey
 from app.kube.selectors import SelectorError
+from app.pods.agents import NodeAgents, NoNodeAgents
 from app.pods.budget import DisruptionBudget, NoBudget
 from app.pods.owners import ownerless
 from app.pods.passes import Begun, PassObserver
@@ -64,6 +65,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         make_state: Callable[[str, ObjectKey], S],
         *,
         budget: DisruptionBudget | None = None,
+        agents: NodeAgents | None = None,
         metrics: Metrics | None = None,
         expectation_timeout: float = 300.0,
         force_expectations: bool = False,
@@ -78,6 +80,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.writer = self.make_writer(events)
         self.writer.observer = self._observer = observer
         self.writer.budget = self.budget
+        self.writer.agents = agents if agents is not None else NoNodeAgents()
         self.history = History(client, caches.revisions)
         self.states: States[S] = States(make_state)
         expectations = self.writer.expectations

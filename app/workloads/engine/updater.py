@@ -9,8 +9,9 @@ from typing import Final
 from app.api import names
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, message_of
+from app.pods.agents import REPORT_SECONDS, seconds_for_report
 from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
-from app.pods.inplace import Blocked, StateError, update_state
+from app.pods.inplace import Blocked, StateError, blocked_on_pod, update_state
 from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, short_hash
 from app.pods.templates import revision_labels
@@ -113,6 +114,7 @@ class Updater:
         steps = [step for step in plan.steps if step.pod not in moved]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]
+        steps = self._without_waiting(snapshot, steps, target, outcome)
         if len(steps) > MAX_UPDATES_AT_A_TIME:
             # Those that are done meanwhile are not to wait for all that begin.
             steps = steps[:MAX_UPDATES_AT_A_TIME]
@@ -138,6 +140,34 @@ class Updater:
         if messages:
             outcome.message = "; ".join(messages)
         return outcome
+
+    def _without_waiting(
+        self, snapshot: AnySnapshot, steps: list[Step], target: Revision, outcome: Outcome
+    ) -> list[Step]:
+        """The steps but those that replace a Pod whose node agent has not reported yet. [PM-140]"""
+        waiting = {step: seconds for step in steps if (seconds := self._seconds_for_report(snapshot, step, target))}
+        if not waiting:
+            return steps
+        outcome.requeue_after.append(min(waiting.values()))
+        named = ", ".join(step.pod.name for step in [*waiting][:MAX_NAMED_PODS])
+        more = f" and {len(waiting) - MAX_NAMED_PODS} more" if len(waiting) > MAX_NAMED_PODS else ""
+        outcome.waiting = (
+            f"the node agent has not reported the containers of {named}{more} yet; "
+            f"a Pod without a report within {REPORT_SECONDS:.0f} s of its start is replaced"
+        )
+        return [step for step in steps if step not in waiting]
+
+    def _seconds_for_report(self, snapshot: AnySnapshot, step: Step, target: Revision) -> float:
+        """Seconds for which the Pod is not replaced, because its agent may still report; 0 if nothing is awaited."""
+        pod = step.pod.pod
+        if step.kind is not StepKind.RECREATE or not step.obstacle:
+            return 0.0
+        settings, ordered = snapshot.resolved.settings, snapshot.revisions.ordered
+        spec = snapshot.state.in_place.spec_of(step.pod, target, ordered, settings)
+        blocked = None if isinstance(spec, Blocked) else blocked_on_pod(pod, spec)
+        if blocked is None or step.obstacle != str(blocked) or not self.writer.agents.runs_on(pod.spec.node_name):
+            return 0.0
+        return seconds_for_report(pod, self._clock.now())
 
     async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
         """CS-129: up to the first Pod that a budget does not let go."""

@@ -30,6 +30,7 @@ from app.kube.events import EventRecorder, reference
 from app.kube.lookup import get_or_none
 from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.pods.agents import NodeAgents, NoNodeAgents
 from app.pods.budget import Disruption, DisruptionBudget, NoBudget
 from app.pods.claims import pod_reference
 from app.pods.fieldtracking import UNTRACKED
@@ -73,6 +74,7 @@ class Writer:
         self.observer: PassObserver | None = None
         #: Asked before a Pod is deleted (PUB-90); NoBudget until somebody says otherwise.
         self.budget: DisruptionBudget = NoBudget()
+        self.agents: NodeAgents = NoNodeAgents()
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
         """Tell people; CS-156 … CS-167."""

@@ -17,7 +17,7 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Change, Store
 from app.pods.claimgrowth import GROWN_BY, ClaimState
 from app.pods.ordinals import ordinal_of
-from app.workloads.engine.conditions import with_failures
+from app.workloads.engine.conditions import WAITING_FOR_AGENT, with_failures
 from app.workloads.engine.image_pulls import ImagePuller, RolloutCounts
 from app.workloads.engine.named_claims import NamedClaimsWriter
 from app.workloads.engine.outcome import Outcome, failures_of
@@ -175,6 +175,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         )
         wanted["volumeClaims"] = claim_counts(resolved, replicas, self._claims_by_name(snapshot))
         failures = failures_of({FAILED_CREATE: scaling, FAILED_UPDATE: updating})
+        failures[WAITING_FOR_AGENT] = updating.waiting or None
         present = snapshot.state.present_status(workload).status
         wanted["conditions"] = with_failures(present.get("conditions") or [], failures, now)
         await write_workload_status(self.client, _RESOURCE, snapshot, wanted, REQUIRED)

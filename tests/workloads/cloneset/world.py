@@ -17,6 +17,7 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, E
 from app.kube.transport import Request, Response, Transport
 from app.kube.virtualtime import VirtualClock
 from app.manager.caches import Caches
+from app.pods.agents import NodeAgents
 from app.pods.readiness.plan import InitialMetadata
 from app.sandbox.apiserver import ApiServer
 from app.sandbox.kubelet import Pace
@@ -143,6 +144,7 @@ async def small_cluster(
     pace: Pace | None = None,
     controllers: bool = True,
     expectation_timeout: float = 300.0,
+    agents: NodeAgents | None = None,
     seed: int = 7,
 ) -> AsyncIterator[SmallCluster]:
     """The cluster, running, to be used on virtual time."""
@@ -156,7 +158,13 @@ async def small_cluster(
     events = EventRecorder(client, cloneset.NAME)
     stores = cloneset.caches_of(caches.stores)
     reconciler = CloneSetReconciler(
-        client.named(cloneset.NAME), stores, events, rng, gates=gates, expectation_timeout=expectation_timeout
+        client.named(cloneset.NAME),
+        stores,
+        events,
+        rng,
+        gates=gates,
+        expectation_timeout=expectation_timeout,
+        agents=agents,
     )
     provided = {InitialMetadata: cloneset.initial_metadata(stores.workloads)}
     made = [

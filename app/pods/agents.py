@@ -1,0 +1,42 @@
+"""How a workload asks whether a node has an agent, and how long the agent's report on a Pod may take. [PM-140]
+
+Node agents are another domain; workloads know only this protocol, and the manager fills it in.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, Protocol
+
+from app.kube.objects import Pod
+
+#: Seconds after the start of its containers within which the agent of its node reports on a Pod. An agent that is
+#: being updated is back by then.
+REPORT_SECONDS: Final = 60.0
+
+
+class NodeAgents(Protocol):
+    """The nodes that have an agent."""
+
+    def runs_on(self, node: str) -> bool:
+        """Return whether an agent is known to run on the node."""
+        ...
+
+
+class NoNodeAgents:
+    """No node has an agent."""
+
+    def runs_on(self, node: str) -> bool:  # noqa: ARG002
+        """Return False."""
+        return False
+
+
+def seconds_for_report(pod: Pod, now: datetime) -> float:
+    """Return the seconds that the report on a Pod may still take; 0 if it is overdue or nothing runs."""
+    states = [status.state for status in pod.status.container_statuses]
+    starts = [found.started_at for state in states if (found := state.running or state.terminated) is not None]
+    known = [start for start in starts if start is not None]
+    if not known:
+        return 0.0
+    passed = (now - max(known)).total_seconds()
+    return min(REPORT_SECONDS, max(0.0, REPORT_SECONDS - passed))
