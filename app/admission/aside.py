@@ -29,8 +29,8 @@ class Aside:
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._busy = False
-        #: Who waits for the thread, by namespace; the namespace whose turn is next comes first.
-        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+        #: Who waits for the thread, by stranger and namespace; those whose turn is next come first.
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
         """The decision. Raises what ``decide`` raises, and ``TimeoutError``."""
@@ -38,21 +38,21 @@ class Aside:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
-            # Strangers share one turn, whatever namespaces they name.
-            await self._turn("a stranger's" if STRANGER.get() else review.namespace)
+            # A stranger has one turn, whatever namespaces it names.
+            await self._turn(STRANGER.get(), review.namespace)
             try:
                 run = copy_context().run
                 return await asyncio.get_running_loop().run_in_executor(self._thread, run, _decided, decide, review)
             finally:
                 self._pass_on()
 
-    async def _turn(self, namespace: str) -> None:
+    async def _turn(self, stranger: str, namespace: str) -> None:
         """Wait until the thread is this review's."""
         if not self._busy:
             self._busy = True
             return
         turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(namespace, deque()).append(turn)
+        self._waiting.setdefault(stranger, OrderedDict()).setdefault(namespace, deque()).append(turn)
         try:
             await turn
         except asyncio.CancelledError:
@@ -63,10 +63,13 @@ class Aside:
     def _pass_on(self) -> None:
         """Give the thread to the next namespace. Who has given up waiting has no turn."""
         while self._waiting:
-            namespace, turns = self._waiting.popitem(last=False)
+            stranger, namespaces = self._waiting.popitem(last=False)
+            namespace, turns = namespaces.popitem(last=False)
             turn = turns.popleft()
             if turns:
-                self._waiting[namespace] = turns
+                namespaces[namespace] = turns
+            if namespaces:
+                self._waiting[stranger] = namespaces
             if not turn.done():
                 turn.set_result(None)
                 return

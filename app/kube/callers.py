@@ -5,6 +5,6 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import Final
 
-#: Whether the request that is being answered comes from a caller that is not known to be an API server. Set by the
-#: webhook port for the task that answers; whatever has no caller (controllers, tests, standalone mode) is trusted.
-STRANGER: Final[ContextVar[bool]] = ContextVar("stranger", default=False)
+#: The address of the caller whose request is being answered, if it is not known to be an API server. Set by the webhook
+#: port for the task that answers; empty for known callers and where there is no caller (controllers, standalone mode).
+STRANGER: Final[ContextVar[str]] = ContextVar("stranger", default="")

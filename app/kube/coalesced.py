@@ -4,8 +4,7 @@
     await deployments(key)
 
 While a read is under way further ones for the same key wait for the next, so nobody gets an answer that is older than
-the question. Strangers share reads with strangers only: a read that fails because their budget is spent fails nobody
-else's.
+the question. A stranger shares reads with nobody else: one that fails because its budget is spent fails no other.
 """
 
 from __future__ import annotations
@@ -18,16 +17,17 @@ from app.kube.callers import STRANGER
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: In which loop, whether for a stranger, and for which key.
-_Asked: TypeAlias = "tuple[asyncio.AbstractEventLoop, bool, K]"
+#: In which loop, for which stranger, and for which key.
+_Asked: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
 
 
 class Coalesced(Generic[K, V]):
     """``read`` gives the value of a key; what it raises is raised to all who asked together. Two reads of a key begin
-    at least ``interval`` seconds apart."""
+    at least ``interval`` seconds apart. ``shared``: no budget limits the reads, so strangers may share them."""
 
-    def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0) -> None:
+    def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
         self._read = read
+        self._shared = shared
         self._interval = interval
         self._next: dict[_Asked[K], asyncio.Future[V]] = {}
         self._tasks: dict[_Asked[K], asyncio.Task[None]] = {}
@@ -39,7 +39,7 @@ class Coalesced(Generic[K, V]):
         """The value, read from now on."""
         self.asked += 1
         loop = asyncio.get_running_loop()
-        asked = (loop, STRANGER.get(), key)
+        asked = (loop, "" if self._shared else STRANGER.get(), key)
         answer = self._next.get(asked)
         if answer is None:
             answer = self._next[asked] = loop.create_future()

@@ -17,6 +17,12 @@ class TokenBucket:
         self._tokens = self._burst
         self._filled_at = clock.monotonic()
 
+    def limit(self, *, qps: float, burst: int) -> None:
+        """Another rate from now on."""
+        self._fill()
+        self._qps, self._burst = qps, float(burst)
+        self._tokens = min(self._tokens, self._burst)
+
     def _fill(self) -> None:
         now = self._clock.monotonic()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._qps)

@@ -4,7 +4,8 @@ Nothing in a review proves where it comes from. With ``--client-ca-file`` a veri
 caller is known by its address: one that the EndpointSlice of the Service ``default/kubernetes`` lists, or loopback,
 which is the manager's own Pod. An API server whose connections arrive from another address (through konnectivity, or
 NAT) is a stranger too, so strangers are served, but never at the expense of known callers: they have a budget of their
-own for requests to the API server, and they take turns. [MGR-154]
+own for requests to the API server, and they take turns. Among strangers addresses are equal: an API server that is one
+has as much of both as the Pod that floods the port. [MGR-154]
 """
 
 from __future__ import annotations
@@ -110,11 +111,13 @@ class Turns:
         """Wait for a turn. What the caller does until it next waits for something is measured; ``seconds`` is what it
         takes beyond that."""
         loop = asyncio.get_running_loop()
-        turn = loop.create_future()
-        self._waiting.setdefault(address, deque()).append((turn, seconds))
         if not self._going:
             self._going = True
             loop.call_soon(self._next, loop)
+            if not self._callers.ask(time.monotonic()):
+                return  # nobody to rest for: what is measured does not matter
+        turn = loop.create_future()
+        self._waiting.setdefault(address, deque()).append((turn, seconds))
         await turn
 
     def _next(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 from app.kube.callers import STRANGER
@@ -43,6 +45,9 @@ ASKED_BURST: Final = 500
 #: The same for strangers while known callers ask.
 STRANGERS_PER_SECOND: Final = 10.0
 STRANGERS_BURST: Final = 20
+#: How long an address counts among those that share, and how many may.
+SHARING_SECONDS: Final = 10.0
+MAX_STRANGERS: Final = 256
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
@@ -209,23 +214,42 @@ class _Provided:
 
 
 class _BudgetPerCaller(RejectingBucket):
-    """A budget for callers that are known, and one for all strangers together. [MGR-154]"""
+    """A budget for callers that are known, and one for all strangers, shared equally by their addresses. [MGR-154]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
-        longest = LONGEST_WAIT_SECONDS
-        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=longest)
+        super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
         self._callers = callers
-        self._strangers = RejectingBucket(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=longest)
-        self._beside = RejectingBucket(clock, qps=STRANGERS_PER_SECOND, burst=STRANGERS_BURST, longest=longest)
+        self._lock = Lock()
+        #: By address, when it last asked and what it has left; who asked last comes last.
+        self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
 
     async def take(self) -> None:
         """Take a token of the caller's budget. Raises TimeoutError where that would take too long."""
-        if not STRANGER.get():
+        if not (stranger := STRANGER.get()):
             await super().take()
-        elif self._callers.ask(self._clock.monotonic()):
-            await self._beside.take()
+            return
+        with self._lock:  # large reviews are decided in a thread
+            share = self._share(stranger)
+        await share.take()
+
+    def _share(self, stranger: str) -> RejectingBucket:
+        now = self._clock.monotonic()
+        _, bucket = self._strangers.pop(stranger, (now, None))
+        while self._strangers:
+            address, (asked_at, _) = next(iter(self._strangers.items()))
+            if now - asked_at < SHARING_SECONDS and len(self._strangers) < MAX_STRANGERS:
+                break
+            self._strangers.pop(address, None)
+        among = len(self._strangers) + 1
+        beside = self._callers.ask(now)
+        qps = (STRANGERS_PER_SECOND if beside else ASKED_PER_SECOND) / among
+        burst = max(1, (STRANGERS_BURST if beside else ASKED_BURST) // among)
+        if bucket is None:
+            bucket = RejectingBucket(self._clock, qps=qps, burst=burst, longest=LONGEST_WAIT_SECONDS)
         else:
-            await self._strangers.take()
+            bucket.limit(qps=qps, burst=burst)
+        self._strangers[stranger] = (now, bucket)
+        return bucket
 
 
 def admission_context(

@@ -337,7 +337,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.tasks.add(task)
 
     async def _answer_stranger(self, cycle: SlicedCycle) -> None:
-        STRANGER.set(True)
+        STRANGER.set(self._address)
         self._connections.strange += 1
         await self._connections.turns.wait(self._address)
         if self._phase == _WAITING:  # otherwise it was given up, or has gone

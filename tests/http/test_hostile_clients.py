@@ -417,7 +417,7 @@ STRANGE = "127.0.0.2"
 @pytest.mark.behaviour("MGR-154")
 async def test_strangers_make_room_for_known_callers_and_not_for_one_another() -> None:
     release = asyncio.Event()
-    begun: list[bool] = []
+    begun: list[str] = []
 
     async def holding(scope: Any, receive: Any, send: Any) -> None:
         begun.append(ASKED_BY_STRANGER.get())
@@ -430,13 +430,13 @@ async def test_strangers_make_room_for_known_callers_and_not_for_one_another() -
         for number in (1, 2):
             strangers.append(await one.connect(STRANGE))
             await strangers[-1].send(post(b"1"))
-            await one.until(lambda number=number: begun == [True] * number)
+            await one.until(lambda number=number: begun == [STRANGE] * number)
         with pytest.raises(OSError):
             await one.connect(STRANGE)
         known = await one.connect()
         await known.send(post(b"22"))
         assert await known.answer() == (200, b"2")
-        assert begun == [True, True, False]
+        assert begun == [STRANGE, STRANGE, ""]
         release.set()
         await one.until(lambda: len(one.connections.open) == 2)
         assert one.connections.strange == 2

@@ -41,7 +41,7 @@ async def test_what_fails_for_a_stranger_fails_nobody_else() -> None:
     found = Coalesced(read)
 
     async def strange() -> str:
-        STRANGER.set(True)
+        STRANGER.set("10.0.0.9")
         return await found("a")
 
     known, stranger = await asyncio.gather(

@@ -50,8 +50,12 @@ async def test_api_servers_are_known_by_the_addresses_that_they_list_themselves(
 
 
 @virtual
-@pytest.mark.parametrize(("known_ask", "rest"), [(True, 0.25), (False, 0.0)])
-async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(known_ask: bool, rest: float) -> None:
+@pytest.mark.parametrize(
+    ("known_ask", "order", "rest"), [(True, "abaa", 0.25), (False, "aaba", 0.0)], ids=["with known callers", "without"]
+)
+async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(
+    known_ask: bool, order: str, rest: float
+) -> None:
     callers = KnownCallers()
     callers.asked_at = float("inf") if known_ask else float("-inf")
     turns, loop, granted = Turns(callers), asyncio.get_running_loop(), []
@@ -62,12 +66,13 @@ async def test_strangers_take_turns_by_address_and_rest_while_known_callers_ask(
 
     start = loop.time()
     await asyncio.gather(*(take(address) for address in ("a", "a", "a", "b")))
-    assert granted == [("a", 0.0), ("b", rest), ("a", 2 * rest), ("a", 3 * rest)]
+    assert granted == [(address, number * rest) for number, address in enumerate(order)]
 
 
 @virtual
 async def test_a_stranger_that_has_gone_has_no_turn() -> None:
     callers = KnownCallers()
+    callers.asked_at = float("inf")
     turns = Turns(callers)
     gone = asyncio.create_task(turns.wait("a"))
     await asyncio.sleep(0)

@@ -92,8 +92,8 @@ async def test_strangers_cannot_use_up_the_budget_of_known_callers(known_ask: bo
     callers.asked_at = float("inf") if known_ask else float("-inf")
     client = next(clients_of(server, clock, callers))
 
-    async def strange() -> None:
-        STRANGER.set(True)
+    async def strange(address: str = "10.0.0.9") -> None:
+        STRANGER.set(address)
         await client.get(NAMESPACES, "shop")
 
     flood = [asyncio.create_task(strange()) for _ in range(2_000)]
@@ -101,4 +101,7 @@ async def test_strangers_cannot_use_up_the_budget_of_known_callers(known_ask: bo
     assert len(server.requests) == pytest.approx(granted, abs=1)
     before = clock.monotonic()
     await asyncio.gather(*(client.get(NAMESPACES, "shop") for _ in range(ASKED_BURST)))
+    assert clock.monotonic() == before
+    # Nor does one address use up that of another.
+    await asyncio.gather(*(asyncio.create_task(strange("10.0.0.1")) for _ in range(STRANGERS_BURST // 2)))
     assert clock.monotonic() == before

@@ -32,7 +32,7 @@ from app.sidecars.sidecarset.record import RECORDED_SET, by_recorded_set
 
 #: Between two lists of the sets, also for strangers, and how long a review waits for what it asks about them.
 LIST_INTERVAL: Final = 0.005
-STRANGERS_LIST_INTERVAL: Final = 0.05
+STRANGERS_LIST_INTERVAL: Final = 0.02
 LIST_SECONDS: Final = 3.0
 
 FindSets = Callable[[], Iterable[SidecarSet]]
@@ -98,9 +98,9 @@ class NewerSets:
         self._shows = shows
         self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
         self._listed_for_strangers: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(
-            self._list, interval=STRANGERS_LIST_INTERVAL
+            self._list, interval=STRANGERS_LIST_INTERVAL, shared=True
         )
-        self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get)
+        self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get, shared=True)
 
     async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
         """Those of these sets that are newer than the index. Raises KubeError, and TimeoutError after some seconds."""

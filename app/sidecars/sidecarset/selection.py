@@ -22,8 +22,9 @@ SETTLING: Final = 2.0
 """Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""
 
 MAX_EXPECTED: Final = 100
+MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""How many sets may be waited for so, and as many that strangers claim: nobody creates more at once."""
+"""How many sets may be waited for so, of one caller and of all strangers: nobody creates more at once."""
 
 #: A label with its value, or a key alone for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
@@ -120,8 +121,8 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
-        #: The same for reviews of callers that may be anybody.
-        self._claimed: dict[str, _Expected] = {}
+        #: The same for reviews of strangers, by address and name. They stay until their time is up.
+        self._claimed: dict[tuple[str, str], _Expected] = {}
 
     def __len__(self) -> int:
         return len(self._sets)
@@ -135,17 +136,23 @@ class SidecarSetIndex:
         """The prepared set of this name."""
         return self._sets.get(name)
 
-    def expect(self, name: str, uid: str, generation: int, until: float, *, stranger: bool = False) -> None:
+    def expect(self, name: str, uid: str, generation: int, until: float, *, stranger: str = "") -> None:
         """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind.
 
-        No more than MAX_EXPECTED are remembered, and as many of those that strangers claim. A uid that no API server
-        gives is not remembered.
+        No more than MAX_EXPECTED are remembered for known callers, as many for the stranger of an address, and
+        MAX_CLAIMED for all strangers. A uid that no API server gives is not remembered.
         """
-        states = self._claimed if stranger else self._expected
-        if len(uid) > MAX_UID or (len(states) >= MAX_EXPECTED and name not in states):
+        if len(uid) > MAX_UID or self.shows(name, uid, generation):
             return
-        if not self.shows(name, uid, generation):
-            states[name] = _Expected(uid, generation, until)
+        state = _Expected(uid, generation, until)
+        if not stranger:
+            if len(self._expected) < MAX_EXPECTED or name in self._expected:
+                self._expected[name] = state
+        elif (stranger, name) in self._claimed or (
+            len(self._claimed) < MAX_CLAIMED
+            and sum(claimant == stranger for claimant, _ in list(self._claimed)) < MAX_EXPECTED
+        ):
+            self._claimed[stranger, name] = state
 
     def behind(self, now: float, *, stranger: bool = False) -> list[str]:
         """The sets of which a newer state was admitted than the index shows.
@@ -155,11 +162,15 @@ class SidecarSetIndex:
         """
         if not self._expected and not self._claimed:
             return []
-        for states in (self._expected, self._claimed):
-            for name, state in list(states.items()):
-                if state.until <= now:
-                    states.pop(name, None)
-        return list({**self._expected, **self._claimed} if stranger else self._expected)
+        for name, state in list(self._expected.items()):
+            if state.until <= now:
+                self._expected.pop(name, None)
+        if not stranger:
+            return list(self._expected)
+        for claim, state in list(self._claimed.items()):
+            if state.until <= now:
+                self._claimed.pop(claim, None)
+        return list({**self._expected, **dict.fromkeys(name for _, name in list(self._claimed))})
 
     def shows(self, name: str, uid: str, generation: int) -> bool:
         """Whether the index shows this state of a set, or a later one."""
@@ -173,10 +184,9 @@ class SidecarSetIndex:
         """
         name = _name_of(obj)
         fingerprint = _fingerprint(obj)
-        for states in (self._expected, self._claimed):
-            state = states.get(name)
-            if state and fingerprint and _shows(fingerprint[0], fingerprint[1], state.uid, state.generation):
-                states.pop(name, None)
+        expected = self._expected.get(name)
+        if expected and fingerprint and _shows(fingerprint[0], fingerprint[1], expected.uid, expected.generation):
+            self._expected.pop(name, None)
         known = self._sets.get(name)
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
             return known  # only its status counts moved
@@ -252,7 +262,7 @@ class RecentSets:
 
     def unseen(self) -> list[str]:
         """The sets that the index does not show as they were let through."""
-        return self._index.behind(self._clock.monotonic(), stranger=STRANGER.get())
+        return self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get()))
 
 
 def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:

@@ -83,7 +83,7 @@ class SidecarSetStep:
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
         """Inject what applies: at once from caches, after a wait where they lack something."""
-        if self._index.behind(self._clock.monotonic(), stranger=STRANGER.get()):
+        if self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
         # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
@@ -107,7 +107,7 @@ class SidecarSetStep:
         """The same, where caches lack something that the API server may have (SS-39, SS-68)."""
         if is_mirror_pod(draft, review):
             return None
-        if behind := self._index.behind(self._clock.monotonic(), stranger=STRANGER.get()):
+        if behind := self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             for found in await self._lookups.newer_sidecarsets(behind):
                 self._index.update(found)
         candidates = self._index.candidates(draft.namespace, draft.labels)

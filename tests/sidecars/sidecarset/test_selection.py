@@ -184,12 +184,13 @@ def test_a_set_that_is_admitted_beside_is_not_forgotten() -> None:
 def test_sets_that_strangers_claim_delay_no_pod_of_a_known_caller_and_displace_no_set() -> None:
     index = SidecarSetIndex()
     for number in range(2 * MAX_EXPECTED):
-        index.expect(f"forged-{number}", "uid", 1, FOREVER, stranger=True)
+        index.expect(f"forged-{number}", "uid", 1, FOREVER, stranger="10.0.0.9")
+    index.expect("other", "uid", 1, FOREVER, stranger="10.0.0.1")
     index.expect("forged-0", "uid", 2, 1.0)
     index.expect("s", "uid", 1, FOREVER)
     assert index.behind(0.0) == ["forged-0", "s"]
     assert index.behind(2.0) == ["s"]
-    assert len(index.behind(2.0, stranger=True)) == MAX_EXPECTED + 1
+    assert len(index.behind(2.0, stranger=True)) == MAX_EXPECTED + 2
 
 
 def test_a_set_that_cannot_be_used_is_read_once() -> None:
