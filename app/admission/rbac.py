@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Final
 
+from app.api import names
 from app.kube.admission import PolicyRule
 
 CLUSTER_ROLE: Final = "kruise-manager-role"
@@ -22,30 +23,31 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
             for resource in rule.resources:
                 verbs.setdefault((group, resource, tuple(sorted(rule.names))), set()).update(rule.verbs)
     # "create" cannot be limited to names; what is granted without names need not be granted with them.
-    for (group, resource, names), held in list(verbs.items()):
-        if names:
+    for (group, resource, only), held in list(verbs.items()):
+        if only:
             held -= verbs.get((group, resource, ()), set())
     resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], set[str]] = {}
-    for (group, resource, names), held in verbs.items():
+    for (group, resource, only), held in verbs.items():
         if held:
-            resources.setdefault((group, tuple(sorted(held, key=_verb_key)), names), set()).add(resource)
+            resources.setdefault((group, tuple(sorted(held, key=_verb_key)), only), set()).add(resource)
     return [
         {
             "apiGroups": [group],
             "resources": sorted(plurals),
-            **({"resourceNames": list(names)} if names else {}),
+            **({"resourceNames": list(only)} if only else {}),
             "verbs": list(held),
         }
-        for (group, held, names), plurals in sorted(
+        for (group, held, only), plurals in sorted(
             resources.items(), key=lambda item: (item[0][0], sorted(item[1]), item[0][2])
         )
     ]
 
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Namespace, ServiceAccount, roles and bindings for the manager."""
+    """Namespaces, ServiceAccount, roles and bindings for the manager. Node agents read pull secrets in one of them."""
     return [
         _namespace(namespace),
+        _namespace(names.DAEMON_CONFIG_NAMESPACE),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
         *roles(rules, namespace, SERVICE_ACCOUNT, CLUSTER_ROLE, NAMESPACED_ROLE),
     ]
@@ -73,15 +75,10 @@ def roles(
 
 
 def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """The roles that grant the manager what it needs beside its other roles where a gate is on, and the namespaces
-    that they stand in beside the manager's own."""
+    """The roles that grant the manager what it needs beside its other roles where a gate is on."""
     name = f"kruise-manager-{gate.lower()}"
     found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
-    others = sorted({rule.namespace for rule in rules if rule.namespace})
-    return [
-        *map(_namespace, others),
-        *(found[index] for index in range(len(found)) if found[index - index % 2]["rules"]),
-    ]
+    return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
 
 
 def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:

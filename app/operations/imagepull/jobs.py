@@ -37,7 +37,7 @@ from app.operations.imagepull.plan.nodeimages import awaited
 from app.operations.imagepull.plan.nodes import NodeRule, by_pods, is_scheduled
 from app.operations.imagepull.plan.room import WHOLE
 from app.operations.imagepull.plan.tags import Request, Spread, add_tag, drop_job
-from app.operations.imagepull.secrets import Claimed, PullSecrets, told
+from app.operations.imagepull.secrets import Claimed, NoCopyError, PullSecrets, told
 from app.operations.imagepull.waiting import WaitingJobs
 from app.pods.owners import is_controlled_by
 from app.pods.update_order import UpdateOrder
@@ -252,6 +252,8 @@ class ImagePullJobReconciler:
             raise  # other jobs share the copy
         except KubeError as error:
             self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
+            if isinstance(error, NoCopyError):
+                await self._report(job, known, {"desired": 0, **known.status, "message": str(error)})
             raise
         for reason, text in told(job.metadata.namespace, claimed) if claimed.is_news else ():
             self._events.event(reference(JOBS, job), "Warning", reason, text)

@@ -322,7 +322,8 @@ class PullSecrets:
             return await self._update(source, name, job)
         except NotFound:
             raise NoCopyError(
-                f"there is no namespace {self._namespace}, from which node agents read pull secrets; create it"
+                f"there is no namespace {self._namespace}, from which node agents read pull secrets; "
+                f"run kubectl create namespace {self._namespace}"
             ) from None
         return made.metadata.resource_version
 

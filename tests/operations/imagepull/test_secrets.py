@@ -9,7 +9,7 @@ import pytest
 from app.api.imagepull.defaults import job_with_defaults
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.resources import NODES, SECRETS, ObjectKey
+from app.kube.resources import NAMESPACES, NODES, SECRETS, ObjectKey
 from app.kube.store import Store
 from app.kube.virtualtime import run
 from app.operations.imagepull.secrets import WATCHED_COPIES, PullSecrets
@@ -173,3 +173,26 @@ async def test_of_sources_that_a_job_no_longer_names_nothing_is_remembered() -> 
         assert secrets.known == {"default/warm": {ObjectKey("default", "s9"), ObjectKey("default", "other")}}
         secrets.forget(job)
         assert secrets.known == {}
+
+
+@pytest.mark.behaviour("IMG-64")
+def test_a_job_names_the_namespace_of_the_agents_where_it_is_missing() -> None:
+    async def scenario(there: World) -> None:
+        await there.nodes("n1")
+        there.pull = lambda node, image: None
+        await there.client.delete(NAMESPACES, AGENTS)
+        await there.secret("regcred")
+        await there.job(pullSecrets=["regcred"])
+
+        async def message() -> str:
+            return str((await there.status()).get("message") or "")
+
+        async def named() -> bool:
+            return f"kubectl create namespace {AGENTS}" in await message()
+
+        await there.until(named)
+        await there.client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
+        await there.counts(active=1)
+        assert not await named()
+
+    in_world(scenario)
