@@ -118,6 +118,9 @@ VALIDATINGWEBHOOKCONFIGURATIONS = Resource(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+SUBJECTACCESSREVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 SELFSUBJECTRULESREVIEWS = Resource(
     "authorization.k8s.io", "v1", "selfsubjectrulesreviews", "SelfSubjectRulesReview", namespaced=False
 )

@@ -1,9 +1,11 @@
-"""Conversion notes by hand, on a real API server: what they say about a field never passes admission unseen.
+"""Attacks with the conversion note and with forged reviews, on a real API server.
 
-A tenant may write any annotation on an object of its own. Each test is an attack with the reserved one.
+A tenant may write any annotation on an object of its own, the reserved one among them, and may reach the webhook port.
 """
 
 import json
+import ssl
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,6 +21,8 @@ NOTES = "kruise.io/conversion-data"
 PROTECTION = "policy.kruise.io/delete-protection"
 APPS = "/apis/apps.kruise.io"
 PODS = "/api/v1/namespaces/default/pods"
+#: Where the manager answers reviews.
+WEBHOOK: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +33,8 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
             "Pods can be created",
             30,
         )
-        with manager(control_plane, tmp_path_factory.mktemp("manager")):
+        with manager(control_plane, tmp_path_factory.mktemp("manager")) as addresses:
+            WEBHOOK["url"] = addresses["webhook"]
             yield control_plane
 
 
@@ -144,3 +149,47 @@ def test_a_note_changes_a_spec_neither_unjudged_nor_without_a_new_generation(api
     status, answer = put(api, path("statefulsets", "v1alpha1", "numbered"), spec={"replicas": 2})
     assert status == 200, answer
     assert stored(api, "statefulsets", "numbered")["spec"] == {**before["spec"], "replicas": 2}
+
+
+def forged(user: str, pod: str) -> Json:
+    """The answer to a review of a ContainerRecreateRequest that no API server sent."""
+    request = {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "ContainerRecreateRequest",
+        "metadata": {"name": "spy", "namespace": "default"},
+        "spec": {"podName": pod, "containers": [{"name": "main"}]},
+    }
+    review = {
+        "uid": "u",
+        "kind": {"group": "apps.kruise.io", "version": "v1beta1", "kind": "ContainerRecreateRequest"},
+        "resource": {"group": "apps.kruise.io", "version": "v1beta1", "resource": "containerrecreaterequests"},
+        "operation": "CREATE",
+        "namespace": "default",
+        "userInfo": {"username": user},
+        "object": request,
+    }
+    body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review}).encode()
+    url = f"{WEBHOOK['url']}/mutate-apps-kruise-io-containerrecreaterequest"
+    sent = urllib.request.Request(url, body, {"Content-Type": "application/json"})
+    tls = ssl.create_default_context()
+    tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
+    with opener.open(sent, timeout=30) as answer:
+        response: Json = json.loads(answer.read())["response"]
+    return response
+
+
+def test_a_forged_review_tells_nothing_of_a_pod_that_its_user_cannot_read(api: ControlPlane) -> None:
+    containers = [{"name": "main", "image": "nginx:1"}]
+    pod = {"metadata": {"name": "secret"}, "spec": {"nodeName": "node-9", "containers": containers}}
+    assert api.request("POST", "/api/v1/nodes", {"metadata": {"name": "node-9"}})[0] == 201
+    assert api.request("POST", PODS, pod)[0] == 201
+    running = {"name": "main", "image": "nginx:1", "imageID": "x", "restartCount": 0, "ready": True}
+    statuses = [{**running, "containerID": "containerd://abc", "state": {"running": {}}}]
+    assert put(api, f"{PODS}/secret", "/status", status={"phase": "Running", "containerStatuses": statuses})[0] == 200
+    answers = [forged("nobody", name) for name in ("secret", "missing")]
+    assert [(answer["allowed"], "patch" in answer) for answer in answers] == [(False, False)] * 2
+    texts = [answer["status"]["message"].replace("missing", "secret") for answer in answers]
+    assert texts[0] == texts[1]
+    # The same from a user who may read it; the manager's own address is a known caller.
+    assert forged("system:serviceaccount:kruise-system:kruise-manager", "secret")["allowed"]

@@ -23,12 +23,14 @@ from app.kube.admission import (
     PolicyRule,
     Review,
 )
+from app.kube.callers import STRANGER
 from app.kube.client import Client
 from app.kube.errors import KubeError, message_of
 from app.kube.fielderrors import FieldError, Path, aggregate, forbidden, invalid, not_found
+from app.kube.gotext import shortened
 from app.kube.lookup import get_or_none
 from app.kube.patches import diff
-from app.kube.resources import NODES, PODS
+from app.kube.resources import NODES, PODS, SUBJECTACCESSREVIEWS
 from app.slices.options import Enabled, gate_is_off
 
 DAEMON_GATE: Final = "KruiseDaemon"
@@ -37,15 +39,25 @@ MUTATE: Final = mutating_webhook(
     CONTAINER_RECREATE_REQUEST,
     "Fills in from the Pod what the node agent needs; refuses requests that cannot work, and changes",
     PolicyRule(("get",), ("",), ("nodes", "pods")),
+    PolicyRule(("create",), (SUBJECTACCESSREVIEWS.group,), (SUBJECTACCESSREVIEWS.plural,)),
     when=(),
 )
 WEBHOOKS: Final = (MUTATE,)
 
 _POD_NAME: Final = Path("spec").child("podName")
+#: Strangers get it whatever they name: it says nothing about the Pod. [CRR-69]
+UNKNOWN_CALLER: Final = (
+    "the caller is not known to be an API server, and the answer would describe the Pod; "
+    "set --client-ca-file, or call from an address in EndpointSlice default/kubernetes"
+)
 
 
 class Lookups(Protocol):
-    """What the webhook asks. Both raise KubeError."""
+    """What the webhook asks. All raise KubeError."""
+
+    async def may_read_pod(self, review: Review, name: str) -> bool:
+        """Whether the user of the review may get the Pod of this name in the review's namespace."""
+        ...
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The Pod (JSON) of this name; None where there is none."""
@@ -74,7 +86,14 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     spec = with_defaults(given).get("spec") or {}
     if errors := spec_errors(spec):
         return Denied(aggregate(errors), code=400)
+    # CRR-69: before anything is looked up, so that the answer is the same for every Pod.
+    if STRANGER.get():
+        return Denied(UNKNOWN_CALLER, code=403)
     try:
+        if not await lookups.may_read_pod(review, spec["podName"]):
+            user, name = shortened(review.username), shortened(spec["podName"])
+            detail = f"user {user} cannot get Pods in namespace {review.namespace}: a request describes its Pod"
+            return Denied(str(forbidden(_POD_NAME, f"{name}: {detail}")), code=403)
         pod = await lookups.pod(review.namespace, spec["podName"])
         if pod is None:
             there = f"there is no such Pod in namespace {review.namespace}"
@@ -123,6 +142,17 @@ class ClusterLookups:
     def __init__(self, client: Client) -> None:
         self._client = client
 
+    async def may_read_pod(self, review: Review, name: str) -> bool:
+        """Ask the API server's authorizer."""
+        if not review.username and not review.groups:
+            return False
+        attributes = {"namespace": review.namespace, "verb": "get", "version": "v1", "resource": "pods", "name": name}
+        spec = {"user": review.username, "groups": list(review.groups), "resourceAttributes": attributes}
+        resource = SUBJECTACCESSREVIEWS
+        body = {"apiVersion": resource.api_version, "kind": resource.kind, "spec": spec}
+        answer: Mapping[str, Any] = await self._client.create(resource, body)
+        return (answer.get("status") or {}).get("allowed") is True
+
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
         """The Pod as it is now."""
         return await get_or_none(self._client, PODS, name, namespace)
@@ -134,6 +164,10 @@ class ClusterLookups:
 
 class StandaloneLookups:
     """Without a cluster there are no Pods."""
+
+    async def may_read_pod(self, review: Review, name: str) -> bool:  # noqa: ARG002
+        """True: there is nothing to read."""
+        return True
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
         """None."""

@@ -8,11 +8,13 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
 from app.daemon.objects import RECREATE_REQUESTS
 from app.kube.admission import Denied
+from app.kube.callers import STRANGER
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
 from app.kube.controller import Controller
@@ -41,8 +43,8 @@ class Manager:
         self.node = node
 
     async def answer(self, body: Json, old: Json | None = None, gates: str = "") -> Any:
-        lookups = ClusterLookups(self.node.client)
-        return await mutate(lookups, parse_gates(gates).enabled, review_of(CONTAINER_RECREATE_REQUEST, body, old))
+        review = msgspec.structs.replace(review_of(CONTAINER_RECREATE_REQUEST, body, old), username="tenant")
+        return await mutate(ClusterLookups(self.node.client), parse_gates(gates).enabled, review)
 
     async def request(self, *containers: str, name: str = "again", version: str = BETA, **spec: Any) -> Json:
         """Create a request for web-0, filled in by the webhook."""
@@ -166,6 +168,33 @@ def test_two_containers_are_restarted_and_others_stay() -> None:
         await there.node.until(inactive)
 
     in_world(scenario)
+
+
+class Telling:
+    """Knows every Pod, and that the user may not read it."""
+
+    async def may_read_pod(self, *_: Any) -> bool:
+        return False
+
+    async def pod(self, *_: Any) -> Json:
+        raise AssertionError("the Pod is looked up")
+
+    node = pod
+
+
+@pytest.mark.behaviour("CRR-69")
+@pytest.mark.parametrize("stranger", [False, True], ids=["a user who may not read the Pod", "a stranger"])
+async def test_a_review_reveals_no_pod_that_its_caller_cannot_read(stranger: bool) -> None:
+    spec = {"podName": "web-0", "containers": [{"name": "app"}]}
+    metadata = {"name": "again", "namespace": NAMESPACE}
+    body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
+    token = STRANGER.set(stranger)
+    try:
+        answer = await mutate(Telling(), parse_gates("").enabled, review_of(CONTAINER_RECREATE_REQUEST, body))
+    finally:
+        STRANGER.reset(token)
+    assert isinstance(answer, Denied)
+    assert answer.code == 403
 
 
 @pytest.mark.behaviour("CRR-10", "CRR-21", "CRR-22", "CRR-51", "CRR-33")
