@@ -66,12 +66,19 @@ def annotation(pod: dict[str, Any], key: str) -> dict[str, Any]:
     return found
 
 
+def upgradable(world: World) -> tuple[str, str] | None:
+    """Status and reason of the Pod's condition SidecarSetUpgradable."""
+    conditions = world.get("pod", "web")["status"]["conditions"]
+    found = [one for one in conditions if one["type"] == "SidecarSetUpgradable"]
+    return (found[0]["status"], found[0]["reason"]) if found else None
+
+
 def started(world: World, *names: str, labels: str = "") -> None:
     for name in names:
         world.apply(POD.replace("name: web,", f"name: {name},").replace("{app: nginx}", f"{{app: nginx{labels}}}"))
 
 
-@pytest.mark.behaviour("SS-86", "SS-95", "SS-98", "SS-99", "SS-107")
+@pytest.mark.behaviour("SS-86", "SS-95", "SS-98", "SS-99", "SS-105", "SS-107")
 def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: World) -> None:  # U-61
     world.apply(SIDECARSET)
     started(world, "web")
@@ -91,6 +98,7 @@ def test_the_sidecar_restarts_in_place_and_the_app_container_does_not(world: Wor
     assert state["revision"] == found["metadata"]["annotations"]["kruise.io/sidecarset-hash"]
     assert state["updateTimestamp"]
     assert state["lastContainerStatuses"] == {"sidecar1": {"imageID": ids["sidecar1"]["imageID"]}}
+    eventually(lambda: upgradable(world) == ("True", "AllSidecarsetUpgradable"), "the Pod says that it is upgradable")
     record = annotation(after, "kruise.io/sidecarset-hash")[world.namespace]
     assert record["controllerRevision"] == found["status"]["latestRevision"]
 
@@ -200,12 +208,8 @@ def test_a_pod_that_cannot_be_updated_in_place_says_so(world: World) -> None:
     world.apply(OTHER_IMAGE.replace("[sleep, 999d]", "[sleep, 998d]"))
     eventually(lambda: counts(world, 1, 0, 1, 0), "the change is seen")
 
-    def condition() -> bool:
-        found = {one["type"]: one for one in world.get("pod", "web")["status"]["conditions"]}["SidecarSetUpgradable"]
-        return (found["status"], found["reason"]) == ("False", "UpdateImmutableField")
-
-    eventually(lambda: "SidecarSetUpgradable" in json.dumps(world.get("pod", "web")["status"]), "it has the condition")
-    assert condition()
+    eventually(lambda: upgradable(world), "it has the condition")
+    assert upgradable(world) == ("False", "UpdateImmutableField")
     assert images(world.get("pod", "web"))["sidecar1"] == "busybox:1.36"
 
 
