@@ -34,7 +34,7 @@ def once(pod: Pod, failure: Failure) -> str:
 
 MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
     "nothing is held back": (LivenessReconciler, "_held_back", bears_all, 1),
-    "requests are forgotten": (LivenessReconciler, "_look_up_unseen", forgets, 1),
+    "requests are forgotten": (LivenessReconciler, "_look_up_unseen", forgets, 2),
     "a container is restarted once": (plan, "request_name", once, 1),
 }
 

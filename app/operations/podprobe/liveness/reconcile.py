@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from app.api import names
 from app.api.containerrecreate import ContainerRecreateRequest
@@ -34,7 +36,7 @@ from app.operations.podprobe.liveness.plan import (
     states_by_uid,
 )
 from app.operations.podprobe.objects import NodePodProbe
-from app.operations.podprobe.plan.probes import is_probed, present_probes, replace_probes
+from app.operations.podprobe.plan.probes import MAX_NAMESPACE_BYTES, is_probed, present_probes, replace_probes
 from app.operations.podprobe.writing import change_probes
 from app.pods.budget import Disruption, DisruptionBudget, LeastAvailable
 from app.pods.owners import BY_CONTROLLER, owner_key
@@ -49,6 +51,7 @@ RETRY_SECONDS: Final = 2.0
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
 HELD_REASON: Final = "LivenessRestartHeldBack"
+_NO_ROOM: Final = "LivenessProbesWithoutRoom"
 BY_LIVENESS_NODE: Final = "liveness-node"
 BY_REQUESTED_POD: Final = "requested-pod"
 
@@ -60,8 +63,9 @@ def liveness_nodes(pod: Pod) -> list[str]:
 
 
 def requested_pods(request: ContainerRecreateRequest) -> list[str]:
-    """Index of the requests that are not done: the uid of the Pod."""
-    return [request.metadata.labels.get(names.CRR_POD_UID, "")] if is_open(request) else []
+    """Index of the open requests: namespace and uid of the Pod. A request concerns Pods of its own namespace only."""
+    uid = request.metadata.labels.get(names.CRR_POD_UID, "")
+    return [f"{request.metadata.namespace}/{uid}"] if is_open(request) else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,7 @@ class LivenessReconciler:
             raise errors[0]
         return Result(requeue_after=RETRY_SECONDS) if held else None
 
-    async def _probe(self, node_pod_probe: NodePodProbe, pods: Iterable[Pod]) -> None:
+    async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
         """PPM-50."""
         present = present_probes(node_pod_probe, None, OWNER)
         running: dict[str, set[str]] = defaultdict(set)
@@ -163,7 +167,28 @@ class LivenessReconciler:
         asked = {uid: (one["IP"], one["probes"]) for uid, one in wanted.items() if one["probes"]}
         if asked != present:
             name = node_pod_probe.metadata.name
-            await change_probes(self._client, name, lambda spec: replace_probes(spec, None, OWNER, wanted))
+            without: set[str] = set()
+
+            def edit(spec: dict[str, Any]) -> None:
+                without.clear()
+                if replace_probes(spec, None, OWNER, wanted):
+                    fit = msgspec.convert({"spec": spec}, NodePodProbe)
+                    without.update(asked.keys() - present_probes(fit, None, OWNER).keys())
+
+            await change_probes(self._client, name, edit)
+            self._record_without(pods, without)
+
+    def _record_without(self, pods: Iterable[Pod], without: Collection[str]) -> None:
+        """Say of Pods, once, that their probes do not run. [PPM-46]"""
+        for pod in pods:
+            told = self._last_events.setdefault(pod.metadata.uid, {})
+            if pod.metadata.uid not in without or told.get(_NO_ROOM):
+                continue
+            told[_NO_ROOM] = message = (
+                f"liveness probes do not run: the probes of one namespace may take {MAX_NAMESPACE_BYTES} bytes on a "
+                "node; use shorter or fewer ones"
+            )
+            self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
 
     # ---- restarts
 
@@ -227,7 +252,7 @@ class LivenessReconciler:
         disrupted = {
             one.metadata.uid
             for one in (*pods, pod)
-            if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, one.metadata.uid)
+            if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
         }
         if owner is None or not is_available(pod, disrupted):
             return None  # a Pod that serves nobody takes no room

@@ -151,9 +151,17 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
     """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the spec
     (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all.
 
-    PPM-46: the names of Pods that are left out, as their namespace has no room left.
+    PPM-46: returns the names of Pods that are left out because their namespace has no room left.
     """
-    wanted, without = _within(spec, namespace, marker, wanted) if namespace is not None else (wanted, [])
+    asked: dict[str, dict[str, Json]] = {}
+    for uid, entry in wanted.items():
+        asked.setdefault(entry["namespace"], {})[uid] = entry
+    wanted = {}
+    without: list[str] = []
+    for place, entries in asked.items():
+        fitting, pods = _within(spec, place, marker, entries)
+        wanted |= fitting
+        without += pods
     left, seen = [], set()
     for entry in spec.get("podProbes") or ():
         uid = entry.get("uid")

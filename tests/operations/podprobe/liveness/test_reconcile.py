@@ -8,10 +8,13 @@ import pytest
 
 from app.api import names
 from app.api.cloneset import CLONE_SET
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
+from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest
 from app.api.podprobe import NODE_POD_PROBE
 from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
 from app.kube.resources import PODS
+from app.operations.podprobe.liveness.plan import OWNER
+from app.operations.podprobe.liveness.reconcile import requested_pods
+from app.operations.podprobe.plan.probes import replace_probes
 from tests.managed import events_of, in_managed
 from tests.sandbox.cluster import Simulated
 
@@ -254,3 +257,29 @@ def test_a_pod_that_was_deleted_meanwhile_is_left_alone() -> None:
         assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
 
     in_managed(scenario, GATE)
+
+
+def test_a_request_counts_for_pods_of_its_own_namespace_only() -> None:
+    """The label with the Pod's uid is the user's: it may name a Pod of another namespace."""
+    body: Json = {"spec": {"podName": "p", "containers": [{"name": "main"}]}}
+    keys = []
+    for namespace in ("shop", "evil"):
+        metadata = {"name": "r", "namespace": namespace, "labels": {names.CRR_POD_UID: "u1"}}
+        keys += requested_pods(ContainerRecreateRequest.model_validate({**body, "metadata": metadata}))
+    assert keys == ["shop/u1", "evil/u1"]
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_liveness_probes_of_one_namespace_leave_room_for_all_others() -> None:
+    """A NodePodProbe holds the probes of all Pods of a node, and users write the annotation with theirs."""
+    large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
+    small = {**large, "probe": PROBE}
+    asked = [("evil", "a", large), ("evil", "b", large), ("evil", "c", large), ("shop", "a", small)]
+    wanted = {
+        f"{namespace}-{name}": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}", "probes": [probe]}
+        for namespace, name, probe in asked
+    }
+    spec: Json = {}
+    left_out = replace_probes(spec, None, OWNER, {uid: {"IP": "10.0.0.1", **one} for uid, one in wanted.items()})
+    assert left_out == ["b", "c"]
+    assert [one["uid"] for one in spec["podProbes"]] == ["evil-a", "shop-a"]
