@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from app.api import names
+
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
@@ -104,3 +106,11 @@ def linked(page: Path) -> set[str]:
         if path.endswith(".md") and not _SCHEME.match(target) and file.is_relative_to(ROOT):
             found.add(file.relative_to(ROOT).as_posix())
     return found
+
+
+def test_every_label_and_annotation_says_what_a_lie_does() -> None:
+    """Users write them: docs/security.md, "What tenants can write"."""
+    section = (ROOT / "docs/security.md").read_text("utf-8").partition("## What tenants can write")[2]
+    section = section.partition("\n## ")[0]
+    known = [value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and "/" in value]
+    assert [value for value in known if f"`{value}`" not in section] == []
