@@ -12,9 +12,13 @@ ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "deploy" / "chart"
 
 
-def render(*settings: str, values: dict[str, Any] | None = None, tmp_path: Path | None = None) -> list[dict[str, Any]]:
-    """The objects of an installation: `settings` as for `--set`, `values` as in a file."""
+def render(
+    *settings: str, values: dict[str, Any] | None = None, tmp_path: Path | None = None, kubernetes: str = ""
+) -> list[dict[str, Any]]:
+    """The objects of an installation: `settings` as for `--set`, `values` as in a file, `kubernetes` a version."""
     arguments = [part for setting in settings for part in ("--set", setting)]
+    if kubernetes:
+        arguments += ["--kube-version", kubernetes]
     if values is not None:
         assert tmp_path is not None
         path = tmp_path / "values.yaml"
@@ -24,13 +28,13 @@ def render(*settings: str, values: dict[str, Any] | None = None, tmp_path: Path 
     return [document for document in yaml.safe_load_all(text) if document]
 
 
-def refusal(*settings: str) -> str:
+def refusal(*settings: str, kubernetes: str = "") -> str:
     """What Helm says instead of rendering."""
     try:
-        render(*settings)
+        render(*settings, kubernetes=kubernetes)
     except ClusterError as error:
         return str(error)
-    raise AssertionError(f"{settings} were accepted")
+    raise AssertionError(f"{settings} {kubernetes} were accepted")
 
 
 def find(documents: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:

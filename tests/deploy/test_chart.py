@@ -122,6 +122,13 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 
 
 @pytest.mark.controlplane
+def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> None:
+    # v1.20.0 is what a helm built without a version assumes.
+    assert render(kubernetes="v1.20.0") == defaults
+    assert "Kubernetes v1.21.14 is too old: 1.30 or newer is required" in refusal(kubernetes="v1.21.14")
+
+
+@pytest.mark.controlplane
 @pytest.mark.behaviour("KD-1", "KD-80", "MGR-92")
 def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[dict[str, Any]]) -> None:
     daemon_set = find(defaults, "DaemonSet", "kruise-daemon")

@@ -66,6 +66,17 @@ control-plane: controller-manager
 {{- end }}
 {{- end }}
 
+{{- /*
+Fails on a Kubernetes version that is too old. Chart.yaml has no kubeVersion: a helm built without a version takes v1.20.0 for
+the cluster where it has none, and could then render nothing.
+*/ -}}
+{{- define "kruise.requireKubernetes" -}}
+{{- $version := .Capabilities.KubeVersion.Version }}
+{{- if and (ne $version "v1.20.0") (semverCompare "< 1.30.0-0" $version) }}
+  {{- fail (printf "Kubernetes %s is too old: 1.30 or newer is required (docs/installing.md)" $version) }}
+{{- end }}
+{{- end }}
+
 {{- /* The files of the manager's folder of policies. */ -}}
 {{- define "kruise.policies" -}}
 webhooks.yaml: |
