@@ -23,7 +23,6 @@ PAGES = [name for name in pages() if name.startswith(("README", "CONTRIBUTING", 
 #: How a command begins that no test types, and why.
 NOT_TYPED = {
     "make test": "the tests would run themselves",
-    "make nightly": "the tests would run themselves",
     "make simulate": "a level of its own in .ci/run",
     "make mutants": "a level of its own in .ci/run",
     "python -m tests.simulation": "the same, for longer: make simulate is a level of .ci/run",
