@@ -180,14 +180,17 @@ class ReviewEndpoint(_PostEndpoint):
         aside = not of_pod and len(body) >= LARGE_BYTES
         decision, outcome = await self._decide(handler, asked, aside=aside)
         if not handler.webhook.mutating and not isinstance(decision, Denied):
-            stored = own.stored_form(asked)
+            try:
+                stored = own.stored_form(asked)
+            except Exception as error:  # noqa: BLE001 - one review must not end the service
+                stored, outcome = self._failed(handler, review, error), "error"
             if isinstance(stored, Review):
                 as_stored, outcome_of_stored = await self._decide(handler, stored, aside=aside)
                 if isinstance(as_stored, Denied):
                     message = f"stored as {stored.kind.version}: {as_stored.message}"
                     decision, outcome = msgspec.structs.replace(as_stored, message=message), outcome_of_stored
             elif stored is not None:
-                decision, outcome = stored, "denied"
+                decision, outcome = stored, "error" if outcome == "error" else "denied"
         try:
             payload = answers.answer(review.uid, decision)
         except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request

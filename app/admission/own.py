@@ -15,11 +15,11 @@ from pydantic import ValidationError
 
 from app.api import names
 from app.api.conversion import ConversionError, as_hub
-from app.api.jsonvalue import cut, nested_deeper
+from app.api.jsonvalue import MAX_DEPTH, cut, nested_deeper
 from app.api.kind import KindDefinition
 from app.api.model import ObjectMeta
 from app.api.registry import find_kind
-from app.api.requested import unreadable
+from app.api.requested import is_leaving, unreadable
 from app.api.structural import invalid_message, readable
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.fielderrors import Path, forbidden
@@ -73,6 +73,8 @@ def stored_form(review: Review) -> Review | Denied | None:
     kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
     if kind is None or review.subresource or review.kind.version == kind.hub.name:
         return None
+    if review.object is not None and (field := nested_deeper(review.object)):
+        return None if is_leaving(review) else Denied(f"{field}: nested deeper than {MAX_DEPTH} levels", code=400)
     try:
         new = as_hub(kind, review.object) if review.object is not None else None
         old = as_hub(kind, review.old_object) if review.old_object is not None else None

@@ -70,7 +70,7 @@ def _is_listed(change: Any, version: Version, used: Counter[NotedField]) -> bool
     if path == ["metadata"]:
         return False
     if "shown" not in change and "value" not in change:
-        return True  # only states that the field is absent
+        return "alone" not in change  # only states that the field is absent
     field = _listed(path, version)
     if field is not None:
         used[field] += 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from app.admission.own import MAX_STORED_BYTES, prepared
+from app.admission.own import MAX_STORED_BYTES, prepared, stored_form
 from app.api.jsonvalue import nested_deeper
 from app.api.kind import Version
 from app.api.names import CONVERSION_DATA
@@ -152,3 +152,15 @@ async def test_deletion_protection_reads_the_labels_that_are_stored() -> None:
     found = await answer("/validate-apps-kruise-io-cloneset", "DELETE", None, clone_set(**change))
     assert not found["allowed"]
     assert label in found["status"]["message"]
+
+
+@pytest.mark.behaviour("MGR-45", "MGR-151")
+async def test_an_object_too_deep_to_convert_is_refused_unless_it_is_leaving() -> None:
+    deep = clone_set()
+    deep["spec"]["template"] = nested(5000)
+    alpha = GroupVersionKind("apps.kruise.io", "v1alpha1", "CloneSet")
+    refused = stored_form(review(deep, clone_set(), kind=alpha))
+    assert isinstance(refused, Denied)
+    assert refused.message.startswith("spec.template")
+    leaving = {**clone_set(), "metadata": {"name": "web", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert stored_form(review(deep, leaving, kind=alpha)) is None

@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 
 from app.admission.registry import Registry
-from tests.fuzz import heads, objects, targets
+from tests.fuzz import heads, notes, objects, targets
 
 #: One case in so many holds a body of megabytes.
 LARGE_EVERY: Final = 500
@@ -26,6 +26,8 @@ class Case:
     body: bytes = b""
     decoder: str = ""
     pieces: list[bytes] = field(default_factory=list)
+    #: An object with a conversion note, and the version it is converted to.
+    noted: tuple[objects.Json, str] | None = None
 
 
 class Cases:
@@ -91,6 +93,13 @@ class Cases:
     def _conversion(self, random: Random, number: int) -> Case:
         one = random.choice(self._conversions)
         said, converted = [], []
+        if one.api_version != one.desired and random.random() < 0.3:
+            right = targets.filled(random, one.schema, one.api_version, one.kind)
+            noted = notes.with_note(random, right, one.desired)
+            request = {"uid": "fuzz", "desiredAPIVersion": one.desired, "objects": [noted]}
+            document = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request}
+            what = f"{one.kind} {one.api_version} to {one.desired} with a note"
+            return Case(number, what, "/convert", objects.encode(document), noted=(noted, one.desired))
         for _ in range(random.choice((1, 1, 2, 5))):
             right = targets.filled(random, one.schema, one.api_version, one.kind)
             made = objects.hostile(random, right, changes=2) if random.random() < 0.8 else objects.Hostile("", right)

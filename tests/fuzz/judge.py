@@ -20,7 +20,7 @@ from app.manager.limits import Connections, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server
 from app.manager.standalone import Standalone
-from tests.fuzz import targets
+from tests.fuzz import notes, targets
 from tests.fuzz.cases import Case
 
 #: Processor time of this process: a machine that is busy with others fails nothing.
@@ -86,6 +86,8 @@ class Judge:
             return await self._connection(case.pieces)
         status, body = await self._post(case.path, case.body)
         problems = [f"HTTP {status}"] if status >= 500 else []
+        if case.noted is not None and (found := notes.smuggled(*case.noted)):
+            problems.append(found)
         panics = sum(stats.panics for stats in self._app.review_log.paths)
         if panics != self._panics:
             self._panics = panics
