@@ -34,6 +34,7 @@ _STOP_SECONDS: Final = 5.0
 #: By then every cache is filled and everything was used once.
 _SETTLED_SECONDS: Final = 5.0
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
+_LOGS: Final = "accepted for OpenKruise's sake; logs always go to standard error"
 
 
 class UsageError(Exception):
@@ -80,7 +81,16 @@ def parser() -> argparse.ArgumentParser:
     flag("--enable-pprof", nargs="?", const="true", default="true", help="accepted for OpenKruise's sake; does nothing")
     flag("--pprof-addr", default=":10222", help="accepted for OpenKruise's sake; does nothing")
     flag("--v", "-v", type=int, default=0, help="5 and more: everything is logged")
+    flag("--logging-format", choices=("text", "json"), default="text", help="text or json")
+    for name, is_boolean in logs.FLAGS_WITHOUT_EFFECT.items():
+        flag(f"--{name}", nargs="?" if is_boolean else None, const="true" if is_boolean else None, help=_LOGS)
     return found
+
+
+def without_effect(options: argparse.Namespace) -> list[str]:
+    """Return the flags that were given and have no effect."""
+    names = sorted(logs.FLAGS_WITHOUT_EFFECT)
+    return [f"--{name}" for name in names if getattr(options, name.replace("-", "_")) is not None]
 
 
 def gates(text: str) -> dict[str, bool]:
@@ -115,8 +125,10 @@ def address(text: str) -> tuple[str, int]:
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until told to stop. Exit code 1: it could not start; 2: what it was given was not understood."""
-    options = parser().parse_args(arguments)
-    logs.configure("text", logs.level_for(options.v))
+    options = parser().parse_args(logs.own_flags(arguments))
+    logs.configure(options.logging_format, logs.level_for(options.v))
+    if ignored := without_effect(options):
+        logger.warning("accepted without effect: %s", ", ".join(ignored))
     # It tells of its own event loop at every call.
     logging.getLogger("grpc").setLevel(logging.WARNING)
     try:

@@ -15,7 +15,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -30,6 +30,60 @@ _LARGE: Final = 1 << 63
 _STACK_LINES: Final = 100
 #: The attributes every record has; all others came as ``extra``.
 _STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
+
+
+#: Flags of klog and of controller-runtime's zap logger without effect here, and whether each is a boolean.
+FLAGS_WITHOUT_EFFECT: Final[Mapping[str, bool]] = {
+    "add-dir-header": True,
+    "alsologtostderr": True,
+    "legacy-stderr-threshold-behavior": True,
+    "log-backtrace-at": False,
+    "log-dir": False,
+    "log-file": False,
+    "log-file-max-size": False,
+    "log-flush-frequency": False,
+    "log-json-info-buffer-size": False,
+    "log-json-split-stream": True,
+    "log-text-info-buffer-size": False,
+    "log-text-split-stream": True,
+    "logtostderr": True,
+    "one-output": True,
+    "skip-headers": True,
+    "skip-log-headers": True,
+    "stderrthreshold": False,
+    "vmodule": False,
+    "zap-devel": True,
+    "zap-stacktrace-level": False,
+    "zap-time-encoding": False,
+}
+#: Flags of the zap logger with an equivalent here: its name, and the values that differ.
+_EQUIVALENTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
+    "zap-encoder": ("logging-format", {"console": "text"}),
+    "zap-log-level": ("v", {"debug": "5", "info": "0", "error": "0", "panic": "0"}),
+}
+
+
+def own_flags(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with klog's underscores as dashes, and the zap logger's flags as their equivalents here.
+
+    ``--log_dir=/x`` becomes ``--log-dir=/x``, ``--zap-encoder console`` becomes ``--logging-format=text``.
+    """
+    found: list[str] = []
+    pending = list(reversed(arguments))
+    while pending:
+        argument = pending.pop()
+        name, separator, value = argument.partition("=")
+        if not name.startswith("-"):
+            found.append(argument)
+            continue
+        name = name.replace("_", "-")
+        equivalent = _EQUIVALENTS.get(name.lstrip("-"))
+        if equivalent is None or not (separator or pending):
+            found.append(f"{name}{separator}{value}")
+            continue
+        value = value if separator else pending.pop()
+        found.append(f"--{equivalent[0]}={equivalent[1].get(value, value)}")
+    return found
 
 
 def level_for(verbosity: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
 from app.manager.gates import GATES
 from app.manager.slices import slices
 from app.slices.options import (
@@ -46,6 +47,9 @@ _WORKERS: Final = (
 )
 
 
+_LOGS: Final = "logs always go to standard error, in the format of --logging-format"
+
+
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -58,6 +62,13 @@ def _port(text: str) -> int:
     if not 0 <= port <= 65535:
         raise ValueError("expected a port, 0 to 65535")
     return port
+
+
+def _privileged(text: str) -> bool:
+    if not parse_bool(text):
+        label = "pod-security.kubernetes.io/enforce=baseline"
+        raise ValueError(f"expected true; to forbid privileged Pods, label their namespaces {label}")
+    return True
 
 
 def _logging_format(text: str) -> str:
@@ -145,9 +156,7 @@ def _openkruise() -> tuple[Flag, ...]:
         Flag("expectation-timeout", 300.0, parse_delay, "when an expectation that was not met is dropped"),
         Flag("leader-election-resource-lock", "leases", str, "kind of the lock; it is always a Lease"),
         Flag("sync-period", "", str, "resync period of the caches; they follow watches and need none"),
-        Flag(
-            "allow-privileged", True, parse_bool, "templates may hold privileged containers; the API server judges that"
-        ),
+        Flag("allow-privileged", True, _privileged, "Pod templates may have privileged containers; false is rejected"),
         Flag("default-ttlseconds-for-always-nodeimage", 300, _ttl, "TTL of images that are pulled always"),
         Flag("image-share-per-namespace", 100, _percent, "percent of a NodeImage's free room that one namespace gets"),
         Flag("nodeimage-creation-delay", 30.0, parse_duration, "how long after a Node its NodeImage is made"),
@@ -162,7 +171,10 @@ def _openkruise() -> tuple[Flag, ...]:
         Flag("enable-pprof", True, parse_bool, "Go's profiler"),
         Flag("pprof-addr", ":8090", str, "address of Go's profiler"),
         Flag("disable-no-deepcopy", False, parse_bool, "a cache switch of Go"),
-        Flag("logtostderr", True, parse_bool, "logs always go to standard error"),
+        *(
+            Flag(name, name == "logtostderr" if is_boolean else "", parse_bool if is_boolean else str, _LOGS)
+            for name, is_boolean in FLAGS_WITHOUT_EFFECT.items()
+        ),
         *(
             Flag(f"{name}-workers", 3, parse_positive, f"keys the {name} controller works on at once")
             for name in _WORKERS
@@ -254,7 +266,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
     """Flags from a command line. Raises FlagError naming the flag and what it takes."""
     values: dict[str, FlagValue] = {flag.name: flag.default for flag in FLAGS.values()}
     given: set[str] = set()
-    pending = list(arguments)
+    pending = own_flags(arguments)
     while pending:
         argument = pending.pop(0)
         name, separator, text = argument.lstrip("-").partition("=")

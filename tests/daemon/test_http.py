@@ -13,12 +13,13 @@ import pytest
 
 from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
 from app.daemon.health import MAX_CONNECTIONS, HealthServer
-from app.daemon.main import UsageError, address, features, gates
+from app.daemon.main import UsageError, address, features, gates, parser, without_effect
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
 from app.kube import plainhttp
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, TransportError
+from app.kube.logs import own_flags
 from app.kube.plainhttp import Connection, PlainTransport
 from app.kube.wire import Request
 from app.sandbox.cri import SimulatedRuntime
@@ -354,6 +355,15 @@ async def test_the_kubelet_is_answered_whoever_holds_connections() -> None:
     for _, writer in (*held, (kubelets, request)):
         writer.close()
     listening.close()
+
+
+@pytest.mark.behaviour("KD-2")
+def test_logging_flags_of_existing_manifests_are_accepted() -> None:
+    given = ["--logtostderr=true", "--log_dir=/x", "--one_output", "-v=4", "--zap-encoder", "json"]
+    options = parser().parse_args(own_flags(given))
+    assert (options.v, options.logging_format) == (4, "json")
+    assert without_effect(options) == ["--log-dir", "--logtostderr", "--one-output"]
+    assert without_effect(parser().parse_args([])) == []
 
 
 @pytest.mark.behaviour("KD-2", "KD-3")

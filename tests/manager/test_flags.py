@@ -31,6 +31,11 @@ ROOT = Path(__file__).parent.parent.parent
         (["--metrics-addr=0"], "metrics-addr", "0"),
         (["--v=1", "--v=2"], "v", 2),
         (["--logging-format="], "logging-format", "text"),
+        (["--zap-encoder=console"], "logging-format", "text"),
+        (["--zap-encoder", "json"], "logging-format", "json"),
+        (["--zap-log-level=debug"], "v", 5),
+        (["--zap-log-level=4"], "v", 4),
+        (["--log_dir=/a_b"], "log-dir", "/a_b"),
     ],
 )
 def test_flags_are_read_in_every_spelling_of_go(arguments: list[str], name: str, value: object) -> None:
@@ -61,6 +66,11 @@ def test_every_flag_of_an_openkruise_deployment_is_accepted() -> None:
     )
     assert "sync-period" in flags.without_meaning
     assert "logtostderr" in flags.without_meaning
+    logging = "add_dir_header alsologtostderr=false log_backtrace_at=:0 log_dir=/x log_file=y log_file_max_size=1800"
+    logging += " one_output skip_headers skip_log_headers stderrthreshold=2 vmodule=a=1 zap-devel"
+    logging += " zap-stacktrace-level=x zap-time-encoding=epoch"
+    ignored = parse_flags([f"--{flag}" for flag in logging.split()]).without_meaning
+    assert set(ignored) == {flag.partition("=")[0].replace("_", "-") for flag in logging.split()}
     # What acts is not warned about.
     assert "v" not in flags.without_meaning
 
@@ -93,6 +103,8 @@ def test_defaults_are_those_of_openkruise_but_for_the_rate_limit() -> None:
         (["--enable-leader-election=maybe"], "--enable-leader-election: expected true or false, got 'maybe'"),
         (["--webhook-initialize-timeout=60"], "expected a duration such as 15s or 2m30s, got '60'"),
         (["--logging-format=xml"], "--logging-format: expected text or json, got 'xml'"),
+        (["--zap-encoder=xml"], "--logging-format: expected text or json, got 'xml'"),
+        (["--allow-privileged=false"], "--allow-privileged: expected true; to forbid privileged Pods, label their"),
         (["--metrics-addr=8080"], "--metrics-addr: expected HOST:PORT or :PORT, got '8080'"),
         (["--metrics-addr=:x"], "--metrics-addr: expected an integer, got ':x'"),
         (["--rest-config-qps=many"], "--rest-config-qps: expected a number, got 'many'"),
