@@ -23,6 +23,7 @@ from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
 from app.admission.metrics import PathStats
 from app.admission.registry import Route
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
+from app.kube.callers import LEAVES_NO_TRACE
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 
@@ -168,6 +169,8 @@ class ReviewEndpoint(_PostEndpoint):
             # A Pod let through before the SidecarSets are known would never get its sidecars.
             self._stats.decided("", "starting")
             return 200, answers.answer(review.uid, Denied(f"pykruise is starting: {self._app.starting}", code=503))
+        if LEAVES_NO_TRACE.get():
+            review = msgspec.structs.replace(review, dry_run=True)
         handler = self._route.handler_for(review)
         if not isinstance(handler, Handler):
             self._stats.decided("", _OUTCOMES[type(handler)])

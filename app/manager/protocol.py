@@ -18,7 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from app.admission.bodies import TOO_LARGE
-from app.kube.callers import STRANGER
+from app.kube.callers import LEAVES_NO_TRACE, STRANGER
 from app.manager.callers import plain_address
 from app.manager.limits import Connections
 from app.manager.sliced import Body, SlicedCycle
@@ -343,6 +343,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._phase == _WAITING:  # otherwise it was given up, or has gone
             self._phase = _ANSWERING
             self.pending = False
+            LEAVES_NO_TRACE.set(self._connections.callers.ask(time.monotonic()))
             await cycle.run_asgi(self.app)
 
     def on_response_complete(self) -> None:

@@ -28,7 +28,7 @@ from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import issue
-from app.kube.admission import Allowed, Handler, Operation, Rule, Webhook
+from app.kube.admission import Allowed, Decide, Decision, Handler, Operation, Review, Rule, Webhook
 from app.kube.callers import STRANGER as ASKED_BY_STRANGER
 from app.manager import accepting, limits
 from app.manager.callers import KnownCallers
@@ -63,10 +63,10 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def reviews() -> Any:
+def reviews(decide: Decide = lambda _: Allowed()) -> Any:
     rules = (Rule((Operation.CREATE,), ("",), ("v1",), ("pods",)),)
     webhook = Webhook(name="mpod.kb.io", path="/mutate-pod", mutating=True, rules=rules, summary="test")
-    registry = build_registry([Handler(webhook, lambda _: Allowed())], lambda _: True)
+    registry = build_registry([Handler(webhook, decide)], lambda _: True)
     return create_app(registry, convert, AdmissionMetrics())
 
 
@@ -453,6 +453,24 @@ async def test_bytes_of_strangers_are_given_up_before_those_of_a_known_caller() 
         assert await stranger.closed()
         await known.send(b"x" * 100)
         assert await known.answer() == (200, b"900")
+
+
+@pytest.mark.behaviour("MGR-154")
+async def test_a_review_of_a_stranger_books_nothing_where_known_callers_ask() -> None:
+    dry: list[bool] = []
+
+    def decide(review: Review) -> Decision:
+        dry.append(review.dry_run)
+        return Allowed()
+
+    body = review_of()
+    request = b"POST /mutate-pod HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with port(reviews(decide), callers=KnownCallers()) as one:
+        for address in (STRANGE, "127.0.0.1", STRANGE):
+            caller = await one.connect(address)
+            await caller.send(request, body)
+            assert (await caller.answer())[0] == 200
+    assert dry == [False, False, True]
 
 
 @pytest.mark.behaviour("MGR-154")

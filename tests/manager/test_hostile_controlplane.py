@@ -1,12 +1,15 @@
 """Objects made to do harm, on a real API server: the manager goes on, and everybody else's requests are answered."""
 
+import http.client
 import json
 import re
 import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -243,3 +246,44 @@ def test_an_update_may_be_held_by_zero(api: ControlPlane, addresses: dict[str, s
     assert "Warning:" in applied.stderr
     assert "maxUnavailable" in applied.stderr
     api.kubectl("delete", "sidecarset", "held")
+
+
+def strangers(addresses: dict[str, str]) -> float:
+    """How many requests of strangers the webhook port has answered."""
+    with urllib.request.urlopen(addresses["metrics"], timeout=10) as answer:
+        pages = answer.read().decode()
+    found = re.findall(r"^kruise_http_stranger_requests_total\{(.*)\} (\S+)$", pages, re.MULTILINE)
+    return sum(float(count) for labels, count in found if 'port="webhook"' in labels)
+
+
+@pytest.mark.behaviour("MGR-154")
+def test_an_api_server_is_told_from_a_stranger_by_its_address(api: ControlPlane, addresses: dict[str, str]) -> None:
+    where = urlsplit(addresses["webhook"])
+    stranger = http.client.HTTPSConnection(
+        where.hostname or "", where.port, context=ssl._create_unverified_context(), source_address=("127.0.0.2", 0)
+    )
+    for number in range(3):
+        metadata = {"name": f"forged-{number}", "uid": f"forged-{number}", "generation": 1}
+        review = {
+            "uid": "u",
+            "operation": "CREATE",
+            "kind": {"group": "apps.kruise.io", "version": "v1beta1", "kind": "SidecarSet"},
+            "resource": {"group": "apps.kruise.io", "version": "v1beta1", "resource": "sidecarsets"},
+            "object": {
+                **SET,
+                "metadata": metadata,
+                "spec": {**SET["spec"], "selector": {"matchLabels": {"app": metadata["name"]}}},
+            },
+        }
+        body = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": review}
+        path = "/validate-apps-kruise-io-sidecarset"
+        stranger.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        assert json.loads(stranger.getresponse().read())["response"]["allowed"]
+    create_pod(api, "beside-forged")
+    assert strangers(addresses) == 3
+    # The API server of this test lists no address: it calls over loopback, which no slice may hold.
+    slice_ = {"metadata": {"name": "kubernetes"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.99.0.1"]}]}
+    slice_ = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}
+    assert api.request("POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice_)[0] == 201
+    log = Path(addresses["log"])
+    eventually(lambda: log.read_text().count("API servers call from 10.99.0.1") >= 2, "both processes know it")
