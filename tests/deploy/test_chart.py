@@ -135,6 +135,7 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
     pod = daemon_set["spec"]["template"]["spec"]
     assert daemon_set["metadata"]["labels"]["control-plane"] == "daemon"
     assert pod["hostNetwork"] is True
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
     assert pod["tolerations"] == [{"operator": "Exists"}]
     (term,) = pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert term == {"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}
@@ -154,6 +155,45 @@ def test_the_agent_runs_on_every_node_with_no_rights_but_its_own(defaults: list[
     secrets = find(defaults, "Role", "kruise-daemon-secret-role")
     assert secrets["metadata"]["namespace"] == "kruise-daemon-config"
     assert secrets["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("KD-36")
+def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path: Path) -> None:
+    daemon = {
+        "priorityClassName": "system-node-critical",
+        "nodeSelector": {"pool": "a"},
+        "serviceAccount": {"annotations": {"role": "agent"}},
+        "credentialProvider": {
+            "enable": True,
+            "configmap": "providers",
+            "hostPath": "/opt/plugins",
+            "awsCredentialsDir": "/etc/aws",
+        },
+        "extraVolumes": [{"name": "ca", "hostPath": {"path": "/etc/ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/certs"}],
+    }
+    values = {"daemon": daemon, "serviceAccount": {"annotations": {"role": "both", "team": "x"}}}
+    documents = render(values=values, tmp_path=tmp_path)
+    pod = find(documents, "DaemonSet", "kruise-daemon")["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "a"}
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert find(documents, "ServiceAccount", "kruise-daemon")["metadata"]["annotations"] == {
+        "role": "agent",
+        "team": "x",
+    }
+    mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounts["aws-credentials"] == "/root/.aws"
+    assert mounts["ca"] == "/etc/ssl/certs"
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    assert mounts.keys() == volumes.keys()
+    assert volumes["aws-credentials"]["hostPath"] == {"path": "/etc/aws"}
+    assert volumes["ca"]["hostPath"] == {"path": "/etc/ca"}
+    quota = find(documents, "ResourceQuota", "kruise-critical-pods")["spec"]
+    (scope,) = quota["scopeSelector"]["matchExpressions"]
+    assert scope["values"] == ["system-cluster-critical", "system-node-critical"]
+    # One Pod on each node counts.
+    assert quota["hard"] == {"pods": "20000"}
 
 
 @pytest.mark.controlplane
@@ -388,7 +428,7 @@ def test_values_of_openkruises_chart_are_accepted_and_mean_the_same(tmp_path: Pa
     } <= set(container["args"])
     assert container["resources"]["limits"] == {"cpu": "200m", "memory": "512Mi"}
     assert spec["hostNetwork"] is True
-    assert spec["nodeSelector"] == {"role": "system"}
+    assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "role": "system"}
     assert spec["tolerations"] == [{"operator": "Exists"}]
     assert spec["affinity"]["nodeAffinity"]
     assert spec["imagePullSecrets"] == [{"name": "mirror"}]

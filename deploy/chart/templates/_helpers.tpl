@@ -16,6 +16,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 control-plane: controller-manager
 {{- end }}
 
+{{- /* Only nodes with Linux run the image; the values given may name more labels, or another system. */ -}}
+{{- define "kruise.nodeSelector" -}}
+{{- merge (dict) (. | default dict) (dict "kubernetes.io/os" "linux") | toYaml }}
+{{- end }}
+
 {{- /* The gates of the value featureGates, as JSON: name to boolean. Fails as the manager would, before anything changes. */ -}}
 {{- define "kruise.gates" -}}
 {{- $known := include "kruise.declared.gates" . | fromJson }}
