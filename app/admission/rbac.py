@@ -11,6 +11,8 @@ from app.kube.admission import PolicyRule
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
+#: Aggregated from ClusterRoles of the operator's.
+EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
 
 _VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
@@ -50,7 +52,27 @@ def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any
         _namespace(names.DAEMON_CONFIG_NAMESPACE),
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
         *roles(rules, namespace, SERVICE_ACCOUNT, CLUSTER_ROLE, NAMESPACED_ROLE),
+        extension_role(),
+        extension_binding(SERVICE_ACCOUNT, namespace),
     ]
+
+
+def extension_role() -> dict[str, Any]:
+    """The role that operators extend: Kubernetes fills in the rules of all ClusterRoles with the label."""
+    selector = {"matchLabels": {names.AGGREGATE_TO_MANAGER: "true"}}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": EXTENSION_ROLE},
+        "aggregationRule": {"clusterRoleSelectors": [selector]},
+    }
+
+
+def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
+    """The binding of that role to a ServiceAccount."""
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
+    return {**binding, "metadata": {"name": f"{service_account}-workloads-rolebinding"}}
 
 
 def roles(

@@ -140,7 +140,7 @@ def _gate_roles(gate: str, rules: Iterable[PolicyRule]) -> str:
 def _webhooks_roles(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
     made = rbac.roles(rules, _NAMESPACE, _WEBHOOKS, f"{_WEBHOOKS}-role", f"{_WEBHOOKS}-namespaced-role")
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": _WEBHOOKS, "namespace": _NAMESPACE}}
-    return [_labelled(one) for one in (account, *made)]
+    return [_labelled(one) for one in (account, *made, rbac.extension_binding(_WEBHOOKS, _NAMESPACE))]
 
 
 def _agent_roles() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import orjson
 
@@ -25,6 +25,8 @@ L = TypeVar("L")
 #: A kind, whatever its version: its group and name.
 GroupKind: TypeAlias = tuple[str, str]
 
+#: What to do where the manager may not read a kind.
+HOW_TO_GRANT: Final = f"grant it by a ClusterRole with label {names.AGGREGATE_TO_MANAGER}=true"
 #: More than that many kinds are a mistake.
 MAX_WORKLOADS = 100
 

@@ -373,14 +373,19 @@ def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
         ],
         "elsewhere",
     )
-    by_kind = {one["kind"]: one for one in made}
+    *declared, extension, extending = made
+    by_kind = {one["kind"]: one for one in declared}
     assert by_kind["ClusterRole"]["rules"] == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]
     assert by_kind["Role"]["rules"] == [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]}]
     assert by_kind["Role"]["metadata"]["namespace"] == "elsewhere"
     for binding, role in (("ClusterRoleBinding", "ClusterRole"), ("RoleBinding", "Role")):
         assert by_kind[binding]["roleRef"]["name"] == by_kind[role]["metadata"]["name"]
         assert by_kind[binding]["subjects"][0]["namespace"] == "elsewhere"
-    assert by_kind["Namespace"]["metadata"] == {"name": "elsewhere"}
+    created = [one["metadata"]["name"] for one in made if one["kind"] == "Namespace"]
+    assert created == ["elsewhere", "kruise-daemon-config"]
+    # Kubernetes fills in the rules, and no later apply takes them away.
+    assert "rules" not in extension
+    assert extending["roleRef"]["name"] == extension["metadata"]["name"]
 
 
 def test_the_reference_page_shows_every_declaration() -> None:

@@ -31,6 +31,7 @@ from app.placement.workloadspread.plan.replicas import ReplicasPathError
 from app.placement.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
 from app.placement.workloadspread.plan.whitelist import Whitelist
 from app.placement.workloadspread.workloads import Caches, Target, UnknownKindError, Workloads
+from app.pods.customworkloads import HOW_TO_GRANT
 from app.pods.predicates import is_active
 
 logger = logging.getLogger(__name__)
@@ -157,7 +158,8 @@ class WorkloadSpreadReconciler:
             self._event_once(key, spread, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            self._event_once(key, spread, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            self._event_once(key, spread, "MissingRight", said)
             raise
         self._last_events.pop(key, None)
         versions = await self._grouped(spread, prepared, target)

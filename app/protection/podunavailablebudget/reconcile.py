@@ -19,7 +19,7 @@ from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
 from app.kube.store import Change
-from app.pods.customworkloads import GroupKind
+from app.pods.customworkloads import HOW_TO_GRANT, GroupKind
 from app.protection.podunavailablebudget.claims import Claims
 from app.protection.podunavailablebudget.grants import Grants
 from app.protection.podunavailablebudget.inflight import Seen, track
@@ -163,7 +163,8 @@ class BudgetReconciler:
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
-            self._event_once(key, budget, "MissingRight", f"The manager may not read a workload: {message_of(error)}")
+            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            self._event_once(key, budget, "MissingRight", said)
             raise
         failure = await self._annotate(budget, members.pods)
         self._record_of_others(key, budget, members)

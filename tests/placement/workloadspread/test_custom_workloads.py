@@ -179,7 +179,8 @@ def test_a_target_that_may_not_be_read_is_told_with_the_right_that_is_missing() 
         async def said() -> list[str]:
             return [text for text, _ in await told(there, "MissingRight")]
 
-        await there.until(said, [f"The manager may not read a workload: {there.manager.text}"])
+        way_out = "grant it by a ClusterRole with label pykruise.io/aggregate-to-manager=true"
+        await there.until(said, [f"The manager may not read a workload: {there.manager.text}; {way_out}"])
         there.manager.refuse = lambda _: False
         await there.pod("p", "a")
         await there.until(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
