@@ -66,6 +66,8 @@ class _State(JobState):
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
     #: Uid of a Pod → the state of its node that was looked at, and whether it fits there by its own spec.
     own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    #: Uids of Pods that were stopped and that no status counts as failed yet.
+    stopped: set[str] = field(default_factory=set)
 
 
 class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
@@ -150,17 +152,24 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if step.next is Next.GO_ON and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
             return None  # it was changed meanwhile, which brings us back
         if step.next in (Next.FAIL, Next.GO_ON):
-            counts = await self._carry_out(key, job, state, step)
+            counts = await self._carry_out(key, job, state, step, pods)
         await self._report(job, state, step, counts, started)
+        state.stopped.clear()
         return self._again(key, job, step, started)
 
-    async def _carry_out(self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step) -> Counts:
+    async def _carry_out(
+        self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step, pods: Iterable[Pod]
+    ) -> Counts:
         """Delete and create; the counts afterwards (BJ-12, BJ-24)."""
         limit, counts = restart_limit(job), step.counts
+        stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
+        # Stopped in a reconcile in which a write failed, and neither ended nor running now.
+        counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
+        before = len(state.stopped - stopped - counted)
+        state.stopped |= stopped
         # BJ-24: what cannot be deleted now is tried again before the job counts as ended.
         await write_each(step.delete, partial(self._drop, key, job), first=MAX_CONCURRENT_WRITES)
-        stopped = sum(not has_failed(pod, limit) for pod in step.delete)
-        counts = Counts(counts.active - stopped, counts.succeeded, counts.failed + stopped)
+        counts = Counts(counts.active - len(stopped), counts.succeeded, counts.failed + len(stopped) + before)
         if step.crowded:
             self.tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
         if step.unreadable:
