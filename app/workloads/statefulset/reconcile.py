@@ -26,7 +26,7 @@ from app.workloads.engine.snapshot import Caches
 from app.workloads.engine.status import write_workload_status
 from app.workloads.engine.writer import Writer
 from app.workloads.statefulset.plan.candidates import candidates
-from app.workloads.statefulset.plan.claims import Claims, claim_counts, claim_state, growths
+from app.workloads.statefulset.plan.claims import Claims, claim_counts, claim_state, growths, uncounted_claims
 from app.workloads.statefulset.plan.replicas import Replica, Replicas
 from app.workloads.statefulset.plan.resolved import KIND, ResolvedSpec, resolve_spec
 from app.workloads.statefulset.plan.settings import Gates
@@ -86,11 +86,12 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return [*super().watches(), Watch(self._claims, self.keys_for_claim, self.mappers.coalesce_delay)]
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
-        """The set that waits for a claim to go, or makes it grow."""
+        """The StatefulSet that waits for a claim to go, makes it grow, or has not counted it in its status yet."""
         metadata = change.object.metadata
+        name, states = metadata.name, self.states.in_namespace(metadata.namespace)
         if change.old is None:
-            return ()
-        keys = [state.key for state in self.states.in_namespace(metadata.namespace) if metadata.name in state.waits_for]
+            return [state.key for state in states if name in state.uncounted]
+        keys = [state.key for state in states if name in state.waits_for or name in state.uncounted]
         if owner := metadata.annotations.get(GROWN_BY):
             keys.append(ObjectKey(metadata.namespace, owner))
         return dict.fromkeys(keys)
@@ -173,7 +174,9 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             label_selector=resolved.selector_text,
             now=now.timestamp(),
         )
-        wanted["volumeClaims"] = claim_counts(resolved, replicas, self._claims_by_name(snapshot))
+        claims = self._claims_by_name(snapshot)
+        wanted["volumeClaims"] = claim_counts(resolved, replicas, claims)
+        snapshot.state.uncounted = uncounted_claims(resolved, replicas, claims)
         failures = failures_of({FAILED_CREATE: scaling, FAILED_UPDATE: updating})
         failures[WAITING_FOR_AGENT] = updating.waiting or None
         present = snapshot.state.present_status(workload).status

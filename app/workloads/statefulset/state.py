@@ -22,6 +22,8 @@ class StatefulSetState(WorkloadState[ResolvedSpec]):
     leaving: dict[str, PodFacts] = field(default_factory=dict)
     #: Claims that creations wait for, as it was reported last.
     waits_for: tuple[str, ...] = ()
+    #: Claims that the status does not count yet.
+    uncounted: frozenset[str] = frozenset()
 
     def waits_for_change(self, change: Change[Any]) -> bool:
         """OrderedReady goes on when a Pod has become ready, or is gone."""

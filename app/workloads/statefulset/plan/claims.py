@@ -87,6 +87,13 @@ def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> 
     return counts
 
 
+def uncounted_claims(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> frozenset[str]:
+    """The names of claims that :func:`claim_counts` will count later: they are not in the cache, or not as large as
+    they ask to be."""
+    wanted = {claim_name(template, pod.name) for template in resolved.claim_templates for pod in replicas.wanted}
+    return frozenset(name for name in wanted if (claim := claims(name)) is None or not is_grown(claim))
+
+
 def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]:
     for template in resolved.claim_templates:
         claim = claims(claim_name(template, pod))
