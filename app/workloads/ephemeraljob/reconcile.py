@@ -264,7 +264,9 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
-        patch = {"metadata": {"uid": metadata.uid}, "spec": {"ephemeralContainers": containers_of(job)}}
+        # The API server ignores the uid in a patch of this subresource; it checks the version.
+        same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        patch = {"metadata": same, "spec": {"ephemeralContainers": containers_of(job)}}
         self.expected.expect(key, ScaleAction.CREATE, metadata.name)
         try:
             await self.client.patch(
