@@ -61,7 +61,7 @@ class Reporter:
         return judged.requeue_after
 
     async def clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
-        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. Failures are only logged.
+        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. A failure is logged and retried.
 
         ``needed``: revisions needed beside those that the Pods are at and that the status names.
         """
@@ -76,10 +76,14 @@ class Reporter:
             await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
             logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            snapshot.state.side_task_failed = True
 
     async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
         path = "/spec/scaleStrategy/podsToDelete"
-        operations: list[dict[str, Any]] = [{"op": "test", "path": path, "value": named}]
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": workload.metadata.uid},
+            {"op": "test", "path": path, "value": named},
+        ]
         if left:
             operations.append({"op": "replace", "path": path, "value": left})
         else:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from app.api import names
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, KubeError, NotFound, message_of
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
 from app.kube.intorpercent import IntOrPercentError
 from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
@@ -85,6 +85,7 @@ class ImagePuller:
                 await self._history.label(snapshot.resolved.content, update, outcome_label(decision))
         except KubeError as error:
             logger.warning("%s: pulling images ahead: %s", snapshot.owner, error)
+            state.side_task_failed = True
             return
         state.pulls = done
 
@@ -98,12 +99,14 @@ class ImagePuller:
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
-        """CS-141: one job per changed image. False: this cluster knows no such jobs (CS-138)."""
+        """Create one job per changed image; False if this cluster does not serve them. One that is refused is not
+        tried again; raises the first request that got no answer, after all were sent. [CS-138, CS-141]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
             return True
         puller = puller_of(snapshot, update, new)
+        unanswered: KubeError | None = None
         for container, image in self.images(snapshot, new).items():
             job = pull_job(puller, container, image)
             name = job["metadata"]["name"]
@@ -119,8 +122,12 @@ class ImagePuller:
             except KubeError as error:
                 text = f"failed to create ImagePullJob {name}: {message_of(error)}"
                 self._writer.event(workload, "FailedCreateImagePullJob", text, warning=self.warns)
+                if isinstance(error, UNANSWERED):
+                    unanswered = unanswered or error
             else:
                 self._writer.event(workload, "CreatedImagePullJob", f"created ImagePullJob {name} for image: {image}")
+        if unanswered is not None:
+            raise unanswered
         return True
 
     async def _clean_up(self, snapshot: AnySnapshot) -> None:
@@ -135,7 +142,7 @@ class ImagePuller:
                 continue
             try:
                 await self._client.delete(IMAGE_PULL_JOBS, job.metadata.name, namespace, uid=job.metadata.uid)
-            except NotFound:
+            except (NotFound, Conflict):
                 logger.debug("ImagePullJob %s/%s is gone already", namespace, job.metadata.name)
 
 

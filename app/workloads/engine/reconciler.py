@@ -171,7 +171,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 return None  # the cache does not know yet; when it does we come here again
             if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
                 return None  # when the cache shows them as ours we come here again
-            return await self.reconcile(await self._snapshot(workload, state, resolved))
+            state.side_task_failed = False
+            result = await self.reconcile(await self._snapshot(workload, state, resolved))
+            return Result(requeue=True) if result is None and state.side_task_failed else result
         finally:
             state.last_reconcile = self.clock.monotonic()
 
@@ -280,12 +282,13 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """CS-63, AS-47: delete old revisions nobody uses. ``needed``: those that are in any case. Failures are only
-        logged."""
+        """Delete old revisions that no Pod uses; ``needed`` are kept in any case. A failure is logged and retried.
+        [CS-63, AS-47]"""
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
             logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            snapshot.state.side_task_failed = True
 
     def seconds_until(self, time: float) -> float:
         """Seconds after which the clock is past ``time``, POSIX seconds; 0 for a time that never comes."""

@@ -69,6 +69,8 @@ class WorkloadState(Generic[R]):
     unrecorded: set[str] = field(default_factory=set)
     #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
     pulls: tuple[str, str] = ("", "")
+    #: Image pulls or clean-up failed in this reconcile, which no watch announces the end of.
+    side_task_failed: bool = False
     #: The status as we wrote it last, which the cache may not show yet.
     written: KnownStatus | None = None
 
