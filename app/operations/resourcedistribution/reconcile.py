@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC
 from typing import Any, Final
@@ -23,10 +23,11 @@ from app.kube.client import Client
 from app.kube.controller import Result
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
 from app.kube.events import EventRecorder
+from app.kube.lookup import get_or_none
 from app.kube.objects import Metadata, Namespace, ObjectReference, decode_metadata
 from app.kube.resources import ObjectKey
 from app.kube.selectors import SelectorError
-from app.kube.statuses import KnownStatus, write_status
+from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
 from app.operations.resourcedistribution.plan.copies import (
     FIELD_MANAGER,
@@ -159,6 +160,8 @@ class ResourceDistributionReconciler:
         namespaces = [one.metadata for one in self._caches.namespaces.list()]
         existing = {one.name for one in namespaces if one.deletion_timestamp is None}
         targets = state.rule.namespaces({one.name: one.labels for one in namespaces})
+        if self._lost_copies(state, existing) and not await self._still_exists(distribution):
+            return None  # the garbage collector takes the copies; the cache will show why
         failures = [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
         failures += await self._bring_up_to_date(state, [name for name in targets if name in existing])
         failures += await self._clean_up(state, set(targets), existing)
@@ -191,6 +194,24 @@ class ResourceDistributionReconciler:
         return state
 
     # ---- copies
+
+    def _lost_copies(self, state: _State, existing: Collection[str]) -> bool:
+        """Whether a copy that was right has disappeared from a namespace that is still there."""
+        template = state.template
+        assert template is not None  # noqa: S101  # the caller has asked
+        copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
+        present = {one.metadata.namespace for one in copies}
+        return any(name in existing and name not in present for name in state.verified)
+
+    async def _still_exists(self, distribution: ResourceDistribution) -> bool:
+        """Ask the API server whether the ResourceDistribution is there and stays; the cache may learn that late."""
+        resource = RESOURCE_DISTRIBUTION.resource()
+        live = await get_or_none(self._client, resource, distribution.name, decode=decode_metadata)
+        return (
+            live is not None
+            and live.metadata.uid == distribution.metadata.uid
+            and live.metadata.deletion_timestamp is None
+        )
 
     def _copies(self, template: Template) -> Store[Metadata]:
         return self._caches.secrets if template.resource.kind == "Secret" else self._caches.configmaps
@@ -345,10 +366,7 @@ class ResourceDistributionReconciler:
     ) -> None:
         now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         metadata = distribution.metadata
-        present = state.status
-        if present is None or present.version != metadata.resource_version:
-            status = distribution.status.to_dict() if distribution.status is not None else {}
-            present = KnownStatus(status, metadata.resource_version)
+        present = newest_status(distribution, state.status)
 
         def difference(status: Any) -> dict[str, Any]:
             return status_patch(status_of(targets, failures, status, metadata.generation, now), status)
@@ -356,7 +374,7 @@ class ResourceDistributionReconciler:
         wanted = status_of(targets, failures, present.status, metadata.generation, now)
         self._record_events(distribution, newly_failed(wanted, present.status), failures)
         resource = RESOURCE_DISTRIBUTION.resource()
-        state.status = await write_status(self._client, resource, metadata, present, difference)
+        state.status = await write_status(self._client, resource, metadata, present, difference) or state.status
 
     def _record_events(
         self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]
