@@ -164,7 +164,7 @@ class WorkloadSpreadReconciler:
         self._last_events.pop(key, None)
         versions = await self._grouped(spread, prepared, target)
         failures = await self._price(spread, versions, target)
-        outcome = await self._write(key, versions, target)
+        outcome = await self._write(key, spread, versions, target)
         self._record_events(spread, outcome)
         failures += await self._move_on(spread, outcome)
         if failures:
@@ -237,7 +237,7 @@ class WorkloadSpreadReconciler:
         now, seen = rfc3339(self._client.clock.now()), entry_keys(target.pods)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, list[Adoption]]:
-            if fresh is None or fresh.deleting or fresh.metadata.generation != spread.metadata.generation:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
                 return Ruling([], provisional=True)  # what is prepared is of another spec
             return adopt(fresh, list(prepared.subsets.values()), candidates, counted, seen, target.wanted, now)
 
@@ -287,13 +287,13 @@ class WorkloadSpreadReconciler:
             return
         self._written.expect(written.metadata)
 
-    async def _write(self, key: ObjectKey, versions: Versions, target: Target) -> Outcome:
+    async def _write(self, key: ObjectKey, spread: WorkloadSpread, versions: Versions, target: Target) -> Outcome:
         """WS-60 … WS-63: from the freshest copy. Raises KubeError."""
         now = self._client.clock.now()
         absent = await self._absent(key, versions, target, now)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, Outcome]:
-            if fresh is None or fresh.deleting:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
                 return Ruling(Outcome(), provisional=True)
             outcome = compute(fresh, versions, target.wanted, now, absent)
             same = fresh.status is not None and fresh.status.to_dict() == outcome.status.to_dict()
@@ -373,3 +373,9 @@ class WorkloadSpreadReconciler:
 
     def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
         self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)
+
+
+def _is_same_spec(one: WorkloadSpread, other: WorkloadSpread) -> bool:
+    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    a, b = one.metadata, other.metadata
+    return (a.uid, a.generation) == (b.uid, b.generation)

@@ -16,6 +16,7 @@ from app.kube.strategic import strategic_merge
 from app.placement.workloadspread.plan.injection import Json, PreparedSubset, required_terms
 from app.placement.workloadspread.plan.places import limit_of, version_statuses, with_version
 from app.placement.workloadspread.plan.record import SubsetRecord, record_of
+from app.placement.workloadspread.plan.status import keys_of
 
 #: The group of Pods that belong to no subset.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
@@ -104,10 +105,13 @@ def adopt(
     limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
     taken = Counter(counted)
     versions = {candidate.version: version_statuses(fresh, candidate.version, wanted) for candidate in candidates}
+    # Places that candidates were given before, in a reconcile that could not write it to the Pod, are theirs still.
+    own = {key for candidate in candidates for key in keys_of(candidate.pod.metadata)}
     for version, statuses in versions.items():
         for status in statuses:
-            to_come = sum(key not in seen for key in status.creating_pods or ())
-            there = status.replicas + len(status.creating_pods or ()) - len(status.deleting_pods or ())
+            creating = [key for key in status.creating_pods or () if key not in own]
+            to_come = sum(key not in seen for key in creating)
+            there = status.replicas + len(creating) - len(status.deleting_pods or ())
             taken[version, status.name] = max(counted.get((version, status.name), 0) + to_come, there)
     found = adoptions(fresh, subsets, candidates, taken, wanted)
     by_uid = {candidate.pod.metadata.uid: candidate.version for candidate in candidates}
@@ -119,6 +123,8 @@ def adopt(
         statuses = versions[version]
         index = next(index for index, known in enumerate(statuses) if known.name == one.subset)
         before = statuses[index]
+        if any(key in (before.creating_pods or ()) for key in keys_of(one.pod.metadata)):
+            continue
         update = {
             "missing_replicas": max(0, before.missing_replicas - 1),
             "creating_pods": {**(before.creating_pods or {}), one.pod.metadata.name: now},
