@@ -186,7 +186,7 @@ class BudgetReconciler:
         confirmed: Mapping[str, PodFacts | None] = {}
 
         def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
-            if fresh is None or fresh.deleting:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, budget):
                 return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
             latest = self._grants.are_latest(key, seen)
             found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
@@ -344,3 +344,9 @@ class BudgetReconciler:
 
 def _is_going(workload: Any) -> bool:
     return bool(workload.metadata.deletion_timestamp)
+
+
+def _is_same_spec(one: PodUnavailableBudget, other: PodUnavailableBudget) -> bool:
+    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    a, b = one.metadata, other.metadata
+    return (a.uid, a.generation) == (b.uid, b.generation)
