@@ -45,8 +45,8 @@ WAITING_REASON: Final = "LaunchPriorityWaiting"
 class _Barrier:
     """What is known of one Pod; all of it can be found out anew."""
 
-    #: The keys that are there; None: not known yet.
-    added: set[int] | None = None
+    #: The ConfigMap's uid, and the keys that it has; None: not known yet.
+    found: tuple[str, set[int]] | None = None
     completed: bool = False
     #: The priority the Pod waits for now, how long that is accepted, and until when.
     awaited: int | None = None
@@ -90,52 +90,59 @@ class LaunchBarrierReconciler:
 
     async def _open(self, pod: Pod, barrier: _Barrier) -> Step:
         """Make sure that the highest key the Pod needs is there; the step that is left."""
-        if barrier.added is None:
-            barrier.added = await self._create(pod, max(not_ready(pod).values()))
-        step = plan(pod, barrier.added)
+        if barrier.found is None:
+            barrier.found = await self._create(pod, max(not_ready(pod).values()))
+        step = plan(pod, barrier.found[1])
         if step.add is None:
             return step
-        barrier.added = await self._add(pod, step.add)
+        barrier.found = await self._add(pod, barrier.found[0], step.add)
         if not step.completed:
             await self._annotate(pod, {names.CONTAINER_LAUNCH_PRIORITY_CURRENT: str(step.add)})
-        return plan(pod, barrier.added)
+        return plan(pod, barrier.found[1])
 
-    async def _create(self, pod: Pod, priority: int) -> set[int]:
-        """PM-147: the ConfigMap, made at once with its first key; the keys it has if it is there already."""
+    async def _create(self, pod: Pod, priority: int) -> tuple[str, set[int]]:
+        """Create the ConfigMap with its first key, or find it; return its uid and its keys. [PM-147]"""
         namespace = pod.metadata.namespace
         for _ in range(2):
             try:
-                await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata)
+                made = await self._client.create(
+                    CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata
+                )
             except AlreadyExists:
                 pass
             else:
-                return {priority}
+                return made.metadata.uid, {priority}
             found = await get_or_none(
                 self._client, CONFIGMAPS, barrier_config_map(pod), namespace, decode=decode_config_map
             )
             if found is None:
                 continue
             if not is_left_behind(found, pod):
-                return added_in(found)
+                return found.metadata.uid, added_in(found)
             # The garbage collector would take it, from under the containers that were started by its keys.
             logger.info("Pod %s: replacing the barrier ConfigMap of the Pod before it", key_of(pod))
             try:
                 await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)
             except (NotFound, Conflict):
                 continue
-        await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata)
-        return {priority}
+        made = await self._client.create(CONFIGMAPS, config_map(pod, priority), namespace, decode=decode_metadata)
+        return made.metadata.uid, {priority}
 
-    async def _add(self, pod: Pod, priority: int) -> set[int]:
-        """One more key (PM-149: none is ever taken away); all that are there then."""
+    async def _add(self, pod: Pod, uid: str, priority: int) -> tuple[str, set[int]]:
+        """Add a key to this very ConfigMap (none is ever removed); return its uid and all its keys. One of another Pod
+        of this name must not let that Pod's containers start. [PM-149]"""
         namespace = pod.metadata.namespace
         try:
             found = await self._client.patch(
-                CONFIGMAPS, barrier_config_map(pod), {"data": data(priority)}, namespace, decode=decode_config_map
+                CONFIGMAPS,
+                barrier_config_map(pod),
+                {"metadata": {"uid": uid}, "data": data(priority)},
+                namespace,
+                decode=decode_config_map,
             )
-        except NotFound:
+        except (NotFound, Conflict):
             return await self._create(pod, priority)
-        return added_in(found)
+        return found.metadata.uid, added_in(found)
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
         """Say how far the Pod is, after the key was added. That wakes the kubelet, which has tried in vain to start
@@ -155,7 +162,8 @@ class LaunchBarrierReconciler:
         if barrier.awaited != waiting.priority:
             barrier.awaited, barrier.stall_seconds, barrier.until = waiting.priority, STALL_SECONDS, now + STALL_SECONDS
         elif now >= barrier.until:
-            barrier.added = await self._add(pod, waiting.priority)
+            uid = barrier.found[0] if barrier.found is not None else ""
+            barrier.found = await self._add(pod, uid, waiting.priority)
             self._events.event(reference(PODS, pod), "Warning", WAITING_REASON, str(waiting))
             barrier.stall_seconds = min(barrier.stall_seconds * 2, MAX_STALL_SECONDS)
             barrier.until = now + barrier.stall_seconds
