@@ -1,0 +1,256 @@
+"""Cases of the node agent: its shells over a runtime that runs what Pods say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from app.daemon.agent import Agent
+from app.daemon.cri import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, NoSuchContainer
+from app.daemon.meta import plan as meta
+from app.daemon.objects import (
+    NODE_IMAGES,
+    NODE_POD_PROBES,
+    RECREATE_REQUESTS,
+    decode_node_image,
+    decode_node_pod_probe,
+    decode_recreate_request,
+)
+from app.kube.client import Client
+from app.kube.objects import decode_pod
+from app.kube.resources import NODES, PODS
+from app.pods.runtimemeta import plain_hash
+from app.slices import Scope, Watched
+from tests.shells.building import pod
+from tests.shells.checks import Case, create, patch
+from tests.shells.others import recreate_request
+from tests.shells.world import Running, World
+
+Json = dict[str, Any]
+NODE: Final = "node-a"
+IMAGES: Final = "shells.test/images"
+LABEL: Final = "metadata.labels['color']"
+
+
+class PodsRuntime:
+    """The runtime of a node (:class:`app.daemon.cri.Runtime`): its containers are those of the Pods' statuses."""
+
+    name = "containerd"
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def _statuses(self) -> list[tuple[Json, Json]]:
+        pods = [one for one in self._world.objects(PODS) if one["spec"].get("nodeName") == NODE]
+        return [(one, status) for one in pods for status in (one.get("status") or {}).get("containerStatuses") or ()]
+
+    def _find(self, container_id: str) -> tuple[Json, Json]:
+        for one, status in self._statuses():
+            if status["containerID"] == f"containerd://{container_id}":
+                return one, status
+        raise NoSuchContainer(container_id)
+
+    async def containers(self, pod_uid: str) -> Sequence[Container]:
+        """The containers of a Pod."""
+        return [_listed(status) for one, status in self._statuses() if one["metadata"]["uid"] == pod_uid]
+
+    async def container(self, container_id: str) -> Container | None:
+        """One container."""
+        try:
+            return _listed(self._find(container_id)[1])
+        except NoSuchContainer:
+            return None
+
+    async def details(self, container_id: str) -> ContainerDetails:
+        """One container with all that is known of it."""
+        one, status = self._find(container_id)
+        listed = _listed(status)
+        annotations = {
+            meta.RESTART_COUNT: str(status["restartCount"]),
+            meta.GRACE: "30",
+            meta.HASH: f"{plain_hash(status['name'], status['image']):x}",
+        }
+        labels = {"io.kubernetes.pod.uid": one["metadata"]["uid"]}
+        state, ended = listed.state, listed.state is ContainerState.EXITED
+        return ContainerDetails(container_id, listed.name, state, 1, 1, 2 if ended else 0, 0, labels, annotations)
+
+    async def stop(self, container_id: str, grace: int) -> None:
+        """End a container."""
+        one, status = self._find(container_id)
+        self._world.effects[f"stop {one['metadata']['name']} {status['name']}"] += 1
+        ended = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z", "reason": "Completed"}}
+        statuses = [
+            {**each, "state": ended, "ready": False} if each is status else each
+            for each in one["status"]["containerStatuses"]
+        ]
+        self._world.store(PODS, {**one, "status": {**one["status"], "containerStatuses": statuses}})
+
+    async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
+        """Run a command in a container."""
+        one, _ = self._find(container_id)
+        if list(command) == ["env"]:
+            color = self._world.server.environments.setdefault(container_id, one["metadata"]["labels"].get("color", ""))
+            return ExecResult(0, f"COLOR={color}\n".encode())
+        return ExecResult(1 if "ill" in one["metadata"]["labels"] else 0, b"said so")
+
+    async def images(self, seconds: float) -> Sequence[Image]:
+        """The images of the node."""
+        return [Image(f"sha256:{name}", (name,), ()) for name in self._pulled()]
+
+    def _pulled(self) -> list[str]:
+        node = next(one for one in self._world.objects(NODES) if one["metadata"]["name"] == NODE)
+        return [one for one in (node["metadata"].get("annotations") or {}).get(IMAGES, "").split(",") if one]
+
+    async def pull(
+        self,
+        reference: str,
+        auth: Auth | None,
+        labels: Mapping[str, str],
+        annotations: Mapping[str, str],
+        seconds: float,
+    ) -> None:
+        """Pull an image."""
+        self._world.effects[f"pull {reference}"] += 1
+        node = next(one for one in self._world.objects(NODES) if one["metadata"]["name"] == NODE)
+        given = {**(node["metadata"].get("annotations") or {}), IMAGES: ",".join([*self._pulled(), reference])}
+        self._world.store(NODES, {**node, "metadata": {**node["metadata"], "annotations": given}})
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def _listed(status: Json) -> Container:
+    state = ContainerState.RUNNING if "running" in status["state"] else ContainerState.EXITED
+    return Container(status["containerID"].partition("://")[2], status["name"], state, 1)
+
+
+def agent(world: World, client: Client) -> Running:
+    """Start the agent of the node."""
+    made = Agent(NODE, client, [PodsRuntime(world)], world.rng, watches=False)
+    assert made.pods is not None
+    for one in made.controllers:
+        one.workers = 1
+    own = f"metadata.name={NODE}"
+    active = f"crr.apps.kruise.io/node-name={NODE},crr.apps.kruise.io/active=true"
+    cluster = Scope.CLUSTER
+    stores: list[tuple[Watched[Any], Any]] = [
+        (Watched("NodeImage", NODE_IMAGES, decode_node_image, cluster, field_selector=own), made.node_images),
+        (Watched("requests", RECREATE_REQUESTS, decode_recreate_request, label_selector=active), made.requests),
+        (
+            Watched("NodePodProbe", NODE_POD_PROBES, decode_node_pod_probe, cluster, field_selector=own),
+            made.node_pod_probes,
+        ),
+        (Watched("Pods", PODS, decode_pod, field_selector=f"spec.nodeName={NODE}"), made.pods),
+    ]
+    return Running(made.controllers, [made.run], stores)
+
+
+def puller() -> Case:
+    def images(**tags: int) -> Json:
+        entries = [
+            {"tag": tag, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"backoffLimit": 1}}
+            for tag, version in tags.items()
+        ]
+        return {"spec": {"images": {"nginx": {"tags": entries}}}}
+
+    return Case(
+        "agent: image puller",
+        agent,
+        [(NODE_IMAGES, {"metadata": {"name": NODE}, "spec": {"images": {}}})],
+        {
+            "an image": patch(NODE_IMAGES, NODE, images(one=0)),
+            "another image": patch(NODE_IMAGES, NODE, images(one=0, two=0)),
+            "once more": patch(NODE_IMAGES, NODE, images(one=1, two=0)),
+            "one less": patch(NODE_IMAGES, NODE, images(one=1)),
+        },
+        replaces=[NODE_IMAGES],
+        ignored=r"^nodes: .*",
+    )
+
+
+def recreator() -> Case:
+    def manager(world: World) -> None:
+        """Report what only the Pod's status knows."""
+        statuses = {
+            one["metadata"]["uid"]: (one.get("status") or {}).get("containerStatuses") for one in world.objects(PODS)
+        }
+        for one in world.objects(RECREATE_REQUESTS):
+            found = statuses.get(one["metadata"]["labels"]["crr.apps.kruise.io/pod-uid"]) or ()
+            snapshot = [
+                {
+                    "name": each["name"],
+                    "ready": True,
+                    "restartCount": each["restartCount"],
+                    "containerID": each["containerID"],
+                }
+                for each in found
+            ]
+            status = one.get("status") or {}
+            if status.get("phase") == "Recreating" and status.get("containerStatusSnapshot") != snapshot:
+                world.store(RECREATE_REQUESTS, {**one, "status": {**status, "containerStatusSnapshot": snapshot}})
+
+    return Case(
+        "agent: recreator",
+        agent,
+        [(PODS, pod("web-0"))],
+        {
+            "a request": recreate_request("again", strategy={"failurePolicy": "Fail"}),
+            "another request": recreate_request("forced", strategy={"failurePolicy": "Ignore", "forceRecreate": True}),
+        },
+        beside=manager,
+    )
+
+
+def prober() -> Case:
+    def probed(period: int) -> Any:
+        async def edit(world: World) -> None:
+            which = next(one for one in world.objects(PODS) if one["metadata"]["name"] == "web-0")
+            probe = {"exec": {"command": ["/check"]}, "periodSeconds": period}
+            entry = {
+                "name": "web-0",
+                "namespace": "default",
+                "uid": which["metadata"]["uid"],
+                "IP": "10.0.0.1",
+                "probes": [{"name": "idle#healthy", "containerName": "main", "probe": probe}],
+            }
+            await patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": [entry]}})(world)
+
+        return edit
+
+    return Case(
+        "agent: prober",
+        agent,
+        [(PODS, pod("web-0")), (NODE_POD_PROBES, {"metadata": {"name": NODE}, "spec": {}})],
+        {
+            "a probe": probed(5),
+            "a Pod that falls ill": patch(PODS, "web-0", {"metadata": {"labels": {"ill": "yes"}}}),
+            "another period": probed(7),
+            "no probe": patch(NODE_POD_PROBES, NODE, {"spec": {"podProbes": []}}),
+        },
+        restart_writes=True,
+        replaces=[NODE_POD_PROBES],
+    )
+
+
+def reporter() -> Case:
+    body = pod("web-0")
+    body["metadata"]["annotations"] = {"kruise.io/sidecarset-hash": "{}"}
+    body["metadata"]["labels"]["color"] = "red"
+    env = [{"name": "COLOR", "valueFrom": {"fieldRef": {"fieldPath": LABEL}}}]
+    body["spec"] = {"containers": [{"name": "main", "image": "nginx:1", "env": env}], "nodeName": NODE}
+    return Case(
+        "agent: meta reporter",
+        agent,
+        [],
+        {
+            "a Pod": create(PODS, body),
+            "another label": patch(PODS, "web-0", {"metadata": {"labels": {"color": "blue"}}}),
+            "another image": patch(
+                PODS, "web-0", {"spec": {"containers": [{"name": "main", "image": "nginx:2", "env": env}]}}
+            ),
+        },
+        replaces=[PODS],
+    )
+
+
+CASES: Final = (puller, recreator, prober, reporter)

@@ -1,0 +1,86 @@
+"""What cases are made of: controllers as their slices declare them, and objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from app.api.registry import find_kind
+from app.kube.client import Client
+from app.kube.controller import Controller
+from app.kube.resources import Resource
+from app.manager.gates import GATES
+from app.manager.slices import slices
+from app.slices import ControllerPart
+from tests.shells.checks import Edit
+from tests.shells.world import Running, World
+from tests.slicing import context, stores_of
+
+Json = dict[str, Any]
+ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
+
+
+def parts() -> dict[str, ControllerPart]:
+    """Every controller that a slice declares, by name."""
+    return {part.name: part for one in slices() for part in one.controllers}
+
+
+def controller(name: str) -> Callable[[World, Client], Running]:
+    """Start the controller of that name."""
+    part = parts()[name]
+
+    def start(world: World, client: Client) -> Running:
+        stores = stores_of(part)
+        made = part.make(context(part, client, stores, gates=ALL_GATES, rng=world.rng))
+        # One worker: the order of what is written is that of the keys.
+        loop = Controller(part.name, client.clock, made.watches, made.reconcile, workers=1)
+        watched = {one.key: one for one in part.watched}
+        return Running([loop], [loop.run], [(one, stores(one)) for one in watched.values()])
+
+    return start
+
+
+def resource_of(api_version: str, kind: str) -> Resource:
+    """The resource of a kind of ours, in its stored version."""
+    found = find_kind(api_version, kind)
+    assert found is not None, kind
+    return found.resource()
+
+
+def ours(kind: str, group: str = "apps") -> Resource:
+    """The same by the kind alone."""
+    for version in ("v1beta1", "v1alpha1"):
+        if (found := find_kind(f"{group}.kruise.io/{version}", kind)) is not None:
+            return found.resource()
+    raise LookupError(kind)
+
+
+def template(image: str = "nginx:1", **spec: Any) -> Json:
+    """A Pod template."""
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}], **spec}}
+
+
+def pod(name: str, **more: Any) -> Json:
+    """A Pod."""
+    return {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": template()["spec"], **more}
+
+
+SELECTOR: Final = {"matchLabels": {"app": "web"}}
+CLONESETS, BROADCASTJOBS, EPHEMERALJOBS = ours("CloneSet"), ours("BroadcastJob"), ours("EphemeralJob")
+CLAIM: Final = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+def during(seconds: float, edit: Edit) -> Edit:
+    """An edit, and so much time in which the cluster goes on."""
+
+    async def both(world: World) -> None:
+        await edit(world)
+        end = world.clock.monotonic() + seconds
+        while world.clock.monotonic() < end:
+            world.play()
+            await world.clock.sleep(1.0)
+
+    return both

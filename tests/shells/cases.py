@@ -1,0 +1,367 @@
+"""One case per controller, and per shell of the node agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
+
+from app.kube.resources import NODES, PODS
+from tests.shells import agents, others
+from tests.shells.building import (
+    BROADCASTJOBS,
+    CLAIM,
+    CLONESETS,
+    EPHEMERALJOBS,
+    SELECTOR,
+    controller,
+    during,
+    ours,
+    pod,
+    template,
+)
+from tests.shells.checks import Case, Edit, create, delete, patch
+from tests.shells.world import World
+
+Json = dict[str, Any]
+RESIZE: Final = "no edit changes resources"
+#: Whether images are pulled ahead depends on how far the rollout is.
+PULLS: Final = r'^imagepulljobs.*|"apps.kruise.io/(image-predownload-ignored|pre-predownload-created)":"true",?'
+
+
+def finishing(world: World) -> None:
+    """Pods of jobs end as their labels say."""
+    for one in world.objects(PODS):
+        status, labels = one.get("status") or {}, one["metadata"].get("labels") or {}
+        phase = "Succeeded" if "finish" in labels else "Failed" if "fail" in labels else ""
+        if phase and status.get("phase") == "Running":
+            world.store(PODS, {**one, "status": {**status, "phase": phase}})
+
+
+def cloneset() -> Case:
+    in_place = {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1}
+    spec = {
+        "replicas": 4,
+        "selector": SELECTOR,
+        "template": template(),
+        "volumeClaimTemplates": [CLAIM],
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": in_place},
+        "revisionHistoryLimit": 1,
+    }
+    name = "web"
+
+    def change(body: Json) -> Edit:
+        return patch(CLONESETS, name, {"spec": body})
+
+    return Case(
+        "cloneset-controller",
+        controller("cloneset-controller"),
+        [(CLONESETS, {"metadata": {"name": name}, "spec": spec})],
+        {
+            "scale up": change({"replicas": 5}),
+            "new image": change({"template": template("nginx:2")}),
+            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "scale down": change({"replicas": 1}),
+            "a Pod is named": name_a_pod,
+            "a Pod is deleted": delete_pods,
+            "deleted": delete(CLONESETS, name),
+        },
+        never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "the readiness gate is set with the Pod"},
+        ignored=PULLS,
+        collected=["persistentvolumeclaims", "imagepulljobs"],
+    )
+
+
+async def name_a_pod(world: World) -> None:
+    """A user names a Pod to be deleted."""
+    name = world.objects(PODS)[0]["metadata"]["name"]
+    await patch(CLONESETS, "web", {"spec": {"scaleStrategy": {"podsToDelete": [name]}}})(world)
+
+
+async def delete_pods(world: World) -> None:
+    """A user deletes all Pods."""
+    for one in world.objects(PODS):
+        await world.server.client.delete(PODS, one["metadata"]["name"], "default")
+
+
+def statefulset() -> Case:
+    resource, name = ours("StatefulSet"), "db"
+    claims = {"whenDeleted": "Retain", "whenScaled": "Delete"}
+    spec = {
+        "replicas": 2,
+        "serviceName": "db",
+        "selector": SELECTOR,
+        "template": template(),
+        "volumeClaimTemplates": [CLAIM],
+        "persistentVolumeClaimRetentionPolicy": claims,
+        "revisionHistoryLimit": 1,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible"}},
+    }
+
+    def change(body: Json) -> Edit:
+        return patch(resource, name, {"spec": body})
+
+    return Case(
+        "statefulset-controller",
+        controller("statefulset-controller"),
+        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        {
+            "scale up": change({"replicas": 5}),
+            "new image": change({"template": template("nginx:2")}),
+            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "scale down": change({"replicas": 1}),
+            "Pods are deleted": delete_pods,
+            "claims are to be kept": change(
+                {"persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Delete", "whenScaled": "Retain"}}
+            ),
+        },
+        replaces=[resource],
+        never={"PATCH pods/resize": RESIZE, "PATCH pods/status": "Pods without the readiness gate get none"},
+    )
+
+
+def daemonset() -> Case:
+    resource, name = ours("DaemonSet"), "log"
+
+    def change(body: Json) -> Edit:
+        return patch(resource, name, {"spec": body})
+
+    strategy = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"rollingUpdateType": "InPlaceIfPossible", "maxUnavailable": 1},
+    }
+    spec = {"selector": SELECTOR, "template": template(), "updateStrategy": strategy, "revisionHistoryLimit": 1}
+    return Case(
+        "daemonset-controller",
+        controller("daemonset-controller"),
+        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        {
+            "new image": change({"template": template("nginx:2")}),
+            "new template": change({"template": template("nginx:2", hostname="x")}),
+            "Pods are deleted": delete_pods,
+            "one node only": change(
+                {"template": template("nginx:2", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-a"})}
+            ),
+            "another node only": change(
+                {"template": template("nginx:2", hostname="x", nodeSelector={"kubernetes.io/hostname": "node-b"})}
+            ),
+            "a label of a node": patch(NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}),
+        },
+        ignored=PULLS,
+        replaces=[resource],
+        never={"PATCH pods/resize": RESIZE},
+    )
+
+
+def broadcastjob() -> Case:
+    spec = {
+        "template": template(restartPolicy="Never"),
+        "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 30},
+    }
+    elsewhere = template(restartPolicy="Never", nodeSelector={"kubernetes.io/hostname": "node-b"})
+    finish = template(restartPolicy="Never")
+    finish["metadata"]["labels"]["finish"] = "yes"
+    failing = template(restartPolicy="Never")
+    failing["metadata"]["labels"]["fail"] = "yes"
+    return Case(
+        "broadcastjob-controller",
+        controller("broadcastjob-controller"),
+        [(BROADCASTJOBS, {"metadata": {"name": "first"}, "spec": {**spec, "template": elsewhere}})],
+        {
+            "created": create(BROADCASTJOBS, {"metadata": {"name": "job"}, "spec": spec}),
+            "another template": patch(BROADCASTJOBS, "job", {"spec": {"template": elsewhere}}),
+            "nodes are other ones": patch(
+                NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}
+            ),
+            "a node too few": patch(NODES, "node-b", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}),
+            "a job that ends": create(
+                BROADCASTJOBS, {"metadata": {"name": "done"}, "spec": {**spec, "template": finish}}
+            ),
+            "a job that is paused": create(
+                BROADCASTJOBS,
+                {
+                    "metadata": {"name": "failing"},
+                    "spec": {**spec, "template": failing, "failurePolicy": {"type": "Pause", "restartLimit": 0}},
+                },
+            ),
+            "a job that has no time": create(
+                BROADCASTJOBS,
+                {
+                    "metadata": {"name": "late"},
+                    "spec": {**spec, "completionPolicy": {"type": "Always", "activeDeadlineSeconds": 20}},
+                },
+            ),
+        },
+        beside=finishing,
+        replaces=[BROADCASTJOBS],
+    )
+
+
+def ephemeraljob() -> Case:
+    container = {"name": "debug", "image": "busybox:1", "targetContainerName": "main"}
+    spec = {
+        "selector": SELECTOR,
+        "template": {"ephemeralContainers": [container]},
+        "replicas": 2,
+        "parallelism": 2,
+        "ttlSecondsAfterFinished": 30,
+    }
+    return Case(
+        "ephemeraljob-controller",
+        controller("ephemeraljob-controller"),
+        [(PODS, pod("web-0")), (PODS, pod("web-1"))],
+        {
+            "created": create(EPHEMERALJOBS, {"metadata": {"name": "debug"}, "spec": spec}),
+            "they end": end_ephemeral,
+            "another": create(
+                EPHEMERALJOBS,
+                {
+                    "metadata": {"name": "again"},
+                    "spec": {**spec, "template": {"ephemeralContainers": [{**container, "name": "again"}]}},
+                },
+            ),
+            "deleted": delete(EPHEMERALJOBS, "again"),
+        },
+        replaces=[EPHEMERALJOBS],
+    )
+
+
+async def end_ephemeral(world: World) -> None:
+    """The ephemeral containers of all Pods end."""
+    for one in world.objects(PODS):
+        statuses = [
+            {
+                "name": c["name"],
+                "image": c["image"],
+                "imageID": "",
+                "restartCount": 0,
+                "ready": False,
+                "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2030-01-01T00:00:00Z"}},
+            }
+            for c in one["spec"].get("ephemeralContainers") or ()
+        ]
+        world.store(PODS, {**one, "status": {**one["status"], "ephemeralContainerStatuses": statuses}})
+
+
+def uniteddeployment() -> Case:
+    resource, name = ours("UnitedDeployment"), "web"
+
+    def subset(name: str, zone: str) -> Json:
+        term = {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}]}
+        return {"name": name, "nodeSelectorTerm": term}
+
+    def workload(image: str) -> Json:
+        return {
+            "cloneSetTemplate": {
+                "metadata": {"labels": {"app": "web"}},
+                "spec": {"selector": SELECTOR, "template": template(image)},
+            }
+        }
+
+    spec = {
+        "replicas": 4,
+        "selector": SELECTOR,
+        "template": workload("nginx:1"),
+        "revisionHistoryLimit": 1,
+        "topology": {"subsets": [subset("a", "a"), subset("b", "b")]},
+    }
+
+    def change(body: Json) -> Edit:
+        return patch(resource, name, {"spec": body})
+
+    return Case(
+        "uniteddeployment-controller",
+        controller("uniteddeployment-controller"),
+        [(resource, {"metadata": {"name": name}, "spec": spec})],
+        {
+            "another": create(resource, {"metadata": {"name": "other"}, "spec": {**spec, "replicas": 2}}),
+            "scale": change({"replicas": 6}),
+            "new image": change({"template": workload("nginx:2")}),
+            "newer image": change({"template": workload("nginx:3")}),
+            "one subset": change({"topology": {"subsets": [subset("a", "a")]}}),
+        },
+        beside=rolled_out,
+        replaces=[resource],
+        never={
+            **dict.fromkeys(
+                (f"{verb} {kind}" for verb in ("POST", "PATCH", "DELETE") for kind in ("deployments", "statefulsets")),
+                "as CloneSets",
+            ),
+            "PATCH controllerrevisions": "a revision that is used again",
+            "PATCH pods": "Pods of subsets that are taken apart",
+            "DELETE pods": "Pods that find no node",
+        },
+    )
+
+
+def rolled_out(world: World) -> None:
+    """CloneSets are rolled out at once."""
+    for one in world.objects(CLONESETS):
+        generation, replicas = one["metadata"].get("generation", 1), one["spec"].get("replicas", 1)
+        counts = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
+        status = {"observedGeneration": generation, **dict.fromkeys(counts, replicas)}
+        if one.get("status") != status:
+            world.store(CLONESETS, {**one, "status": status})
+
+
+def advancedcronjob() -> Case:
+    resource = ours("AdvancedCronJob")
+    job = {"broadcastJobTemplate": {"spec": {"template": template(restartPolicy="Never")}}}
+    spec = {"schedule": "* * * * *", "template": job, "successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 1}
+
+    def cron(name: str, policy: str) -> Edit:
+        return create(resource, {"metadata": {"name": name}, "spec": {**spec, "concurrencyPolicy": policy}})
+
+    return Case(
+        "advancedcronjob-controller",
+        controller("advancedcronjob-controller"),
+        [(resource, {"metadata": {"name": "cron"}, "spec": {**spec, "schedule": "0 0 1 1 *"}})],
+        {
+            "each minute": during(130, patch(resource, "cron", {"spec": {"schedule": "* * * * *"}})),
+            "jobs end": during(70, end_jobs),
+            "jobs end again": during(70, end_jobs),
+            "replaced each minute": during(130, patch(resource, "cron", {"spec": {"concurrencyPolicy": "Replace"}})),
+            "suspended": patch(resource, "cron", {"spec": {"paused": True}}),
+        },
+        rest=20.0,
+        decides_by_time=["AdvancedCronJobs"],
+        never=dict.fromkeys(
+            (f"{verb} {kind}" for verb in ("POST", "DELETE") for kind in ("jobs", "imagelistpulljobs")),
+            "as BroadcastJobs",
+        ),
+    )
+
+
+async def end_jobs(world: World) -> None:
+    """The jobs of all kinds that run end well."""
+    for one in world.objects(BROADCASTJOBS):
+        done = {
+            "type": "Complete",
+            "status": "True",
+            "reason": "",
+            "message": "",
+            "lastTransitionTime": None,
+            "lastProbeTime": None,
+        }
+        status = {"phase": "completed", "conditions": [done], "completionTime": "2030-01-01T00:00:00Z"}
+        if not (one.get("status") or {}).get("conditions"):
+            world.store(BROADCASTJOBS, {**one, "status": status})
+
+
+CASES: Final[Sequence[Callable[[], Case]]] = (
+    cloneset,
+    statefulset,
+    daemonset,
+    broadcastjob,
+    ephemeraljob,
+    uniteddeployment,
+    advancedcronjob,
+    *others.CASES,
+    *agents.CASES,
+)
+
+
+def cases() -> Iterator[Case]:
+    """All cases."""
+    for one in CASES:
+        yield one()

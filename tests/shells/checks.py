@@ -1,0 +1,351 @@
+"""The mishaps, and what must hold after each."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from app.kube.client import Client
+from app.kube.resources import Resource
+from tests.shells.world import NAMESPACE, REST_SECONDS, Mishap, Running, Saved, Server, Target, World, Write
+
+Json = dict[str, Any]
+Edit: TypeAlias = Callable[[World], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One shell, and what happens to it: objects that are there first, then one edit after the other."""
+
+    name: str
+    start: Callable[[World, Client], Running]
+    objects: Sequence[tuple[Resource, Json]]
+    edits: Mapping[str, Edit]
+    #: Writes that its permissions allow and that no edit brings about, and why.
+    never: Mapping[str, str] = field(default_factory=dict)
+    #: What else runs in the cluster.
+    beside: Callable[[World], None] = lambda _: None
+    #: Writes that need no precondition, and why.
+    unconditional: Mapping[str, str] = field(default_factory=dict)
+    #: Whether a new start writes: results that only the process itself knows.
+    restart_writes: bool = False
+    #: Writes decided by what the API server has at that moment, so that another object under that name is right too.
+    decided_live: Sequence[str] = ()
+    #: Objects of these resources are replaced under their names at the end, and their memory compared.
+    replaces: Sequence[Resource] = ()
+    #: Resources whose objects the garbage collector may delete before the controller does.
+    collected: Sequence[str] = ("persistentvolumeclaims",)
+    #: Caches whose delay decides what is done, not only when.
+    decides_by_time: Sequence[str] = ()
+    #: What may end otherwise, as its time decides: a pattern of parts of :func:`comparable`, or all of it.
+    ignored: str = "(?!)"
+    #: Virtual seconds without any change after which all is done.
+    rest: float = REST_SECONDS
+
+
+@dataclass(slots=True)
+class Stage:
+    """What a calm run did in one stage, and the objects before and after."""
+
+    name: str
+    edit: Edit
+    before: Saved
+    picture: Counter[str]
+    writes: list[Write]
+    reads: list[Write]
+    effects: Counter[str]
+
+
+@dataclass(slots=True)
+class Report:
+    """What was found out about a case."""
+
+    problems: list[str] = field(default_factory=list)
+    #: Write → its preconditions.
+    writes: dict[str, str] = field(default_factory=dict)
+    #: Write that failed → what is written after it in the same reconcile.
+    after_failure: dict[str, list[str]] = field(default_factory=dict)
+    creations: set[str] = field(default_factory=set)
+    runs: int = 0
+
+    def as_json(self) -> Json:
+        """What is recorded."""
+        return {
+            "writes": dict(sorted(self.writes.items())),
+            "after a failure": dict(sorted(self.after_failure.items())),
+        }
+
+
+async def store(server: Server, resource: Resource, body: Json) -> None:
+    """Create an object, with its status."""
+    namespace = body["metadata"].get("namespace", NAMESPACE) if resource.namespaced else ""
+    whole = {"apiVersion": resource.api_version, "kind": resource.kind, **body}
+    made = await server.client.create(resource, whole, namespace)
+    if "status" in body:
+        name = made["metadata"]["name"]
+        await server.client.patch(resource, name, {"status": body["status"]}, namespace, subresource="status")
+
+
+def create(resource: Resource, body: Json) -> Edit:
+    """A user creates an object."""
+
+    async def edit(world: World) -> None:
+        await store(world.server, resource, body)
+
+    return edit
+
+
+def patch(resource: Resource, name: str, body: Json, **how: Any) -> Edit:
+    """A user changes an object."""
+
+    async def edit(world: World) -> None:
+        await world.server.client.patch(resource, name, body, NAMESPACE if resource.namespaced else "", **how)
+
+    return edit
+
+
+def delete(resource: Resource, name: str) -> Edit:
+    """A user deletes an object."""
+
+    async def edit(world: World) -> None:
+        await world.server.client.delete(resource, name, NAMESPACE if resource.namespaced else "")
+
+    return edit
+
+
+def passes(seconds: float) -> Edit:
+    """Time passes."""
+
+    async def edit(world: World) -> None:
+        await world.clock.sleep(seconds)
+
+    return edit
+
+
+def vanish(resource: Resource, name: str) -> Edit:
+    """An object is gone at once."""
+
+    async def edit(world: World) -> None:
+        target = Target(resource.group, resource.version, NAMESPACE, resource.plural, name, "")
+        world.befall("gone", target)
+
+    return edit
+
+
+def replace_all(resource: Resource) -> Edit:
+    """Every object of a resource is deleted and created again under its name before any cache shows that."""
+
+    async def edit(world: World) -> None:
+        collection = world.server.collection(resource.group, resource.version, resource.plural)
+        for key in list(collection.keys):
+            namespace, _, name = key.rpartition("/")
+            world.befall("replaced", Target(resource.group, resource.version, namespace, resource.plural, name, ""))
+        world._replaced.clear()
+
+    return edit
+
+
+class Trial:
+    """All runs of a case."""
+
+    def __init__(self, server: Server, case: Case, base: Saved) -> None:
+        self.server, self.case, self.base = server, case, base
+        self.report = Report()
+        self._ignored = re.compile(case.ignored)
+
+    async def run(self) -> Report:
+        """Everything."""
+        stages = await self._calm()
+        for number, stage in enumerate(stages):
+            await self._again(stage, number)
+        return self.report
+
+    def _world(self, seed: str) -> World:
+        self.report.runs += 1
+        world = World(self.server, self.case.start, self.case.beside, f"{self.case.name} {seed}")
+        world.decided_live = self.case.decided_live
+        return world
+
+    # ---- without mishaps
+
+    async def _calm(self) -> list[Stage]:
+        self.server.restore(self.base)
+        self.server.seed("objects")
+        for resource, body in self.case.objects:
+            await store(self.server, resource, body)
+        world = self._world("calm")
+        await world.settle(self.case.rest)
+        edits = dict(self.case.edits)
+        for resource in self.case.replaces:
+            edits[f"{resource.plural} are replaced"] = replace_all(resource)
+        stages = []
+        self._note_preconditions(world)
+        for name, edit in edits.items():
+            saved = self.server.save()
+            writes, reads, effects = len(world.writes), len(world.reads), world.effects.copy()
+            self.server.seed(name)
+            await edit(world)
+            await world.settle(self.case.rest)
+            stages.append(
+                Stage(
+                    name,
+                    edit,
+                    saved,
+                    world.picture(self._ignored),
+                    world.writes[writes:],
+                    world.reads[reads:],
+                    world.effects - effects,
+                )
+            )
+        self._note_preconditions(world)
+        self._failed("calm", world)
+        await world.stop()
+        self._failed("end of calm", world)
+        return stages
+
+    def _note_preconditions(self, world: World) -> None:
+        for write in world.writes:
+            creates = write.signature.startswith("POST") and not write.target.subresource
+            if creates:
+                self.report.creations.add(write.signature)
+                continue
+            known = self.report.writes.setdefault(write.signature, write.preconditions)
+            common = [one for one in known.split("+") if one in write.preconditions.split("+")]
+            self.report.writes[write.signature] = "+".join(common)
+            if not write.preconditions and write.signature not in self.case.unconditional:
+                self._problem(f"{write.signature} carries no precondition: {str(write.body)[:150]}")
+
+    def _failed(self, during: str, world: World) -> None:
+        for problem in world.problems:
+            self._problem(f"{during}: {problem}")
+        world.problems.clear()
+
+    def _problem(self, text: str) -> None:
+        if text not in self.report.problems:
+            self.report.problems.append(text)
+
+    # ---- with mishaps
+
+    async def _again(self, stage: Stage, number: int) -> None:
+        """The stage by a shell that has just started, and by one for each mishap."""
+        fresh = await self._mishap(stage, number, "fresh", None)
+        if stage.edit is replace_all or stage.name.endswith("are replaced"):
+            return  # what their dependents were is lost in any case
+        for mishap in _mishaps(fresh):
+            await self._mishap(stage, number, str(mishap), mishap)
+        lagging = [watched.name for watched, _ in fresh.running.stores]
+        for name in lagging:
+            late = await self._mishap(stage, number, f"{name} are late", None, held=name)
+            for read in _first_of_each(late.reads):
+                if read.signature.startswith("GET"):
+                    mishap = Mishap("replaced", read.signature, read.number)
+                    await self._mishap(stage, number, f"{name} are late, {mishap}", mishap, held=name)
+        await self._mishap(stage, number, "one event at a time", None, one_by_one=True)
+
+    async def _mishap(
+        self, stage: Stage, number: int, what: str, mishap: Mishap | None, held: str = "", one_by_one: bool = False
+    ) -> World:
+        self.server.restore(stage.before)
+        self.server.seed("start")
+        world = self._world(str(number))
+        await world.settle(0.5)
+        for write in (one for one in world.writes if one.done and not self.case.restart_writes):
+            self._problem(f"{stage.name}: a restart writes {write.signature}")
+        world.reset()
+        world.mishap = mishap
+        world.held, world.one_by_one = held, one_by_one
+        self.server.seed(stage.name)
+        await stage.edit(world)
+        await world.settle(self.case.rest)
+        during = f"{stage.name}, {what}"
+        if world.met is not None and mishap is not None:
+            self._judge(during, mishap.kind, world, world.met)
+        self._note_preconditions(world)
+        if held not in self.case.decides_by_time and (mishap is None or mishap.kind in ("refused", "lost", "changed")):
+            self._compare(during, stage, world, changed=mishap is not None and mishap.kind == "changed")
+        self._failed(during, world)
+        await world.stop()
+        return world
+
+    def _judge(self, during: str, kind: str, world: World, met: Write) -> None:
+        """What a reconcile did after its write failed."""
+        if kind not in ("refused", "lost") or met.of is None:
+            return
+        followers = (
+            [one.signature for one in world.writes[world.writes.index(met) + 1 :] if one.of is met.of]
+            if met in world.writes
+            else []
+        )
+        known = set(self.report.after_failure.get(met.signature, ()))
+        self.report.after_failure[met.signature] = sorted(known | set(followers))
+        retried = any(one.of is met.of and one.target == met.target and one is not met for one in world.writes)
+        if kind == "refused" and not met.of.requeued and not retried:
+            self._problem(f"{during}: the reconcile neither failed nor asked to run again: {met.of.result}")
+
+    def _compare(self, during: str, stage: Stage, world: World, *, changed: bool) -> None:
+        wanted, found = stage.picture, world.picture(self._ignored)
+        if changed:
+            wanted, found = _unchanged(wanted), _unchanged(found)
+        missing, more = wanted - found, found - wanted
+        if missing or more:
+            self._problem(f"{during}: ends otherwise: {_difference(missing, more)}")
+            return
+        if world.effects != stage.effects:
+            self._problem(f"{during}: {dict(world.effects)} instead of {dict(stage.effects)}")
+        if world.met is not None:
+            return  # what a failed write leaves behind may be made twice, as long as no more than one is left
+        for verb in ("POST", "DELETE"):
+            calm, now = self._made(stage.writes, verb), self._made(world.writes, verb)
+            if calm == now:
+                continue
+            self._problem(f"{during}: {verb} {dict(now)} instead of {dict(calm)}")
+
+    def _made(self, writes: Sequence[Write], verb: str) -> Counter[str]:
+        """What was created or deleted, and how often."""
+        done = [one for one in writes if one.done and one.target.plural not in self.case.collected]
+        return Counter(one.signature for one in done if one.signature.startswith(verb))
+
+
+def _unchanged(picture: Counter[str]) -> Counter[str]:
+    """Without the mark of an object that another changed."""
+    found: Counter[str] = Counter()
+    for text, count in picture.items():
+        for mark in ('"shells.test/changed":"true",', ',"shells.test/changed":"true"', '"shells.test/changed":"true"'):
+            text = text.replace(mark, "")
+        found[text.replace('"annotations":{},', "")] += count
+    return found
+
+
+def _difference(missing: Counter[str], more: Counter[str]) -> str:
+    """Where two pictures first differ, shortened."""
+    if missing and more:
+        one, other = next(iter(missing)), next(iter(more))
+        at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+        parts = (one[max(0, at - 80) : at + 80], other[max(0, at - 80) : at + 80])
+        return f"...{parts[0]} | became | ...{parts[1]} ({len(missing)}, {len(more)})"
+    return f"missing {[one[:120] for one in missing]}, too many {[one[:120] for one in more]}"
+
+
+def _first_of_each(writes: Sequence[Write]) -> list[Write]:
+    found: dict[str, Write] = {}
+    for write in writes:
+        found.setdefault(write.signature, write)
+    return list(found.values())
+
+
+def _mishaps(world: World) -> Iterator[Mishap]:
+    """What may happen to the writes of a calm run: to the first of each kind, and to the last where that is another."""
+    last = {write.signature: write for write in world.writes}
+    for write in _first_of_each(world.writes):
+        numbers = dict.fromkeys((write.number, last[write.signature].number))
+        for number in numbers:
+            yield Mishap("refused", write.signature, number)
+        yield Mishap("lost", write.signature, write.number)
+        if write.target.name:
+            yield Mishap("replaced", write.signature, write.number)
+            if write.signature.startswith(("PATCH", "PUT")):
+                yield Mishap("changed", write.signature, write.number)
+            yield Mishap("gone", write.signature, write.number)

@@ -1,0 +1,749 @@
+"""Cases of the controllers that own no Pods."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from typing import Any, Final
+
+from app.api import names
+from app.kube.clock import rfc3339
+from app.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SECRETS
+from app.sidecars.sidecarset.plan.missed import SIDECARS_MISSING, message
+from tests.shells.building import CLONESETS, SELECTOR, controller, ours, pod, template
+from tests.shells.checks import Case, Edit, create, delete, patch, vanish
+from tests.shells.world import KRUISE_POD_READY, World
+
+Json = dict[str, Any]
+BY_HAND: Final = {"shells.test/by-hand": "true"}
+SIDECARSETS = ours("SidecarSet")
+NODE_IMAGES, PULL_JOBS, PULL_LISTS = ours("NodeImage"), ours("ImagePullJob"), ours("ImageListPullJob")
+REQUESTS, MARKERS, NODE_PROBES = ours("ContainerRecreateRequest"), ours("PodProbeMarker"), ours("NodePodProbe")
+DISTRIBUTIONS, BUDGETS = ours("ResourceDistribution"), ours("PodUnavailableBudget", "policy")
+SPREADS, STATES, STATEFULSETS = ours("WorkloadSpread"), ours("PersistentPodState"), ours("StatefulSet")
+
+
+def owned(world: World, body: Json, owner: Json) -> Json:
+    """An object that another one controls."""
+    reference = {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": owner["metadata"]["name"],
+        "uid": owner["metadata"]["uid"],
+        "controller": True,
+    }
+    return {**body, "metadata": {**body["metadata"], "ownerReferences": [reference]}}
+
+
+def several(*edits: Edit) -> Edit:
+    """One edit after the other, before any cache shows them."""
+
+    async def all_of_them(world: World) -> None:
+        for edit in edits:
+            await edit(world)
+
+    return all_of_them
+
+
+def readiness() -> Case:
+    gates = [{"conditionType": KRUISE_POD_READY}]
+    body = pod("web-0")
+    body["spec"] = {**body["spec"], "readinessGates": gates, "nodeName": "node-a"}
+    body["metadata"]["annotations"] = {"shells.test/no-gate": "true"}
+    return Case(
+        "pod-readiness-controller",
+        controller("pod-readiness-controller"),
+        [],
+        {"created": create(PODS, body)},
+    )
+
+
+def sidecarset() -> Case:
+    def injected(name: str) -> Edit:
+        async def edit(world: World) -> None:
+            (one,) = world.objects(SIDECARSETS)
+            record = {
+                "hash": one["metadata"]["annotations"][names.SIDECARSET_HASH],
+                "sidecarList": ["shipper"],
+                "updateTimestamp": "2030-01-01T00:00:00Z",
+            }
+            annotations = {
+                names.SIDECARSET_HASH: json.dumps({"logs": record}),
+                names.SIDECARSET_INJECTED_LIST: "logs",
+                names.SIDECARSET_HASH_WITHOUT_IMAGE: json.dumps({"logs": {**record, "hash": "same"}}),
+            }
+            body = pod(name)
+            body["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}, {"name": "shipper", "image": "a:1"}]}
+            body["metadata"]["annotations"] = annotations
+            await create(PODS, body)(world)
+
+        return edit
+
+    def spec(image: str, **more: Any) -> Json:
+        strategy = {"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0}
+        container = {
+            "name": "shipper",
+            "image": image,
+            "shareVolumePolicy": {"type": "disabled"},
+            "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
+        }
+        return {
+            "selector": SELECTOR,
+            "containers": [container],
+            "updateStrategy": strategy,
+            "revisionHistoryLimit": 100,
+            **more,
+        }
+
+    def annotations(version: str) -> Json:
+        return {"annotations": {names.SIDECARSET_HASH: version, names.SIDECARSET_HASH_WITHOUT_IMAGE: "same"}}
+
+    def update(version: str, image: str) -> Edit:
+        return patch(SIDECARSETS, "logs", {"metadata": annotations(version), "spec": spec(image)})
+
+    return Case(
+        "sidecarset-controller",
+        controller("sidecarset-controller"),
+        [(SIDECARSETS, {"metadata": {"name": "logs", **annotations("one")}, "spec": spec("a:1")})],
+        {
+            "a Pod": injected("web-0"),
+            "another Pod": injected("web-1"),
+            "new image": update("two", "a:2"),
+            "newer image": update("three", "a:3"),
+            "the first image": update("one", "a:1"),
+            "a shorter history": patch(SIDECARSETS, "logs", {"spec": {"revisionHistoryLimit": 1}}),
+            "paused": patch(SIDECARSETS, "logs", {"spec": {"updateStrategy": {"paused": True}}}),
+        },
+        replaces=[SIDECARSETS],
+    )
+
+
+def repair() -> Case:
+    async def missed(world: World) -> None:
+        (owner,) = world.objects(CLONESETS)
+        for name in ("web-0", "web-1"):
+            await create(PODS, owned(world, pod(name), owner))(world)
+        world.play()
+        for one in world.objects(PODS):
+            if one["metadata"]["name"] == "web-0":
+                condition = {
+                    "type": SIDECARS_MISSING,
+                    "status": "True",
+                    "message": message(["logs"]),
+                    "reason": "x",
+                    "lastTransitionTime": None,
+                }
+                world.store(
+                    PODS, {**one, "status": {**one["status"], "conditions": [*one["status"]["conditions"], condition]}}
+                )
+
+    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
+    sidecars = {"selector": SELECTOR, "containers": [{"name": "shipper", "image": "a:1"}]}
+    return Case(
+        "sidecarset-repair",
+        controller("sidecarset-repair"),
+        [
+            (SIDECARSETS, {"metadata": {"name": "logs"}, "spec": sidecars}),
+            (CLONESETS, {"metadata": {"name": "web"}, "spec": workload}),
+        ],
+        {"a Pod without its sidecar": missed},
+        beside=replaced_pods,
+    )
+
+
+def replaced_pods(world: World) -> None:
+    """The CloneSet keeps two Pods."""
+    pods, owners = world.objects(PODS), world.objects(CLONESETS)
+    if owners and pods and len(pods) < 2:
+        resource = world.server.collection("", "v1", "pods")
+        body = {"apiVersion": "v1", "kind": "Pod", **owned(world, pod("web-2"), owners[0])}
+        body["metadata"] |= {
+            "uid": world.server.api.core.new_uid(),
+            "namespace": "default",
+            "creationTimestamp": "2030-01-01T00:00:00Z",
+        }
+        if "default/web-2" not in resource.objects:
+            world.server.api.core.storage.create(resource, "default/web-2", body)
+
+
+def launch_priority() -> Case:
+    def barrier(key: str) -> Json:
+        reference = {"configMapKeyRef": {"name": "web-0-barrier", "key": key}}
+        return {"name": "KRUISE_CONTAINER_BARRIER", "valueFrom": reference}
+
+    def status(*ready: str) -> Json:
+        containers = [
+            {"name": one, "ready": one in ready, "image": "i", "imageID": "", "restartCount": 0, "state": {}}
+            for one in ("first", "second")
+        ]
+        all_ready = {"type": "ContainersReady", "status": str(len(ready) == 2)}
+        return {"phase": "Pending", "conditions": [all_ready], "containerStatuses": containers}
+
+    containers = [
+        {"name": "first", "image": "i", "env": [barrier("p_2")]},
+        {"name": "second", "image": "i", "env": [barrier("p_1")]},
+    ]
+    body = pod("web-0")
+    body["spec"] = {"containers": containers, "nodeName": "node-a"}
+    body["metadata"]["annotations"] = BY_HAND
+    gone = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "gone"}
+    return Case(
+        "container-launch-priority-controller",
+        controller("container-launch-priority-controller"),
+        [],
+        {
+            "created": create(PODS, {**body, "status": status()}),
+            "the first is ready": patch(PODS, "web-0", {"status": status("first")}, subresource="status"),
+            "all are ready": patch(PODS, "web-0", {"status": status("first", "second")}, subresource="status"),
+            "another Pod of the name": several(
+                patch(CONFIGMAPS, "web-0-barrier", {"metadata": {"ownerReferences": [gone]}}),
+                vanish(PODS, "web-0"),
+                create(PODS, {**body, "status": status()}),
+            ),
+        },
+        decided_live=["DELETE configmaps", "PATCH configmaps"],
+        collected=["configmaps"],
+    )
+
+
+def terminator() -> Case:
+    async def main_ends(world: World) -> None:
+        for one in world.objects(PODS):
+            ends(world, one)
+
+    def ends(world: World, one: Json) -> None:
+        ended = {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": "2030-01-01T00:00:00Z"}}
+        statuses = [
+            {**s, "state": ended, "ready": False} if s["name"] == "main" else s
+            for s in one["status"]["containerStatuses"]
+        ]
+        world.store(
+            PODS,
+            {
+                **one,
+                "metadata": {**one["metadata"], "annotations": BY_HAND},
+                "status": {**one["status"], "containerStatuses": statuses},
+            },
+        )
+
+    env = [{"name": names.ENV_TERMINATE_SIDECAR, "value": "true"}]
+    body = pod("job-0")
+    body["spec"] = {
+        "containers": [{"name": "main", "image": "i"}, {"name": "side", "image": "i", "env": env}],
+        "restartPolicy": "Never",
+    }
+    virtual = pod("job-1")
+    virtual["spec"] = {
+        "containers": [
+            {"name": "main", "image": "i"},
+            {
+                "name": "side",
+                "image": "i",
+                "env": [{"name": names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "value": "exit:1"}],
+            },
+        ],
+        "restartPolicy": "Never",
+        "nodeName": "virtual",
+    }
+    return Case(
+        "sidecarterminator-controller",
+        controller("sidecarterminator-controller"),
+        [
+            (PODS, body),
+            (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}}),
+            (PODS, virtual),
+        ],
+        {"the main container ends": main_ends},
+        never={
+            "DELETE containerrecreaterequests": "a request that no agent answers",
+            "PATCH pods/status": "sidecars whose exit code does not count",
+        },
+    )
+
+
+def budget() -> Case:
+    async def pods(world: World) -> None:
+        (owner,) = world.objects(CLONESETS)
+        for name in ("web-0", "web-1"):
+            await create(PODS, owned(world, pod(name), owner))(world)
+
+    workload = {"replicas": 2, "selector": SELECTOR, "template": template()}
+    spec = {"selector": SELECTOR, "maxUnavailable": 1}
+    return Case(
+        "podunavailablebudget-controller",
+        controller("podunavailablebudget-controller"),
+        [(CLONESETS, {"metadata": {"name": "web"}, "spec": workload})],
+        {
+            "Pods": pods,
+            "created": create(BUDGETS, {"metadata": {"name": "web"}, "spec": spec}),
+            "changed": patch(BUDGETS, "web", {"spec": {"maxUnavailable": 2}}),
+            "a Pod is deleted": delete(PODS, "web-0"),
+            "the workload grows": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
+            "deleted": delete(BUDGETS, "web"),
+        },
+        replaces=[CLONESETS],
+    )
+
+
+def workload_spread() -> Case:
+    async def pods(world: World) -> None:
+        (owner,) = world.objects(CLONESETS)
+        for number in range(3):
+            await create(PODS, owned(world, pod(f"web-{number}"), owner))(world)
+
+    def subset(name: str, **more: Any) -> Json:
+        term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node-a"]}]}
+        return {
+            "name": name,
+            "requiredNodeSelectorTerm": term,
+            "patch": {"metadata": {"labels": {"subset": name}}},
+            **more,
+        }
+
+    spec = {
+        "targetRef": {"apiVersion": CLONESETS.api_version, "kind": "CloneSet", "name": "web"},
+        "subsets": [subset("fixed", maxReplicas=2), subset("elastic")],
+        "scheduleStrategy": {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 5}},
+    }
+
+    async def unschedulable(world: World) -> None:
+        pods = world.objects(PODS)
+        await world.server.client.delete(PODS, pods[0]["metadata"]["name"], "default")
+        (owner,) = world.objects(CLONESETS)
+        body = owned(world, pod("web-9"), owner)
+        record = {"name": "web", "subset": "fixed"}
+        body["metadata"]["annotations"] = {**BY_HAND, names.MATCHED_WORKLOAD_SPREAD: json.dumps(record)}
+        condition = {
+            "type": "PodScheduled",
+            "status": "False",
+            "reason": "Unschedulable",
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        }
+        await create(PODS, {**body, "status": {"phase": "Pending", "conditions": [condition]}})(world)
+
+    workload = {"replicas": 3, "selector": SELECTOR, "template": template()}
+    return Case(
+        "workloadspread-controller",
+        controller("workloadspread-controller"),
+        [(CLONESETS, {"metadata": {"name": "web"}, "spec": workload})],
+        {
+            "Pods": pods,
+            "created": create(SPREADS, {"metadata": {"name": "web"}, "spec": spec}),
+            "another number": patch(CLONESETS, "web", {"spec": {"replicas": 5}}),
+            "a Pod that fits nowhere": unschedulable,
+            "other subsets": patch(
+                SPREADS, "web", {"spec": {"subsets": [subset("fixed", maxReplicas=1), subset("elastic")]}}
+            ),
+        },
+        replaces=[CLONESETS],
+    )
+
+
+def persistent_pod_state() -> Case:
+    annotations = {
+        names.AUTO_GENERATE_PERSISTENT_POD_STATE: "true",
+        names.REQUIRED_PERSISTENT_TOPOLOGY: "kubernetes.io/hostname",
+    }
+    workload = {"replicas": 2, "selector": SELECTOR, "template": template(), "serviceName": "db"}
+
+    async def pods(world: World) -> None:
+        (owner,) = world.objects(STATEFULSETS)
+        for name in ("db-0", "db-1"):
+            await create(PODS, owned(world, pod(name), owner))(world)
+
+    return Case(
+        "persistentpodstate-controller",
+        controller("persistentpodstate-controller"),
+        [(STATEFULSETS, {"metadata": {"name": "db", "annotations": annotations}, "spec": workload})],
+        {
+            "Pods": pods,
+            "another topology": patch(
+                STATEFULSETS,
+                "db",
+                {"metadata": {"annotations": {names.REQUIRED_PERSISTENT_TOPOLOGY: "topology.kubernetes.io/zone"}}},
+            ),
+            "scaled down": several(patch(STATEFULSETS, "db", {"spec": {"replicas": 1}}), delete(PODS, "db-1")),
+            "not wanted any more": patch(STATEFULSETS, "db", {"metadata": {"annotations": dict.fromkeys(annotations)}}),
+        },
+        replaces=[STATEFULSETS],
+    )
+
+
+def pulled(world: World) -> None:
+    """The agents pull what NodeImages ask for."""
+    for one in world.objects(NODE_IMAGES):
+        statuses: Json = {}
+        for image, entry in (one["spec"].get("images") or {}).items():
+            if image == "silent":
+                continue
+            tags = [
+                {
+                    "tag": tag["tag"],
+                    "phase": "Succeeded",
+                    "version": tag.get("version", 0),
+                    "startTime": "2030-01-01T00:00:00Z",
+                    "completionTime": "2030-01-01T00:00:00Z",
+                }
+                for tag in entry.get("tags") or ()
+            ]
+            statuses[image] = {"tags": tags}
+        count = sum(len(entry["tags"]) for entry in statuses.values())
+        status = {"imageStatuses": statuses, "desired": count, "succeeded": count, "failed": 0, "pulling": 0}
+        present = {
+            image: entry
+            for image, entry in (one.get("status") or {}).get("imageStatuses", {}).items()
+            if image != "silent"
+        }
+        if present != statuses:
+            world.store(NODE_IMAGES, {**one, "status": status})
+
+
+def node_image() -> Case:
+    node = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    tag = {
+        "tag": "1",
+        "version": 0,
+        "createdAt": "2030-01-01T00:00:00Z",
+        "pullPolicy": {"ttlSecondsAfterFinished": 5, "timeoutSeconds": 60, "backoffLimit": 1},
+    }
+    return Case(
+        "nodeimage-controller",
+        controller("nodeimage-controller"),
+        [],
+        {
+            "a node": create(NODES, node),
+            "an image with a time to live": patch(
+                NODE_IMAGES, "node-c", {"spec": {"images": {"nginx": {"tags": [tag]}}}}
+            ),
+            "an image that nobody pulls": patch(
+                NODE_IMAGES,
+                "node-c",
+                {"spec": {"images": {"silent": {"tags": [{**tag, "createdAt": "2029-01-01T00:00:00Z"}]}}}},
+            ),
+            "a label": patch(NODES, "node-c", {"metadata": {"labels": {"a": "b"}}}),
+            "the node goes": delete(NODES, "node-c"),
+        },
+        beside=pulled,
+        decided_live=["PATCH nodeimages"],
+        replaces=[NODES],
+    )
+
+
+def pull_job() -> Case:
+    images = [(NODE_IMAGES, {"metadata": {"name": name}, "spec": {"images": {}}}) for name in ("node-a", "node-b")]
+    secret = {
+        "metadata": {"name": "key"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": "e30="},
+    }
+    policy = {"type": "Always", "ttlSecondsAfterFinished": 30}
+    spec = {
+        "image": "nginx:1",
+        "parallelism": 1,
+        "completionPolicy": policy,
+        "pullSecrets": ["key"],
+        "selector": {"names": ["node-a", "node-b"]},
+    }
+    never = {**spec, "image": "nginx:3", "completionPolicy": {"type": "Never"}}
+    return Case(
+        "imagepulljob-controller",
+        controller("imagepulljob-controller"),
+        [*images, (SECRETS, secret)],
+        {
+            "created": create(
+                PULL_JOBS, {"metadata": {"name": "pull"}, "spec": {**spec, "completionPolicy": {"type": "Always"}}}
+            ),
+            "one that never ends": create(PULL_JOBS, {"metadata": {"name": "always"}, "spec": never}),
+            "another image": patch(PULL_JOBS, "always", {"spec": {"image": "nginx:4"}}),
+            "another secret": patch(SECRETS, "key", {"data": {".dockerconfigjson": "e30K"}}),
+            "deleted": delete(PULL_JOBS, "always"),
+            "with a time to live": create(
+                PULL_JOBS, {"metadata": {"name": "short"}, "spec": {**spec, "image": "nginx:5"}}
+            ),
+        },
+        beside=pulled,
+        decided_live=["PATCH nodeimages", "PATCH secrets", "DELETE secrets"],
+        ignored=r'"ttlSecondsAfterFinished":\d+,?',
+        replaces=[PULL_JOBS],
+    )
+
+
+def pull_list() -> Case:
+    def ends(world: World) -> None:
+        for one in world.objects(PULL_JOBS):
+            if not one.get("status"):
+                world.store(
+                    PULL_JOBS,
+                    {
+                        **one,
+                        "status": {
+                            "startTime": "2030-01-01T00:00:00Z",
+                            "desired": 1,
+                            "active": 0,
+                            "succeeded": 1,
+                            "failed": 0,
+                            "completionTime": "2030-01-01T00:00:00Z",
+                        },
+                    },
+                )
+
+    spec = {"images": ["nginx:1", "nginx:2"], "completionPolicy": {"type": "Never"}, "selector": {"names": ["node-a"]}}
+    done = {"type": "Always", "ttlSecondsAfterFinished": 20}
+    return Case(
+        "imagelistpulljob-controller",
+        controller("imagelistpulljob-controller"),
+        [],
+        {
+            "created": create(PULL_LISTS, {"metadata": {"name": "pull"}, "spec": spec}),
+            "other images": patch(PULL_LISTS, "pull", {"spec": {"images": ["nginx:2", "nginx:3"]}}),
+            "another selector": patch(PULL_LISTS, "pull", {"spec": {"selector": {"names": ["node-b"]}}}),
+            "one that ends": create(
+                PULL_LISTS, {"metadata": {"name": "short"}, "spec": {**spec, "completionPolicy": done}}
+            ),
+        },
+        beside=ends,
+        replaces=[PULL_LISTS],
+    )
+
+
+def recreate_request(name: str, **spec: Any) -> Edit:
+    """A request as the webhook leaves it, for Pod web-0."""
+
+    async def edit(world: World) -> None:
+        one = next(one for one in world.objects(PODS) if one["metadata"]["name"] == "web-0")
+        labels = {names.CRR_ACTIVE: "true", names.CRR_NODE_NAME: "node-a", names.CRR_POD_UID: one["metadata"]["uid"]}
+        (status,) = one["status"]["containerStatuses"]
+        context = {"containerID": status["containerID"], "restartCount": status["restartCount"]}
+        body = {
+            "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "podName": "web-0",
+                "containers": [{"name": "main", "statusContext": context}],
+                "activeDeadlineSeconds": 30,
+                "ttlSecondsAfterFinished": 20,
+                **spec,
+            },
+        }
+        await create(REQUESTS, body)(world)
+
+    return edit
+
+
+def container_recreate() -> Case:
+    body = pod("web-0")
+    body["spec"] = {**body["spec"], "readinessGates": [{"conditionType": KRUISE_POD_READY}]}
+
+    async def recreating(world: World) -> None:
+        for one in world.objects(REQUESTS):
+            states = [{"name": "main", "phase": "Recreating", "message": ""}]
+            world.store(
+                REQUESTS,
+                {
+                    **one,
+                    "status": {**(one.get("status") or {}), "phase": "Recreating", "containerRecreateStates": states},
+                },
+            )
+
+    async def completed(world: World) -> None:
+        for one in world.objects(REQUESTS):
+            status = {**(one.get("status") or {}), "phase": "Completed", "completionTime": "2030-01-01T00:00:00Z"}
+            world.store(REQUESTS, {**one, "status": status})
+
+    strategy = {"failurePolicy": "Fail", "unreadyGracePeriodSeconds": 5}
+    return Case(
+        "containerrecreaterequest-controller",
+        controller("containerrecreaterequest-controller"),
+        [(PODS, body)],
+        {
+            "under way": several(
+                recreate_request("again", strategy=strategy, activeDeadlineSeconds=None, ttlSecondsAfterFinished=None),
+                recreating,
+            ),
+            "completed": completed,
+            "nobody answers": recreate_request("silent"),
+            "of a Pod that goes": several(recreate_request("late"), delete(PODS, "web-0")),
+        },
+    )
+
+
+def marker(name: str) -> Json:
+    """A PodProbeMarker of all Pods."""
+    probe = {"exec": {"command": ["/check"]}, "periodSeconds": 5}
+    policy = [
+        {"state": "Succeeded", "labels": {name: "yes"}, "annotations": {name: "yes"}},
+        {"state": "Failed", "labels": {name: "no"}},
+    ]
+    one = {
+        "name": "healthy",
+        "containerName": "main",
+        "probe": probe,
+        "podConditionType": f"example.com/{name}",
+        "markerPolicy": policy,
+    }
+    return {"metadata": {"name": name}, "spec": {"selector": SELECTOR, "probes": [one]}}
+
+
+def probed(state: str) -> Edit:
+    """The agents find that out."""
+
+    async def edit(world: World) -> None:
+        now = rfc3339(world.clock.now() + timedelta(seconds=5))
+        for one in world.objects(NODE_PROBES):
+            statuses = [
+                {
+                    "name": entry["name"],
+                    "namespace": entry["namespace"],
+                    "uid": entry["uid"],
+                    "probeStates": [
+                        {
+                            "name": probe["name"],
+                            "state": state,
+                            "lastProbeTime": now,
+                            "lastTransitionTime": now,
+                            "message": state,
+                        }
+                        for probe in entry["probes"]
+                    ],
+                }
+                for entry in one["spec"].get("podProbes") or ()
+            ]
+            world.store(NODE_PROBES, {**one, "status": {"podProbeStatuses": statuses}})
+
+    return edit
+
+
+async def conditioned(world: World) -> None:
+    """The Pods have the condition that the marker speaks of."""
+    for one in world.objects(PODS):
+        condition = {"type": "example.com/idle", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z"}
+        world.store(PODS, {**one, "status": {**one["status"], "conditions": [*one["status"]["conditions"], condition]}})
+
+
+def pod_probe_marker() -> Case:
+    nodes = [(NODE_PROBES, {"metadata": {"name": name}, "spec": {}}) for name in ("node-a", "node-b")]
+    virtual = (NODES, {"metadata": {"name": "virtual", "labels": {"type": "virtual-kubelet"}}})
+    serverless = pod("serverless")
+    serverless["spec"] = {**serverless["spec"], "nodeName": "virtual"}
+    other = marker("idle")["spec"]
+    other["probes"][0]["probe"]["periodSeconds"] = 7
+    other["probes"][0]["markerPolicy"] = [{"state": "Succeeded", "labels": {"idle": "very"}}]
+    return Case(
+        "podprobemarker-controller",
+        controller("podprobemarker-controller"),
+        [*nodes, virtual, (PODS, pod("web-0"))],
+        {
+            "a serverless Pod": create(PODS, serverless),
+            "created": create(MARKERS, marker("idle")),
+            "the Pod has the condition": conditioned,
+            "another Pod": create(PODS, pod("web-1")),
+            "other labels": patch(MARKERS, "idle", {"spec": other}),
+            "deleted": delete(MARKERS, "idle"),
+        },
+        decided_live=["PATCH nodepodprobes"],
+        replaces=[MARKERS],
+    )
+
+
+def node_pod_probe() -> Case:
+    async def probes(world: World) -> None:
+        (one,) = (one for one in world.objects(NODE_PROBES) if one["metadata"]["name"] == "node-a")
+        (which,) = world.objects(PODS)
+        probe = {"name": "idle#healthy", "containerName": "main", "probe": {"exec": {"command": ["/check"]}}}
+        entry = {
+            "name": "web-0",
+            "namespace": "default",
+            "uid": which["metadata"]["uid"],
+            "IP": "10.0.0.1",
+            "probes": [probe],
+        }
+        world.store(NODE_PROBES, {**one, "spec": {"podProbes": [entry]}})
+
+    node = {"metadata": {"name": "node-c"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    return Case(
+        "nodepodprobe-controller",
+        controller("nodepodprobe-controller"),
+        [(MARKERS, marker("idle")), (PODS, pod("web-0"))],
+        {
+            "a node": create(NODES, node),
+            "probes": probes,
+            "found well": probed("Succeeded"),
+            "found ill": probed("Failed"),
+            "the Pod goes": delete(PODS, "web-0"),
+            "the node goes": delete(NODES, "node-c"),
+        },
+        decided_live=["PATCH nodepodprobes"],
+        replaces=[NODES],
+    )
+
+
+def liveness() -> Case:
+    probes = [{"name": "main", "livenessProbe": {"exec": {"command": ["/alive"]}, "periodSeconds": 5}}]
+    body = pod("web-0")
+    body["metadata"]["annotations"] = {
+        names.CONTAINER_PROBE_CONTEXT: json.dumps(probes),
+        names.USING_ENHANCED_LIVENESS: "true",
+    }
+    return Case(
+        "enhancedlivenessprobe-controller",
+        controller("enhancedlivenessprobe-controller"),
+        [(NODE_PROBES, {"metadata": {"name": "node-a"}, "spec": {}})],
+        {
+            "a Pod": create(PODS, body),
+            "it fails": probed("Failed"),
+            "it goes": delete(PODS, "web-0"),
+        },
+        decided_live=["PATCH nodepodprobes"],
+        replaces=[NODE_PROBES],
+    )
+
+
+def distribution() -> Case:
+    def resource(value: str) -> Json:
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"region": value}}
+
+    def targets(*given: str) -> Json:
+        return {"includedNamespaces": {"list": [{"name": name} for name in given]}}
+
+    spaces = [(NAMESPACES, {"metadata": {"name": name}}) for name in ("one", "two")]
+
+    async def drift(world: World) -> None:
+        await world.server.client.patch(CONFIGMAPS, "settings", {"data": {"region": "other"}}, "one")
+
+    return Case(
+        "resourcedistribution-controller",
+        controller("resourcedistribution-controller"),
+        spaces,
+        {
+            "created": create(
+                DISTRIBUTIONS,
+                {"metadata": {"name": "rd"}, "spec": {"resource": resource("eu"), "targets": targets("one", "two")}},
+            ),
+            "another value": patch(DISTRIBUTIONS, "rd", {"spec": {"resource": resource("us")}}),
+            "somebody changes a copy": drift,
+            "one namespace less": patch(DISTRIBUTIONS, "rd", {"spec": {"targets": targets("one")}}),
+            "deleted": delete(DISTRIBUTIONS, "rd"),
+        },
+        decided_live=["PATCH configmaps"],
+        replaces=[DISTRIBUTIONS],
+        never=dict.fromkeys(("POST secrets", "PATCH secrets", "DELETE secrets"), "as ConfigMaps"),
+    )
+
+
+CASES: Final = (
+    readiness,
+    sidecarset,
+    repair,
+    launch_priority,
+    terminator,
+    budget,
+    workload_spread,
+    persistent_pod_state,
+    node_image,
+    pull_job,
+    pull_list,
+    container_recreate,
+    pod_probe_marker,
+    node_pod_probe,
+    liveness,
+    distribution,
+)

@@ -1,0 +1,44 @@
+"""The server that all cases share, and what is recorded of them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from app.kube.virtualtime import VirtualLoop
+from tests.shells.checks import Case, Report, Trial
+from tests.shells.world import Saved, Server
+
+EXPECTED: Final = Path(__file__).parent / "expected.json"
+
+
+@cache
+def _started() -> tuple[VirtualLoop, Server, Saved]:
+    loop = VirtualLoop()
+    server, base = loop.run_until_complete(_filled())
+    return loop, server, base
+
+
+async def _filled() -> tuple[Server, Saved]:
+    server = Server()
+    await server.fill()
+    return server, server.save()
+
+
+def report_of(case: Case) -> Report:
+    """Run a case."""
+    loop, server, base = _started()
+    return loop.run_until_complete(Trial(server, case, base).run())
+
+
+def expected() -> dict[str, Any]:
+    """What is recorded: per case the preconditions, and what follows a failed write."""
+    return orjson.loads(EXPECTED.read_bytes()) if EXPECTED.exists() else {}
+
+
+def write_expected(found: dict[str, Any]) -> None:
+    """Record it."""
+    EXPECTED.write_bytes(orjson.dumps(found, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")

@@ -1,0 +1,42 @@
+"""Every controller and the node agent against the mishaps of ``checks.py``."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.kube.admission import PolicyRule
+from tests.shells.building import parts
+from tests.shells.cases import CASES
+from tests.shells.checks import Case, Report
+from tests.shells.suite import expected, report_of
+
+#: Verbs of RBAC, and the methods that need them.
+METHODS = {"create": "POST", "patch": "PATCH", "delete": "DELETE"}
+
+
+def written(rules: tuple[PolicyRule, ...]) -> set[str]:
+    """The writes that permissions allow, as they are recorded. Events and dry runs of admission are none."""
+    return {
+        f"{METHODS[verb]} {resource}"
+        for rule in rules
+        for verb in rule.verbs
+        for resource in rule.resources
+        if verb in METHODS and resource != "events" and not rule.optional
+    }
+
+
+def test_each_controller_has_a_case() -> None:
+    """A controller that a slice declares is part of this suite, or this fails."""
+    assert set(parts()) == {case().name for case in CASES if not case().name.startswith("agent: ")}
+
+
+@pytest.mark.parametrize("make", [pytest.param(one, id=one().name) for one in CASES])
+def test_shell_survives_each_mishap(make: type[Case]) -> None:
+    case = make()
+    report: Report = report_of(case)
+    assert report.problems == []
+    # Reviewed by eye: `python -m tests.shells --write` records what is done now.
+    assert report.as_json() == expected()[case.name]
+    if (part := parts().get(case.name)) is not None:
+        missing = written(part.permissions) - set(report.writes) - set(report.creations) - set(case.never)
+        assert not missing, "permitted, and written by no edit of the case"

@@ -1,0 +1,633 @@
+"""One controller over an API server in memory, with caches that are filled by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import logging
+import re
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any, Final
+
+import orjson
+
+from app.api.crd import manifest
+from app.api.names import KRUISE_POD_READY
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller, Result
+from app.kube.errors import KubeError, RequestInfo, TransportError
+from app.kube.resources import (
+    CUSTOMRESOURCEDEFINITIONS,
+    NAMESPACES,
+    NODES,
+    PERSISTENTVOLUMECLAIMS,
+    PODS,
+    ObjectKey,
+    Resource,
+)
+from app.kube.selectors import parse_query
+from app.kube.store import Store
+from app.kube.transport import Request, Response
+from app.kube.virtualtime import VirtualClock
+from app.manager.slices import kinds
+from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.requests import Call  # noqa: F401
+from app.sandbox.apiserver.storage import Collection, Entry
+from app.slices import Scope, Watched
+from tests.kube.fakes import json_response, status_body
+
+Json = dict[str, Any]
+NAMESPACE: Final = "default"
+NODE_NAMES: Final = ("node-a", "node-b")
+#: A reconcile that failed must run again within this time (virtual seconds).
+REQUEUED_WITHIN: Final = 60.0
+#: Nothing happens for this long: the world is at rest.
+REST_SECONDS: Final = 65.0
+#: A cache that is late for longer than this is filled again.
+HELD_SECONDS: Final = 20.0
+MAX_ROUNDS: Final = 400
+_PASS: ContextVar[Pass | None] = ContextVar("pass", default=None)
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_RANDOM: Final = re.compile("(?=.*[a-z])[a-z0-9]{5}")
+_VERSION: Final = re.compile(r'"resourceVersion":"\d+"')
+_HEX: Final = re.compile(r"(?<=://)[0-9a-f]{64}")
+_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a request is about."""
+
+    group: str
+    version: str
+    namespace: str
+    plural: str
+    name: str
+    subresource: str
+
+    @classmethod
+    def of(cls, path: str) -> Target:
+        """Read from a request's path."""
+        parts = path.strip("/").split("/")
+        group, version, rest = ("", parts[1], parts[2:]) if parts[0] == "api" else (parts[1], parts[2], parts[3:])
+        namespace = ""
+        if rest[0] == "namespaces" and len(rest) > 2:
+            namespace, rest = rest[1], rest[2:]
+        name, subresource = [*rest, "", ""][1:3]
+        return cls(group, version, namespace, rest[0], name, subresource)
+
+    @property
+    def key(self) -> str:
+        """The key in the storage."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    def key_in(self, replaced: Iterable[str]) -> bool:
+        """Whether it is one of these."""
+        return f"{self.plural} {self.key}" in replaced
+
+
+@dataclass(slots=True)
+class Write:
+    """One request that was sent, and its answer."""
+
+    signature: str
+    target: Target
+    preconditions: str
+    number: int
+    of: Pass | None
+    status: int = 0
+    body: Json | list[Any] | None = None
+
+    @property
+    def done(self) -> bool:
+        """Whether it took effect."""
+        return 200 <= self.status < 300
+
+
+@dataclass(slots=True)
+class Pass:
+    """One call of a reconcile function."""
+
+    controller: str
+    key: ObjectKey
+    result: Result | None = None
+    error: BaseException | None = None
+
+    @property
+    def requeued(self) -> bool:
+        """Whether it asked to run again soon, or failed, which has the same effect."""
+        if self.error is not None:
+            return True
+        result = self.result
+        return result is not None and (result.requeue or 0 < result.requeue_after <= REQUEUED_WITHIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Mishap:
+    """``kind`` befalls the request of this signature and number.
+
+    refused: a 500 without effect. lost: takes effect, but the answer is lost. replaced: its object was deleted and
+    created again under its name. changed: its object has a new version and generation. gone: its object was deleted.
+    """
+
+    kind: str
+    signature: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.signature} #{self.number}"
+
+
+def preconditions(request: Request) -> str:
+    """Which preconditions a write carries: ``uid``, ``resourceVersion``, ``test``, joined by ``+``."""
+    body = orjson.loads(request.body) if request.body else {}
+    if isinstance(body, list):
+        tested = {one["path"].rpartition("/")[2] for one in body if one.get("op") == "test"}
+        found = [name for name in ("uid", "resourceVersion") if name in tested]
+        return "+".join([*found, *(["test"] if tested - {"uid", "resourceVersion"} else [])])
+    if request.method == "DELETE":
+        given: Mapping[str, Any] = body.get("preconditions") or {}
+    elif request.method == "POST":
+        given = (body.get("deleteOptions") or {}).get("preconditions") or {}
+    else:
+        given = body.get("metadata") or {}
+    return "+".join(name for name in ("uid", "resourceVersion") if given.get(name))
+
+
+class Server:
+    """One API server for all worlds. Its storage is saved and restored, which is cheaper than making objects again."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.api = ApiServer(clock=self.clock, rng=Random(1))
+        self.client = Client(self.api.transport(), self.clock)
+        self.world: World | None = None
+        #: What containers were started with, by their ids.
+        self.environments: dict[str, str] = {}
+        self.api.on_write(self._written)
+
+    async def fill(self) -> None:
+        """Create what every case needs."""
+        for kind in kinds():
+            await self.client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+        for name in ("kruise-system", "kruise-daemon-config"):
+            await self.client.create(NAMESPACES, {"metadata": {"name": name}})
+        for name in NODE_NAMES:
+            labels = {"kubernetes.io/hostname": name, "topology.kubernetes.io/zone": name[-1]}
+            node = {"metadata": {"name": name, "labels": labels}}
+            await self.client.create(NODES, node)
+            ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
+            status = {"conditions": [ready], "allocatable": {"cpu": "8", "memory": "16Gi", "pods": "110"}}
+            await self.client.patch(NODES, name, {"status": status}, subresource="status")
+
+    def _written(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
+        if self.world is not None:
+            self.world.log.append((resource, before, after))
+
+    def save(self) -> Saved:
+        """The objects as they are."""
+        storage = self.api.core.storage
+        objects = {name: (dict(one.objects), list(one.keys)) for name, one in storage.collections.items()}
+        dependents = {uid: dict(places) for uid, places in storage.dependents.items()}
+        return Saved(objects, dependents, dict(self.api.collector._places), self.clock.now())
+
+    def seed(self, text: str) -> None:
+        """Make the uids from now on those of every run with this seed."""
+        self.api.core.rng.seed(text)
+
+    def restore(self, saved: Saved) -> None:
+        """Have these objects again, at that time."""
+        self.world = None
+        storage, collector = self.api.core.storage, self.api.collector
+        for name, collection in storage.collections.items():
+            objects, keys = saved.objects.get(name, ({}, []))
+            collection.objects, collection.keys = dict(objects), list(keys)
+            collection.history.clear()
+            collection.history_bytes = 0
+        storage.dependents = {uid: dict(places) for uid, places in saved.dependents.items()}
+        collector.close()
+        collector._queue.clear()
+        collector._queued.clear()
+        collector._retries.clear()
+        collector._timers.clear()
+        collector._task = None
+        collector._places = dict(saved.places)
+        self.clock._start = saved.at - timedelta(seconds=self.clock.monotonic())
+
+    def collection(self, group: str, version: str, plural: str) -> Collection:
+        """Where the objects of a resource are."""
+        row = self.api.core.registry.find(group, version, plural)
+        assert row is not None, plural
+        return self.api.core.collection(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """The objects of a moment."""
+
+    objects: Mapping[str, tuple[dict[str, Entry], list[str]]]
+    dependents: Mapping[str, Mapping[tuple[str, str], None]]
+    places: Mapping[str, tuple[str, str]]
+    at: Any
+
+
+@dataclass(slots=True)
+class Running:
+    """The shell under test, once started: its controllers, what runs beside them, and its caches."""
+
+    controllers: list[Controller]
+    mains: list[Callable[[], Awaitable[Any]]]
+    stores: list[tuple[Watched[Any], Store[Any]]]
+    #: Whatever answers the API server's questions: conversions of what it watches.
+    extra: Any = None
+
+
+class World:
+    """One start of a shell. ``start`` makes it from a client; ``beside`` plays what else runs in the cluster."""
+
+    def __init__(
+        self,
+        server: Server,
+        start: Callable[[World, Client], Running],
+        beside: Callable[[World], None] = lambda _: None,
+        seed: str = "1",
+    ) -> None:
+        self.server = server
+        self.clock = server.clock
+        self.rng = Random(seed)
+        self.log: list[tuple[Resource, Json | None, Json | None]] = []
+        self.writes: list[Write] = []
+        self.reads: list[Write] = []
+        self.passes: list[Pass] = []
+        self.problems: list[str] = []
+        self.mishap: Mishap | None = None
+        self.met: Write | None = None
+        self.held: str = ""
+        self.one_by_one = False
+        #: What was done to containers and images, and how often.
+        self.effects: Counter[str] = Counter()
+        self.decided_live: Sequence[str] = ()
+        self._numbers: Counter[str] = Counter()
+        self._waiting: dict[str, list[tuple[Json | None, Json | None]]] = {}
+        self._replaced: set[str] = set()
+        self._beside = beside
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._inner = server.api.transport("system:serviceaccount:kruise-system:kruise-manager")
+        self.running = start(self, Client(self, self.clock))
+        for controller in self.running.controllers:
+            self._instrument(controller)
+        for watched, store in self.running.stores:
+            resource = watched.resource
+            objects = server.collection(resource.group, resource.version, resource.plural).objects.values()
+            store.replace([self._decoded(watched, one.obj) for one in objects if matches(watched, one.obj)])
+        server.world = self
+        for main in self.running.mains:
+            self._tasks.append(asyncio.ensure_future(main()))
+
+    async def stop(self) -> None:
+        """End the process."""
+        self.server.world = None
+        for task in self._tasks:
+            task.cancel()
+        for result in await asyncio.gather(*self._tasks, return_exceptions=True):
+            if isinstance(result, Exception):
+                self.problems.append(f"a task ended: {result!r}")
+
+    def reset(self) -> None:
+        """Forget what was requested so far."""
+        self.writes.clear()
+        self.reads.clear()
+        self.passes.clear()
+        self._numbers.clear()
+
+    # ---- reconciles
+
+    def _instrument(self, controller: Controller) -> None:
+        inner = controller._reconcile
+
+        async def reconcile(key: ObjectKey) -> Result | None:
+            one = Pass(controller.name, key)
+            self.passes.append(one)
+            token = _PASS.set(one)
+            try:
+                one.result = await inner(key)
+            except asyncio.CancelledError:
+                raise
+            except BaseException as error:
+                one.error = error
+                if not isinstance(error, (KubeError, TimeoutError)):
+                    logging.getLogger(__name__).exception("%s", key)
+                    self.problems.append(f"{controller.name} raised {error!r}")
+                raise
+            finally:
+                _PASS.reset(token)
+            return one.result
+
+        controller._reconcile = reconcile
+
+    # ---- requests (a Transport)
+
+    async def request(self, request: Request) -> Response:
+        """Send one, unless something happens to it."""
+        if not request.path.startswith("/api/v1/") and not re.match("/apis/[^/]+/[^/]+/", request.path):
+            return await self._inner.request(request)
+        target = Target.of(request.path)
+        if target.plural in ("events", "leases") or "dryRun" in request.query:
+            return await self._inner.request(request)
+        sub = f"/{target.subresource}" if target.subresource else ""
+        named = request.method != "GET" or target.name
+        signature = f"{request.method} {target.plural}{sub}" if named else f"LIST {target.plural}"
+        number = self._numbers[signature] = self._numbers[signature] + 1
+        body = orjson.loads(request.body) if request.body else None
+        write = Write(signature, target, preconditions(request), number, _PASS.get(), body=body)
+        (self.reads if request.method == "GET" else self.writes).append(write)
+        response = await self._through(request, write)
+        write.status = response.status
+        changes = write.done and request.method != "GET" and (request.method != "POST" or target.subresource)
+        if changes and target.key_in(self._replaced) and signature not in self.decided_live:
+            self.problems.append(f"{signature} changed an object that replaced the one in the cache")
+        return response
+
+    async def _through(self, request: Request, write: Write) -> Response:
+        mishap = self.mishap
+        if mishap is None or (mishap.signature, mishap.number) != (write.signature, write.number):
+            return await self._inner.request(request)
+        self.mishap, self.met = None, write
+        if mishap.kind == "refused":
+            write.status = 500
+            return json_response(500, status_body(500, "InternalError", "refused by the test"))
+        if mishap.kind == "lost":
+            response = await self._inner.request(request)
+            write.status = response.status
+            raise TransportError(RequestInfo(request.method, request.target), "the answer was lost")
+        self.befall(mishap.kind, write.target)
+        return await self._inner.request(request)
+
+    def stream(self, request: Request) -> Any:
+        """Nothing is watched: the caches are filled by hand."""
+        raise NotImplementedError(request.path)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    # ---- what others do to objects
+
+    def entry(self, target: Target) -> tuple[Collection, Entry | None]:
+        """An object in the storage."""
+        collection = self.server.collection(target.group, target.version, target.plural)
+        return collection, collection.objects.get(target.key)
+
+    def befall(self, kind: str, target: Target) -> None:
+        """Replace, change or delete an object."""
+        collection, entry = self.entry(target)
+        if entry is None:
+            return
+        storage = self.server.api.core.storage
+        if kind == "changed":
+            metadata = dict(entry.obj["metadata"])
+            metadata["generation"] = metadata.get("generation", 1) + 1
+            metadata["annotations"] = {**metadata.get("annotations", {}), "shells.test/changed": "true"}
+            storage.update(collection, entry, {**entry.obj, "metadata": metadata})
+            return
+        storage.delete(collection, entry)
+        if kind == "replaced":
+            new = copy.deepcopy(entry.obj)
+            new["metadata"]["uid"] = self.server.api.core.new_uid()
+            for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+                new["metadata"].pop(name, None)
+            storage.create(collection, entry.key, new)
+            self._replaced.add(f"{target.plural} {target.key}")
+
+    def objects(self, resource: Resource) -> list[Json]:
+        """All objects of a resource."""
+        return self.server.api.objects(resource)
+
+    def store(self, resource: Resource, obj: Json) -> None:
+        """Put an object as another component would write it."""
+        collection = self.server.collection(resource.group, resource.version, resource.plural)
+        metadata = obj["metadata"]
+        key = f"{metadata['namespace']}/{metadata['name']}" if resource.namespaced else metadata["name"]
+        self.server.api.core.storage.update(collection, collection.objects[key], obj)
+
+    def remove(self, resource: Resource, obj: Json) -> None:
+        """Remove an object at once."""
+        target = Target(
+            resource.group,
+            resource.version,
+            obj["metadata"].get("namespace", ""),
+            resource.plural,
+            obj["metadata"]["name"],
+            "",
+        )
+        self.befall("gone", target)
+
+    # ---- caches
+
+    @staticmethod
+    def _decoded(watched: Watched[Any], obj: Json) -> Any:
+        return watched.decode(orjson.dumps(obj))
+
+    def deliver(self) -> bool:
+        """Bring what was written into the caches; whether anything was brought."""
+        for resource, before, after in self.log:
+            for watched, _ in self.running.stores:
+                if (watched.resource.group, watched.resource.plural) == (resource.group, resource.plural):
+                    self._waiting.setdefault(watched.name, []).append((before, after))
+        self.log.clear()
+        brought = False
+        for watched, store in self.running.stores:
+            if watched.name == self.held:
+                continue
+            queue = self._waiting.get(watched.name, [])
+            while queue:
+                before, after = queue.pop(0)
+                if not self._show(watched, store, before, after):
+                    continue
+                brought = True
+                if self.one_by_one:
+                    return True
+        return brought
+
+    def _show(self, watched: Watched[Any], store: Store[Any], before: Json | None, after: Json | None) -> bool:
+        shown = after if after is not None else before
+        if shown is not None:
+            place = Target(
+                "", "", shown["metadata"].get("namespace", ""), watched.resource.plural, shown["metadata"]["name"], ""
+            )
+            if after is not None:
+                self._replaced.discard(f"{place.plural} {place.key}")
+        if after is not None and matches(watched, after):
+            store.put(self._decoded(watched, after))
+            return True
+        if before is not None and matches(watched, before):
+            metadata = before["metadata"]
+            store.remove(ObjectKey(metadata.get("namespace", ""), metadata["name"]), self._decoded(watched, before))
+            return True
+        return False
+
+    # ---- time
+
+    def play(self) -> bool:
+        """Everybody else does what there is to do; whether the caches saw something new."""
+        brought = self.deliver()
+        kubelet(self)
+        self._beside(self)
+        return brought
+
+    async def settle(self, rest: float = REST_SECONDS) -> None:
+        """Let everybody work until nothing happens any more."""
+        idle, step, began = 0.0, 0.1, self.clock.monotonic()
+        for _ in range(MAX_ROUNDS):
+            before = self.server.api.core.storage.revision, len(self.writes)
+            brought = self.play()
+            await self.clock.sleep(step)
+            if self.held and self.clock.monotonic() - began > HELD_SECONDS:
+                self.held = ""
+            if brought or before != (self.server.api.core.storage.revision, len(self.writes)):
+                idle, step = 0.0, 0.1
+                continue
+            idle += step
+            step = min(step * 2, 16.0)
+            if self.held and idle > 3.0:
+                self.held, idle, step = "", 0.0, 0.1
+            if idle >= rest:
+                return
+        self.problems.append(f"does not come to rest: {[one.signature for one in self.writes[-6:]]}")
+
+    def picture(self, ignored: re.Pattern[str]) -> Counter[str]:
+        """All objects without what differs between two runs of the same history, and without what is ignored."""
+        found: Counter[str] = Counter()
+        for name, collection in self.server.api.core.storage.collections.items():
+            if name.startswith(("events", "leases", "customresourcedefinitions", "namespaces")):
+                continue
+            for entry in collection.objects.values():
+                if text := ignored.sub("", f"{name}: {comparable(entry.obj)}"):
+                    found[text] += 1
+        return found
+
+
+def comparable(obj: Json) -> str:
+    """An object as text, without uids, versions, times and random names."""
+    obj = copy.deepcopy(obj)
+    metadata = obj["metadata"]
+    generation = metadata.pop("generation", None)
+    for name in ("uid", "resourceVersion", "creationTimestamp", "managedFields"):
+        metadata.pop(name, None)
+    status = obj.get("status")
+    if isinstance(status, dict) and "observedGeneration" in status:
+        status["observedGeneration"] = "current" if status["observedGeneration"] == generation else "stale"
+    text = orjson.dumps(obj, option=orjson.OPT_SORT_KEYS).decode()
+    base = metadata.get("generateName")
+    if base and _RANDOM.fullmatch(metadata["name"].removeprefix(base)):
+        text = text.replace(metadata["name"], f"{base}*").replace(metadata["name"].removeprefix(base), "*")
+    if instance := (metadata.get("labels") or {}).get("apps.kruise.io/cloneset-instance-id"):
+        text = text.replace(instance, "*")
+    # The API server adds it to whatever another writes.
+    text = text.replace('"lastState":{},', "")
+    text = _VERSION.sub('"resourceVersion":"V"', text)
+    return _TIME.sub("T", _UUID.sub("U", _HEX.sub("H", text)))
+
+
+def matches(watched: Watched[Any], obj: Json) -> bool:
+    """Whether an object belongs into a cache."""
+    metadata = obj["metadata"]
+    if watched.scope is Scope.OWN and metadata.get("namespace") != "kruise-system":
+        return False
+    if watched.scope is Scope.AGENTS and metadata.get("namespace") != "kruise-daemon-config":
+        return False
+    if watched.label_selector and not parse_query(watched.label_selector).matches(metadata.get("labels") or {}):
+        return False
+    if watched.field_selector:
+        path, _, value = watched.field_selector.partition("=")
+        found: Any = obj
+        for part in path.split("."):
+            found = (found or {}).get(part)
+        if found != value:
+            return False
+    return True
+
+
+def kubelet(world: World) -> None:
+    """Schedule, start and end Pods, as nodes do."""
+    for pod in world.objects(PODS):
+        metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+        if "shells.test/by-hand" in (metadata.get("annotations") or {}):
+            continue
+        if metadata.get("deletionTimestamp"):
+            if not metadata.get("finalizers"):
+                world.remove(PODS, pod)
+            continue
+        if status.get("phase") in ("Succeeded", "Failed"):
+            continue
+        new = copy.deepcopy(pod)
+        new["spec"]["nodeName"] = spec.get("nodeName") or _node_of(spec)
+        new["status"] = started(new, rfc3339(world.clock.now()))
+        if new != pod:
+            world.store(PODS, new)
+
+    for claim in world.objects(PERSISTENTVOLUMECLAIMS):
+        requested = claim["spec"].get("resources", {}).get("requests", {})
+        status = {"phase": "Bound", "capacity": requested, "accessModes": claim["spec"].get("accessModes")}
+        if claim.get("status") != status and not claim["metadata"].get("deletionTimestamp"):
+            world.store(PERSISTENTVOLUMECLAIMS, {**claim, "status": status})
+
+
+def _node_of(spec: Json) -> str:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    for term in required.get("nodeSelectorTerms") or ():
+        for one in term.get("matchFields") or ():
+            return str(one["values"][0])
+    return NODE_NAMES[0]
+
+
+def started(pod: Json, now: str) -> Json:
+    """The status of a Pod whose containers run."""
+    metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
+    conditions = {one["type"]: one for one in status.get("conditions") or ()}
+    containers = [
+        _container(
+            metadata["uid"],
+            one,
+            next((s for s in status.get("containerStatuses") or () if s["name"] == one["name"]), {}),
+            now,
+        )
+        for one in spec["containers"]
+    ]
+    gates = [one["conditionType"] for one in spec.get("readinessGates") or ()]
+    if KRUISE_POD_READY in gates and "shells.test/no-gate" not in (metadata.get("annotations") or {}):
+        conditions.setdefault(KRUISE_POD_READY, {"type": KRUISE_POD_READY, "status": "True", "lastTransitionTime": now})
+    ready = all(conditions.get(gate, {}).get("status") == "True" for gate in gates)
+    wanted = {"PodScheduled": "True", "Initialized": "True", "ContainersReady": "True", "Ready": str(ready)}
+    for type_, value in wanted.items():
+        if conditions.get(type_, {}).get("status") != value:
+            conditions[type_] = {"type": type_, "status": value, "lastTransitionTime": now, "lastProbeTime": None}
+    more = {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.1.0.1"}
+    if "startTime" not in status:
+        more["startTime"] = now
+    return {**status, **more, "conditions": list(conditions.values()), "containerStatuses": containers}
+
+
+def _container(uid: str, container: Json, known: Json, now: str) -> Json:
+    digest = "sha256:" + hashlib.sha256(container["image"].encode()).hexdigest()
+    if known.get("imageID", "").endswith(digest) and known.get("state", {}).get("running"):
+        return known
+    count = known.get("restartCount", -1) + 1
+    identity = hashlib.sha256(f"{uid} {container['name']} {count}".encode()).hexdigest()
+    return {
+        "name": container["name"],
+        "image": container["image"],
+        "imageID": f"{container['image'].partition(':')[0]}@{digest}",
+        "containerID": f"containerd://{identity}",
+        "ready": True,
+        "started": True,
+        "restartCount": count,
+        "state": {"running": {"startedAt": now}},
+    }
