@@ -77,6 +77,13 @@ async def name_a_pod(world: World) -> None:
     await patch(CLONESETS, "web", {"spec": {"scaleStrategy": {"podsToDelete": [name]}}})(world)
 
 
+async def empty_node(world: World) -> None:
+    """The Pods of one node are gone."""
+    for one in world.objects(PODS):
+        if one["spec"].get("nodeName") == "node-a":
+            world.remove(PODS, one)
+
+
 async def delete_pods(world: World) -> None:
     """A user deletes all Pods."""
     for one in world.objects(PODS):
@@ -170,6 +177,7 @@ def broadcastjob() -> Case:
         {
             "created": create(BROADCASTJOBS, {"metadata": {"name": "job"}, "spec": spec}),
             "another template": patch(BROADCASTJOBS, "job", {"spec": {"template": elsewhere}}),
+            "a Pod that is not wanted any more goes": empty_node,
             "nodes are other ones": patch(
                 NODES, "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "node-b"}}}
             ),
