@@ -33,6 +33,7 @@ def main() -> int:
         for problem in report.problems[: options.show]:
             print("   ", problem)
         if not options.write and report.as_json() != expected().get(case.name):
+            wrong += 1
             print("    is not as recorded:", report.as_json())
     if options.write:
         write_expected(found)
