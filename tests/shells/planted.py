@@ -1,4 +1,4 @@
-"""Planted bugs: small changes of shells that this suite catches: ``python -m tests.shells.planted [--sample 8] [name ...]``.
+"""Planted bugs, small changes of shells that this suite catches: ``python -m tests.shells.planted --sample 8``.
 
 ``planted.json`` holds them: a file, exact text that occurs once in it and what takes its place, and the case that
 fails. Each runs in a process of its own, over a copy of the code. The sample is decided by ``--by``, for CI the hash of
