@@ -98,6 +98,18 @@ def updated(
     return {**live, "apiVersion": API_VERSION, "kind": desired["kind"], "webhooks": entries}
 
 
+def without_match_conditions(configuration: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration for an API server that does not take them; handlers decide the same without."""
+    entries = [{key: entry[key] for key in entry if key != "matchConditions"} for entry in configuration["webhooks"]]
+    return {**configuration, "webhooks": entries}
+
+
+def match_conditions_dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
+    """Return whether the API server stored an entry without the matchConditions that were sent."""
+    kept = {entry.get("name") for entry in stored.get("webhooks") or [] if entry.get("matchConditions")}
+    return any(entry.get("matchConditions") and entry["name"] not in kept for entry in sent["webhooks"])
+
+
 def unknown_entries(live: Mapping[str, Any], desired: Mapping[str, Any]) -> frozenset[str]:
     """The names of live entries that we do not declare."""
     known = {entry["name"] for entry in desired["webhooks"]}

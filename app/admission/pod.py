@@ -7,9 +7,9 @@ sees the sidecars. A slice declares its steps with their places; ``pod_handler``
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from app.api import names
 from app.kube.admission import (
@@ -79,6 +79,8 @@ class PodPipeline:
         pod = review.object
         if pod is None:
             return Denied("request.object: expected a Pod, got nothing", code=400)
+        if names.NODES_GROUP in review.groups and _is_mirror(pod):
+            return Allowed()  # API servers that take no matchConditions send these too
         try:
             check_shape(pod)
             draft = PodDraft(pod, review.namespace)
@@ -107,6 +109,12 @@ class PodPipeline:
 def pod_handler(steps: Iterable[PodStep], webhook: Webhook = MUTATE_POD) -> Handler:
     """The handler of ``/mutate-pod`` with these steps, in any order."""
     return Handler(webhook, PodPipeline(steps))
+
+
+def _is_mirror(pod: Mapping[str, Any]) -> bool:
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return isinstance(annotations, Mapping) and names.MIRROR_POD in annotations
 
 
 def _finished(draft: PodDraft) -> Decision:

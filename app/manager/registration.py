@@ -23,11 +23,13 @@ from app.admission.configurations import (
     VALIDATING_NAME,
     Endpoint,
     conversion_patch,
+    match_conditions_dropped,
     mutating_configuration,
     release_patch,
     unknown_entries,
     updated,
     validating_configuration,
+    without_match_conditions,
 )
 from app.api.kind import KindDefinition
 from app.certs.issue import CertificateError, CertificateSet
@@ -35,7 +37,7 @@ from app.certs.source import CertificateSource
 from app.kube.admission import Webhook
 from app.kube.backoff import Backoff
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
+from app.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound, TransportError
 from app.kube.ratelimit import TokenBucket
 from app.kube.reflector import Reflector
 from app.kube.reflector_metrics import ReflectorMetrics
@@ -128,6 +130,8 @@ class Registration:
         #: The mutating configuration (uid, generation) as it was last seen in place, and when.
         self._in_place: tuple[str, int] | None = None
         self._in_place_at = self.clock.now()
+        #: Whether the API server takes matchConditions as ours are written: Kubernetes 1.29 and later.
+        self._takes_match_conditions = True
         #: (configuration, entry) → since when (monotonic) we lead and do not know it.
         self._unknown_since: dict[tuple[str, str], float] = {}
         #: Set once the API server was seen to have a CRD of ours.
@@ -307,11 +311,14 @@ class Registration:
         """Whether the configuration stood as declared; if not, now it does."""
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
         desired = make(self._webhooks, self._endpoint, self._ca_bundle)
+        if not self._takes_match_conditions:
+            desired = without_match_conditions(desired)
         what = f"{resource.kind} {name}"
+        body: dict[str, Any] | None
         try:
             if live is None:
                 await self._repairs.take()
-                await self._client.create(resource, desired)
+                body, stored = desired, await self._client.create(resource, desired)
             else:
                 leading = self._leading()
                 prune = leading and self._unknown_long_enough(name, unknown_entries(live, desired))
@@ -321,15 +328,31 @@ class Registration:
                         self._seen_in_place(live["metadata"])
                     return True
                 await self._repairs.take()
-                await self._client.replace(resource, name, body)
+                stored = await self._client.replace(resource, name, body)
+        except Invalid as error:
+            if not self._takes_match_conditions or "matchConditions" not in str(error):
+                raise
+            return self._leave_out_match_conditions(attempts)
         except (AlreadyExists, Conflict):
             attempts.overtaken = True
             self._wake.set()
             return False
+        if match_conditions_dropped(body, stored):
+            return self._leave_out_match_conditions(attempts)
         self._repaired(what)
         if live is not None and prune and (removed := unknown_entries(live, desired)):
             # MGR-140: a configuration of our name is ours as a whole.
             logger.warning("%s: entries that are not served here are removed: %s", what, ", ".join(sorted(removed)))
+        return False
+
+    def _leave_out_match_conditions(self, attempts: Attempts) -> bool:
+        self._takes_match_conditions = False
+        logger.warning(
+            "the API server does not take matchConditions (Kubernetes 1.29 and later do): webhooks are registered "
+            "without them and called for more requests; restart the manager after an upgrade of Kubernetes"
+        )
+        attempts.overtaken = True
+        self._wake.set()
         return False
 
     def _seen_in_place(self, metadata: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from app.admission.pod import MUTATE_POD, PodPipeline, pod_handler
 from app.admission.registry import build_registry
+from app.api.names import MIRROR_POD, NODES_GROUP
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, Review
 from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
@@ -157,6 +158,8 @@ async def test_a_refusal_ends_it_and_nothing_of_the_patch_remains(end: dict, exp
         review_of(pod(), operation=Operation.DELETE),
         review_of(pod(), subresource="ephemeralcontainers"),
         review_of(pod(), subresource="status"),
+        # PW-3: a kubelet's mirror of a static Pod, from an API server that takes no matchConditions.
+        review_of({"metadata": {"annotations": {MIRROR_POD: "x"}}}, groups=(NODES_GROUP,)),
     ],
 )
 async def test_anything_but_the_creation_of_a_pod_passes(review: Review) -> None:

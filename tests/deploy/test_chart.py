@@ -125,7 +125,10 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 def test_the_chart_renders_without_a_cluster(defaults: list[dict[str, Any]]) -> None:
     # v1.20.0 is what a helm built without a version assumes.
     assert render(kubernetes="v1.20.0") == defaults
-    assert "Kubernetes v1.21.14 is too old: 1.30 or newer is required" in refusal(kubernetes="v1.21.14")
+    assert "Kubernetes v1.21.14 is too old: 1.22 or newer is required" in refusal(kubernetes="v1.21.14")
+    old = render(kubernetes="v1.29.15-eks-1")
+    assert old == [one for one in defaults if not one["kind"].startswith("ValidatingAdmissionPolicy")] != defaults
+    assert "1.30 or newer" in refusal("deletionProtection.admissionPolicies=true", kubernetes="v1.29.0")
 
 
 @pytest.mark.controlplane

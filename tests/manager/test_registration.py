@@ -3,6 +3,8 @@
 import asyncio
 import base64
 import contextlib
+import dataclasses
+import json
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from app.admission.configurations import (
     Endpoint,
     ServiceEndpoint,
     UrlEndpoint,
+    without_match_conditions,
 )
 from app.api.crd import manifest
 from app.api.ephemeraljob import EPHEMERAL_JOB
@@ -141,6 +144,34 @@ async def test_after_any_change_of_the_mutating_configuration_it_is_told_since_w
     api.objects[MUTATING]["metadata"]["uid"] = "made by another replica"
     await registration.sync()
     assert away == [in_place]
+
+
+@pytest.mark.parametrize("rejects", [False, True], ids=["drops", "rejects"])
+@virtual
+async def test_an_api_server_without_match_conditions_is_not_asked_for_them_again(
+    rejects: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    api, registration, _ = prepared()
+
+    def old(request: Request) -> Response | None:
+        if b"matchConditions" not in (request.body or b""):
+            return None
+        if rejects:
+            return json_response(422, status_body(422, "Invalid", "webhooks[0].matchConditions[0].expression: x"))
+        body = json.dumps(without_match_conditions(json.loads(request.body or b""))).encode()
+        return api._answer(dataclasses.replace(request, body=body))
+
+    api.fail = old
+    await registered(registration)
+    await registration.sync()
+    await registration.sync()
+    for path in (MUTATING, VALIDATING):
+        assert api.objects[path]["webhooks"]
+        assert not any("matchConditions" in entry for entry in api.objects[path]["webhooks"])
+    writes = len(api.requests)
+    await registration.sync()
+    assert all(request.method == "GET" for request in api.requests[writes:])
+    assert caplog.text.count("does not take matchConditions") == 1
 
 
 @pytest.mark.behaviour("MGR-44")

@@ -77,9 +77,18 @@ the cluster where it has none, and could then render nothing.
 */ -}}
 {{- define "kruise.requireKubernetes" -}}
 {{- $version := .Capabilities.KubeVersion.Version }}
-{{- if and (ne $version "v1.20.0") (semverCompare "< 1.30.0-0" $version) }}
-  {{- fail (printf "Kubernetes %s is too old: 1.30 or newer is required (docs/installing.md)" $version) }}
+{{- if and (ne $version "v1.20.0") (semverCompare "< 1.22.0-0" $version) }}
+  {{- fail (printf "Kubernetes %s is too old: 1.22 or newer is required (docs/installing.md)" $version) }}
 {{- end }}
+{{- if and .Values.deletionProtection.admissionPolicies (ne (include "kruise.admissionPolicies" .) "true") }}
+  {{- fail (printf "deletionProtection.admissionPolicies: Kubernetes %s has no ValidatingAdmissionPolicy: 1.30 or newer is required" $version) }}
+{{- end }}
+{{- end }}
+
+{{- /* "true" unless Kubernetes is known to be older than ValidatingAdmissionPolicies, 1.30. */ -}}
+{{- define "kruise.admissionPolicies" -}}
+{{- $version := .Capabilities.KubeVersion.Version }}
+{{- or (eq $version "v1.20.0") (semverCompare ">= 1.30.0-0" $version) }}
 {{- end }}
 
 {{- /* The files of the manager's folder of policies. */ -}}
