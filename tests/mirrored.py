@@ -48,6 +48,8 @@ TABLE: Final = (
     _row("admission/test_server.py", "the HTTP service: tested by requests", "admission/*"),
     _row("api", "tested through the webhooks, and against recorded objects", "api/*"),
     _row("certs/test_context.py", "sources of certificates: tested on a real socket", "certs/*"),
+    _row("http/test_hostile_clients.py", "tested by connections", "kube/callers.py"),
+    _row("workloads/cloneset/test_env_from_metadata.py", "tested by updates in place", "pods/agents.py"),
     # ---- placement
     _row("placement/workloadspread", "tested by what happens to Pods in subsets", "placement/workloadspread/*"),
     _row("placement/persistentpodstate", "tested by what is recorded and injected", "placement/persistentpodstate/*"),

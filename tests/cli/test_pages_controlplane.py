@@ -67,8 +67,8 @@ def test_the_readme_leads_to_a_manager_beside_a_cluster(tmp_path: Path, cloned: 
     del cloned.environment["KUBECONFIG"]
     with ControlPlane() as started, running([*NODES, str(started.kubeconfig)], tmp_path / "nodes.log"):
         shutil.copy(started.kubeconfig, home / ".kube" / "config")
-        cloned.does(line("README.md", "kubectl create namespace"))
-        cloned.does(line("README.md", "kubectl apply --server-side"))
+        cloned.does(line("README.md", "kubectl apply --server-side -f deploy/rbac.yaml"))
+        cloned.does(line("README.md", "kubectl apply --server-side -f deploy/crds"))
         with cloned.leaves_running(line("README.md", ".venv/bin/pykruise manager")) as manager:
             manager.says("webhooks registered")
             eventually(lambda: answers("http://127.0.0.1:8000/readyz") == b"ok", "the manager is ready")

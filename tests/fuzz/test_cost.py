@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import orjson
 import pytest
 
 from app.api.ephemeraljob import EphemeralJob
@@ -13,6 +14,7 @@ from app.kube.client import Client
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.selectors import compile_selector
 from app.kube.store import Change
+from app.kube.transport import Request, Response
 from app.kube.virtualtime import VirtualClock
 from app.operations.podprobe import slice as podprobe
 from app.operations.podprobe.controllers import MARKERS
@@ -22,13 +24,39 @@ from app.slices import PODS_BY_NAMESPACE, Slice, Watched
 from app.workloads.ephemeraljob import slice as ephemeraljob
 from app.workloads.ephemeraljob.controller import EPHEMERAL_JOBS
 from tests.fuzz import cost, objects
-from tests.fuzz.controllers import Nobody
+from tests.kube.fakes import json_response, status_body
 from tests.slicing import context, part_of, stores_of
 
 SMALL, LARGE = 12_000, 48_000
 #: Steps for a Pod of no size, and per byte. The first Pod of 0.4 MB that hung a process took 4,000 per byte.
 STEPS, STEPS_PER_BYTE = 6_000, 12.0
 SHAPES = [made.what for made in objects.large_pods(1_000)]
+
+
+class EmptyServer:
+    """API server without objects that accepts every write."""
+
+    def __init__(self) -> None:
+        self._version = 1_000
+
+    async def request(self, request: Request) -> Response:
+        """Answer one request."""
+        if request.method == "GET":
+            if request.path.count("/") % 2 and not request.path.endswith("s"):
+                return json_response(404, status_body(404, "NotFound"))
+            return json_response(200, {"kind": "List", "metadata": {"resourceVersion": "1"}, "items": []})
+        self._version += 1
+        body = orjson.loads(request.body) if request.body else {}
+        body = body if isinstance(body, dict) else {}
+        metadata = {"name": "made", "uid": f"u{self._version}", **(body.get("metadata") or {})}
+        return json_response(200, {**body, "metadata": {**metadata, "resourceVersion": str(self._version)}})
+
+    def stream(self, request: Request) -> Any:
+        """Watches are not supported."""
+        raise NotImplementedError(request)
+
+    async def close(self) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +141,7 @@ def test_a_change_of_a_pod_costs_little_whatever_objects_there_are(
     async def counted(objects: int) -> int:
         part = part_of(declared)
         stores = stores_of(part)
-        controllers = [part.make(context(part, Client(Nobody(), VirtualClock()), stores))]
+        controllers = [part.make(context(part, Client(EmptyServer(), VirtualClock()), stores))]
         for number in range(objects):
             stores(watched).put(made(number))
         ways = [one for each in controllers for one in each.watches if one.store is stores(PODS_BY_NAMESPACE)]

@@ -55,7 +55,7 @@ class _Planted:
             while time.process_time() < end:
                 pass
         if what == "large":
-            self.kept.append(bytearray(b"x") * (70 << 20))
+            self.kept.append(bytearray(b"x") * (200 << 20))
         return Allowed()
 
 

@@ -14,6 +14,7 @@ from app.kube.resources import (
     CONTROLLERREVISIONS,
     DAEMONSETS,
     DEPLOYMENTS,
+    ENDPOINTSLICES,
     EVENTS,
     NAMESPACES,
     NODES,
@@ -24,7 +25,7 @@ from app.kube.resources import (
     SERVICES,
     STATEFULSETS,
 )
-from app.sandbox.controllers.objects import ENDPOINTS, ENDPOINTSLICES, JOBS, PERSISTENTVOLUMES, PODDISRUPTIONBUDGETS
+from app.sandbox.controllers.objects import ENDPOINTS, JOBS, PERSISTENTVOLUMES, PODDISRUPTIONBUDGETS
 from app.sandbox.kubelet import BEHAVIOUR, Pace
 from tests.kube.fakes import virtual
 from tests.sandbox.cluster import Simulated, simulated

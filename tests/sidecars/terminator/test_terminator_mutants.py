@@ -36,7 +36,7 @@ async def sets_no_phase(*_: object) -> None:
 
 
 MUTANTS: dict[str, tuple[Any, str, Any, int]] = {
-    "the first main container that ends is enough": (planned, "all", any, 2),
+    "the first main container that ends is enough": (planned, "all", any, 3),
     "exit codes do not count": (planned, "sidecar", without_exit_codes, 1),
     "both steps are taken at once": (reconcile, "plan", in_one_step, 1),
     "no phase is set": (SidecarTerminatorReconciler, "_set_phase", sets_no_phase, 1),
