@@ -25,7 +25,7 @@ COPY policies policies
 COPY pykruise pykruise
 RUN PYTHONPATH=/build pip --disable-pip-version-check --python /opt/pykruise/bin/python install --no-cache-dir \
         --no-compile --no-deps --no-build-isolation --prefix /program . \
- && rm -r /program/lib/python3*/site-packages/app/sandbox \
+ && rm -r /program/lib/python3*/site-packages/app/sandbox /program/lib/python3*/site-packages/app/generate \
  && /opt/pykruise/bin/python -m compileall -q --invalidation-mode unchecked-hash /program/lib
 
 FROM ${BASE}

@@ -74,12 +74,12 @@ contracts: venv ## Which package may import which
 	$(BIN)/lint-imports
 
 generate: venv ## Write CRDs, RBAC and reference pages from the code
-	$(BIN)/python -m app.manager.generate
-	$(BIN)/python -m app.daemon.cri.generate
+	$(BIN)/python -m app.generate
+	$(BIN)/python -m app.generate.cri
 
 check-generated: venv ## Fail when a generated file is out of date
-	$(BIN)/python -m app.manager.generate --check
-	$(BIN)/python -m app.daemon.cri.generate --check
+	$(BIN)/python -m app.generate --check
+	$(BIN)/python -m app.generate.cri --check
 
 behaviours: venv ## Which rules of docs/behaviours have a test
 	$(BIN)/python -m tests.behaviours

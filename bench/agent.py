@@ -18,17 +18,16 @@ from random import Random
 from typing import Any
 
 from app.api import crd
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
-from app.api.imagepull import NODE_IMAGE
-from app.api.podprobe import NODE_POD_PROBE
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.imagepull.kind import NODE_IMAGE
+from app.features.podprobe.kind import NODE_POD_PROBE
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS
-from app.sandbox.apiserver import ApiServer
 from app.sandbox.apiserver.https import HttpsServer
-from app.sandbox.cri import SimulatedRuntime
-from app.sandbox.cri.server import CriServer
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.runtime import CriServer, SimulatedRuntime
 
 NODE, PODS_ON_NODE, SECONDS = "bench", 100, 30.0
 

@@ -20,8 +20,12 @@ from statistics import median, quantiles
 from timeit import repeat
 from typing import Any
 
-from app.admission.podguard import PodGuards
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.admission.pods import PodGuards
+from app.features.podunavailablebudget.budgets import Budgets, LocalStatuses
+from app.features.podunavailablebudget.index import Claims, DirectOwners
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.pod_admission import BudgetGuard, BudgetStep
+from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
@@ -31,11 +35,6 @@ from app.kube.resources import PODS
 from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
 from app.pods.draft import PodDraft
-from app.protection.podunavailablebudget.claims import Claims
-from app.protection.podunavailablebudget.guard import BudgetGuard
-from app.protection.podunavailablebudget.keeper import BudgetKeeper, LocalStatuses
-from app.protection.podunavailablebudget.owners import DirectOwners
-from app.protection.podunavailablebudget.step import BudgetStep
 from bench.priority import take_precedence
 from bench.replica import READY_SECONDS
 from tests.cluster.controlplane import ControlPlane, free_port
@@ -194,7 +193,7 @@ def unconcerned() -> None:
     for number in (0, 1, 10, 100):
         store = budgets(number)
         claims = Claims(store)
-        keeper = BudgetKeeper(LocalStatuses(store), SystemClock(), resize_is_update=True, vertical_scaling=False)
+        keeper = Budgets(LocalStatuses(store), SystemClock(), resize_is_update=True, vertical_scaling=False)
         guard = BudgetGuard(keeper, claims, lambda _pod, _user: None, removals=True, updates=True)
         step = BudgetStep(claims, DirectOwners())
         draft = PodDraft(pod, "shop")

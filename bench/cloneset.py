@@ -16,7 +16,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from app.api.cloneset import CLONE_SET
+from app.features.cloneset.kind import CLONE_SET
 from app.kube.client import Client
 from app.kube.resources import PODS, REPLICASETS, Resource
 from bench.simulated_nodes import cpu_seconds, nodes, replica_set, user

@@ -18,11 +18,11 @@ import orjson
 
 from app.kube.objects import decode_pod
 from app.kube.resources import ObjectKey
-from app.workloads.engine.mappers import COALESCE_SECONDS
+from app.workloads.reconciler import COALESCE_SECONDS
 from bench.watch import resident_mib
+from tests.features.cloneset.shell import Shell
+from tests.features.cloneset.writing import clone_set, rolling
 from tests.kube.podsample import pod_json
-from tests.workloads.cloneset.shell import Shell
-from tests.workloads.cloneset.writing import clone_set, rolling
 
 ROUNDS = 9
 #: Events per second of one CloneSet, and so in one pass.

@@ -20,7 +20,7 @@ import orjson
 
 from app.admission.conversion import convert_review
 from app.api.conversion import convert
-from app.manager.slices import slices
+from app.manager.features import features
 from bench.admission import review, serve, server
 
 _JSON: Final = {"Content-Type": "application/json"}
@@ -124,7 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=10_000)
     options = parser.parse_args()
-    slices()  # what they declare can be converted
+    features()  # what they declare can be converted
     large = wish(options.objects)
     started = time.process_time()
     answer = convert_review(large, convert)

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from app.api.broadcastjob import BROADCAST_JOB
-from app.api.daemonset import DAEMON_SET
-from app.api.imagepull import NODE_IMAGE
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.daemonset.kind import DAEMON_SET
+from app.features.imagepull.kind import NODE_IMAGE
 from app.kube.client import Client
 from app.kube.resources import NODES, PODS, Resource
 from bench.cloneset import CONTROL_PLANE, Meter

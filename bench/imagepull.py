@@ -18,12 +18,12 @@ from typing import Any, Final
 
 import msgspec
 
-from app.api.imagepull import IMAGE_PULL_JOB, NODE_IMAGE
+from app.features.imagepull.kind import IMAGE_PULL_JOB, NODE_IMAGE
+from app.features.imagepull.objects import BY_JOB, NodeImage, decode_node_image, job_uids
 from app.kube.client import Client
 from app.kube.objects import decode_metadata
 from app.kube.reflector import Reflector
 from app.kube.store import Change, Store
-from app.operations.imagepull.objects import BY_JOB, NodeImage, decode_node_image, job_uids
 from bench.daemonset import Bench, cluster, measure, named, until
 
 JOBS: Final = IMAGE_PULL_JOB.resource()

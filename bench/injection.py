@@ -16,17 +16,16 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from app.admission.answers import Refusal, answer
-from app.admission.envelope import read_review
-from app.admission.pod import pod_handler
-from app.api.sidecarset.defaults import with_defaults
+from app.admission.pods import pod_handler
+from app.admission.review import Refusal, answer, read_review
+from app.features.launchpriority.pod_admission import LaunchPriorityStep
+from app.features.podreadiness.feature import ReadinessGateStep
+from app.features.sidecarset.injection.selection import SidecarSetIndex
+from app.features.sidecarset.kind import with_defaults
+from app.features.sidecarset.pod_admission import SidecarSetStep
 from app.kube.admission import Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision
-from app.pods.readiness import ReadinessGateStep
-from app.sidecars.launchpriority.step import LaunchPriorityStep
-from app.sidecars.sidecarset.selection import SidecarSetIndex
-from app.sidecars.sidecarset.step import SidecarSetStep
 from bench.admission import review, sidecarset
 
 REVIEWS_PER_ROUND = 5_000

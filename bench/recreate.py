@@ -13,8 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from app.daemon.cri import ContainerState
 from app.daemon.cri.client import GrpcRuntime
+from app.daemon.cri.types import ContainerState
 from tests.cluster.cluster import Cluster
 from tests.daemon.front import AgentProcess, front
 from tests.daemon.test_node_cluster import KINDS, NAMESPACE, World

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.api.resourcedistribution import RESOURCE_DISTRIBUTION
+from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.kube.client import Client
 from app.kube.resources import CONFIGMAPS, NAMESPACES
 from bench.cloneset import Meter, family

@@ -19,8 +19,8 @@ from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.transport import AiohttpTransport
-from app.sandbox.apiserver import ApiServer
 from app.sandbox.apiserver.https import HttpsServer
+from app.sandbox.apiserver.server import ApiServer
 
 WRITES = 10_000
 HTTPS_WRITES = 4_000

@@ -15,13 +15,15 @@ from random import Random
 from statistics import quantiles
 
 from app.api.crd import manifest
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET, PodUnavailableBudget
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.reflector import Reflector
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, ObjectKey
-from app.kube.shared_status import Decision, Ruling, SharedStatus
+from app.kube.rulings import Decision, Ruling
+from app.kube.statuses import SharedStatus
 from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
 from tests.cluster.controlplane import ControlPlane

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from app.api.sidecarset import SIDECAR_SET
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.resources import REPLICASETS
 from bench.cloneset import CONTROL_PLANE, Meter, idle, wait_for

@@ -19,13 +19,13 @@ import orjson
 import uvloop
 
 from app.api import names
+from app.features.sidecarset.feature import FEATURE
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.objects import Pod, decode_pod
-from app.sidecars.sidecarset.slice import SLICE
+from tests.features.sidecarset.controlled import SETS, World
+from tests.kit.features import controller_of
 from tests.kube.fakes import until
-from tests.sidecars.sidecarset.controlled import SETS, World
-from tests.slicing import controller_of
 
 OWN, OTHERS = 1_000, 20_000
 PORTIONS = 50
@@ -86,7 +86,7 @@ async def measure(rate: int, count: int, sets: int) -> None:
         return made
 
     alone = {kind: await play(world, events(kind), rate) for kind in ("flipping", "unchanged", "others")}
-    controller = controller_of(SLICE, Client(world, SystemClock()), world.stores)
+    controller = controller_of(FEATURE, Client(world, SystemClock()), world.stores)
     began = time.process_time()
     task = asyncio.create_task(controller.run())
     await until(lambda: world.counts()[0] == OWN)

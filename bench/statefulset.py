@@ -12,7 +12,7 @@ import asyncio
 from statistics import median
 from typing import Any, Final
 
-from app.api.statefulset import STATEFUL_SET
+from app.features.statefulset.kind import STATEFUL_SET
 from app.kube.resources import PODS, STATEFULSETS, Resource
 from bench.daemonset import Bench, Done, cluster, measure
 

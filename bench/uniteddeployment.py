@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.api.uniteddeployment import UNITED_DEPLOYMENT
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.resources import DEPLOYMENTS, PODS

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from app.api.workloadspread import WORKLOAD_SPREAD
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.kube.client import Client
 from app.kube.resources import PODS, REPLICASETS
 from bench.cloneset import Meter, wait_for

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from app.manager.slices import slices
+from app.manager.features import features
 
 pytest_plugins = [
     "tests.cluster.fixtures",
@@ -23,8 +23,8 @@ pytest_plugins = [
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Conversion knows the kinds of a build once its slices are loaded, as in every process of ours.
-slices()
+# Conversion knows the kinds of a build once its features are loaded, as in every process of ours.
+features()
 
 # How long an example takes says something about the machine, nothing about the code.
 settings.register_profile("untimed", deadline=None)

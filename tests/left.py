@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from app.api.advancedcronjob import ADVANCED_CRON_JOB
-from app.api.broadcastjob import BROADCAST_JOB
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
 from app.api.conversion import convert
-from app.api.daemonset import DAEMON_SET
-from app.api.ephemeraljob import EPHEMERAL_JOB
-from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.daemonset.kind import DAEMON_SET
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from tests.cluster.controlplane import ControlPlane
 from tests.openkruise import FOLDER, bare
 

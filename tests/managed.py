@@ -9,9 +9,9 @@ from typing import Any
 
 from app.api.crd import manifest
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES
-from app.kube.virtualtime import run
-from app.manager.slices import kinds
-from app.sandbox.kubelet import Pace
+from app.manager.features import kinds
+from app.sandbox.kubelet.program import Pace
+from tests.kit.virtualtime import run
 from tests.kube.fakes import running
 from tests.sandbox.cluster import Simulated, simulated
 from tests.simulation.faults import CALM, FaultyTransport, Weather

@@ -1,4 +1,4 @@
-"""Which tests are about a module: ``python -m tests.of app/workloads/cloneset/scaling.py`` prints them.
+"""Which tests are about a module: ``python -m tests.of app/features/cloneset/writes.py`` prints them.
 
 A test is about a module if it has its name and place, if ``tests/mirrored.py`` says so, if it imports it, or if its
 mark names a rule that the module cites. A module without any is tested through those that import it: then theirs are

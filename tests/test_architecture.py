@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from app.manager.slices import FOLDERS, slices
+from app.manager.features import FOLDERS, features
 
 ROOT = Path(__file__).parent.parent
 MODULES = sorted((ROOT / "app").rglob("*.py"))
@@ -68,10 +68,12 @@ def test_the_page_names_every_package() -> None:
     assert [name for name in packages if f"`app/{name}`" not in page] == []
 
 
-@pytest.mark.parametrize("folder", sorted(path.parent for path in (ROOT / "app").glob("*/*/slice.py")), ids=str)
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in (ROOT / "app").glob("features/*/feature.py")), ids=str
+)
 def test_every_slice_is_in_the_list_under_the_name_of_its_folder(folder: Path) -> None:
     assert name_of(folder / "__init__.py") in FOLDERS
-    assert folder.name in {one.name for one in slices()}
+    assert folder.name in {one.name for one in features()}
 
 
 def calls(name: str, *allowed: str) -> list[str]:
@@ -87,7 +89,7 @@ def calls(name: str, *allowed: str) -> list[str]:
 
 def test_commands_print_through_the_one_function_that_escapes() -> None:
     """CLI-22. What is printed with rich is escaped where it is; the help of flags is ours from end to end."""
-    assert calls("print", "app.cli.printing", "app.manager.run") == []
+    assert calls("print", "app.cli.terminal", "app.manager.run") == []
     assert calls("sys.stdout.write") == calls("typer.echo") == []
 
 

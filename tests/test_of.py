@@ -17,10 +17,10 @@ def test_every_module_has_tests_or_is_tested_through_those_that_import_it() -> N
     ("module", "test"),
     [
         ("kube/store.py", "tests/kube/test_store.py"),  # by its name
-        ("pods/budget.py", "tests/workloads/engine/test_writer.py"),  # by its import
+        ("pods/budget.py", "tests/workloads/test_writer.py"),  # by its import
         (  # by a rule
-            "workloads/cloneset/scaling.py",
-            "tests/workloads/cloneset/test_reconcile.py::test_claims_go_with_the_pod_where_they_are_not_used_again",
+            "features/cloneset/writes.py",
+            "tests/features/cloneset/test_reconcile.py::test_claims_go_with_the_pod_where_they_are_not_used_again",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def changed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("app/workloads/cloneset/plan/update.py", "cloneset"),
+        ("app/features/cloneset/plan/update.py", "cloneset"),
         ("tests/features/cloneset/test_plan.py", "cloneset"),
         ("app/kube/client.py", "kube"),
         ("app/workloads/engine.py", "workloads"),

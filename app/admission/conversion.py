@@ -15,9 +15,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import msgspec
 import orjson
 
-from app.admission.bodies import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
+from app.admission.requests import LARGE_BYTES, MAX_VALUES, too_many_values, without_collections
 from app.api.conversion import ConversionError, UnknownKindError
-from app.kube.depth import hide_depth, items_of
+from app.kube.jsonvalues import hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 

@@ -1,29 +1,382 @@
-"""The admission service as a FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz.
-
-Every Pod of a cluster waits for these answers, so the webhook paths take the shortest way through the framework:
-``AdmissionApp`` looks the path up in a dict before middleware and routing begin, and the endpoint talks ASGI itself.
-A FastAPI route with a Request parameter costs more than reading, deciding and answering a review do together.
-"""
+"""The HTTPS service that answers reviews and conversions."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import re
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 from fastapi import FastAPI
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route as StarletteRoute
 from starlette.types import Receive, Scope, Send
 
-from app.admission import conversion
-from app.admission.aside import Aside
+from app.admission import conversion, running
 from app.admission.conversion import Convert
-from app.admission.conversion_worker import ConversionWorker
-from app.admission.endpoints import ConvertEndpoint, Decided, ReviewEndpoint, UnknownPathEndpoint
-from app.admission.metrics import AdmissionMetrics, PathStats
+from app.admission.conversion_worker import SMALL_BYTES, ConversionWorker
+from app.admission.metrics import AdmissionMetrics, PathStats, Summary
 from app.admission.registry import Registry, Route
-from app.admission.summary import Summary
+from app.admission.requests import LARGE_BYTES, DisconnectedError, read_body
+from app.admission.review import (
+    MAX_BODY_BYTES,
+    Refusal,
+    answer,
+    read_review,
+    refusal_answer,
+    too_large,
+    wrong_content_type,
+)
+from app.admission.running import LargeReviews, in_time
+from app.kube.admission import Allowed, Decision, Denied, Handler, Patched, Review
+from app.kube.callers import LEAVES_NO_TRACE
+from app.kube.errors import KubeError
+from app.kube.text import quoted
+
+# The endpoints of the admission service: reviews of a path, paths nobody knows, and conversions, as raw ASGI.
+#
+# Each reads a bounded body, answers and counts. A mistake over one review ends neither it nor the service.
+
+logger = logging.getLogger(__name__)
+
+#: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
+_PART_OF_TIMEOUT: Final = 0.9
+#: Where webhooks of ours, of any version, and of OpenKruise are registered.
+_WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
+#: How many paths that are not served the log names.
+_LOGGED_PATHS: Final = 64
+#: How much of an answer is sent at once: encrypting all of a long one would keep others waiting.
+_SLICE: Final = 256 * 1024
+#: How many objects that cannot be converted are named in the log.
+_MAX_LOGGED: Final = 1000
+_DECISIONS: Final = (Allowed, Patched, Denied)
+_OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
+
+#: The HTTP status and the body, or its parts.
+_Answer: TypeAlias = tuple[int, bytes | list[bytes]]
+
+
+class _Request(NamedTuple):
+    path: str
+    content_type: str
+    parts: list[bytes]
+
+    @property
+    def body(self) -> bytes:
+        """All of it, put together: for what is large that takes a while."""
+        return b"".join(self.parts)
+
+
+class Decided(NamedTuple):
+    """One decision, as the debug page shows it."""
+
+    at: float
+    webhook: str
+    outcome: str
+    operation: str
+    object: str
+    user: str
+    message: str
+
+    def line(self) -> str:
+        """One line, without anything a terminal would obey."""
+        stamp = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
+        text = f"{stamp} {self.outcome:<7} {self.webhook} {self.operation} {self.object} by {self.user} {self.message}"
+        return "".join(character if character.isprintable() else "?" for character in text).rstrip()
+
+
+class _PostEndpoint:
+    """What all POST endpoints share: reading a bounded body, answering, counting. Subclasses give the answer."""
+
+    max_body_bytes = MAX_BODY_BYTES
+
+    def __init__(self, app: AdmissionApp, stats: PathStats) -> None:
+        self._app = app
+        self._stats = stats
+
+    async def answer(self, request: _Request) -> _Answer:
+        """HTTP status and JSON body for a complete request body."""
+        raise NotImplementedError
+
+    def refuse(self, refusal: Refusal) -> _Answer:
+        """The answer to a request that is no review, counted."""
+        self._stats.bad_request(refusal.reason)
+        logger.log(
+            logging.WARNING if self._app.review_log.one_more_line() else logging.DEBUG,
+            "bad request: %s",
+            refusal.message,
+            extra={"webhook": self._stats.path, "reason": refusal.reason},
+        )
+        return refusal_answer(refusal)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI entry."""
+        stats = self._stats
+        started = time.perf_counter()
+        stats.in_flight += 1
+        self._app.review_log.begin()
+        try:
+            status, payload = await self._respond(scope, receive)
+        except DisconnectedError:
+            stats.bad_request("disconnected")
+            return
+        finally:
+            stats.in_flight -= 1
+        stats.finished(status, time.perf_counter() - started)
+        pieces = _pieces(payload)
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % sum(map(len, pieces)))]
+        if self._app.draining:
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        for piece in pieces[:-1]:
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": pieces[-1]})
+
+    async def _respond(self, scope: Scope, receive: Receive) -> _Answer:
+        if scope["method"] != "POST":
+            message = f"method: expected POST, got {scope['method']}"
+            return self.refuse(Refusal("wrong_method", message, code=405))
+        content_type = b""
+        for name, value in scope["headers"]:
+            if name == b"content-type":
+                content_type = value
+        parts, complete = await read_body(scope, receive, self.max_body_bytes)
+        if not complete:
+            return self.refuse(too_large(parts[0], self.max_body_bytes))
+        return await self.answer(_Request(scope["path"], content_type.decode("latin-1"), parts))
+
+
+def _pieces(payload: bytes | list[bytes]) -> list[bytes]:
+    """What is sent at once, one after the other: at least one."""
+    parts = payload if isinstance(payload, list) else [payload]
+    return [part[start : start + _SLICE] for part in parts for start in range(0, len(part), _SLICE)] or [b""]
+
+
+def _is_json(content_type: str) -> bool:
+    return content_type == "application/json" or content_type.partition(";")[0].strip().lower() == "application/json"
+
+
+class ReviewEndpoint(_PostEndpoint):
+    """Answers the AdmissionReviews of one path."""
+
+    def __init__(self, app: AdmissionApp, route: Route, stats: PathStats) -> None:
+        super().__init__(app, stats)
+        self._route = route
+
+    async def answer(self, request: _Request) -> _Answer:
+        """The AdmissionReview that answers a body."""
+        if not _is_json(request.content_type):
+            return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
+        body = request.body
+        review = read_review(body)
+        if isinstance(review, Refusal):
+            return self.refuse(review)
+        if self._app.starting:
+            # A Pod let through before the SidecarSets are known would never get its sidecars.
+            self._stats.decided("", "starting")
+            return 200, answer(review.uid, Denied(f"pykruise is starting: {self._app.starting}", code=503))
+        if LEAVES_NO_TRACE.get():
+            review = msgspec.structs.replace(review, dry_run=True)
+        handler = self._route.handler_for(review)
+        if not isinstance(handler, Handler):
+            self._stats.decided("", _OUTCOMES[type(handler)])
+            return 200, answer(review.uid, handler)
+        of_pod = review.resource.resource == "pods"
+        asked = review if of_pod else running.prepared(review, len(body))
+        if isinstance(asked, Denied):
+            self._stats.decided(handler.webhook.name, "denied")
+            return 200, answer(review.uid, asked)
+        aside = not of_pod and len(body) >= LARGE_BYTES
+        decision, outcome = await self._decide(handler, asked, aside=aside)
+        if not handler.webhook.mutating and not isinstance(decision, Denied):
+            try:
+                stored = running.stored_form(asked)
+            except Exception as error:  # noqa: BLE001 - one review must not end the service
+                stored, outcome = self._failed(handler, review, error), "error"
+            if isinstance(stored, Review):
+                as_stored, outcome_of_stored = await self._decide(handler, stored, aside=aside)
+                if isinstance(as_stored, Denied):
+                    message = f"stored as {stored.kind.version}: {as_stored.message}"
+                    decision, outcome = msgspec.structs.replace(as_stored, message=message), outcome_of_stored
+            elif stored is not None:
+                decision, outcome = stored, "error" if outcome == "error" else "denied"
+        try:
+            payload = answer(review.uid, decision)
+        except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request
+            payload = answer(review.uid, self._failed(handler, review, error))
+            outcome = "error"
+        self._stats.decided(handler.webhook.name, outcome)
+        message = decision.message if isinstance(decision, Denied) else ""
+        self._app.decisions.append(
+            Decided(
+                time.time(),
+                handler.webhook.name,
+                outcome,
+                review.operation.value,
+                _named(review),
+                quoted(review.username),
+                message[:300],
+            )
+        )
+        return 200, payload
+
+    async def _decide(self, handler: Handler, review: Review, *, aside: bool) -> tuple[Decision, str]:
+        limit = handler.webhook.timeout_seconds * _PART_OF_TIMEOUT
+        try:
+            decision = await self._app.aside.decide(handler.decide, review, limit) if aside else handler.decide(review)
+            if not isinstance(decision, _DECISIONS):
+                decision = await in_time(decision, limit)
+        except TimeoutError as error:
+            return self._undecided(handler, review, f"{error}" or f"no answer within {limit:g} s", 503)
+        except KubeError as error:
+            # MGR-45: an internal failure is 500. What the API server said is enough to know.
+            return self._undecided(handler, review, f"{error}", 500)
+        except RecursionError:
+            # Decisions recurse only where the object does.
+            return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
+        except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
+            return self._failed(handler, review, error), "error"
+        if isinstance(decision, Denied):
+            logger.log(
+                logging.INFO if self._app.review_log.one_more_line() else logging.DEBUG,
+                "denied %s %s: %s",
+                review.operation,
+                _named(review),
+                decision.message,
+                extra={"webhook": handler.webhook.name, "code": decision.code, "user": review.username},
+            )
+        elif logger.isEnabledFor(logging.DEBUG):
+            self._log_decision(handler, review, decision)
+        return decision, _OUTCOMES[type(decision)]
+
+    def _undecided(self, handler: Handler, review: Review, why: str, code: int) -> tuple[Decision, str]:
+        """The answer where what a decision needs cannot be had: what the API server would do without one. [MGR-155]"""
+        message = f"{handler.webhook.name} could not decide about {_named(review)}: {why}"
+        if self._app.review_log.one_more_line():
+            logger.error("%s", message)
+        if handler.webhook.failure_policy == "Ignore":
+            return Allowed((message,)), "error"
+        return Denied(message, code=code), "error"
+
+    def _failed(self, handler: Handler, review: Review, error: Exception) -> Denied:
+        self._stats.panics += 1
+        if self._app.review_log.one_more_line():
+            logger.error("%s failed on %s", handler.webhook.name, _named(review), exc_info=error)
+        text = f"{handler.webhook.name} failed on {_named(review)}: {type(error).__name__}: {quoted(error)}"
+        return Denied(text, code=500)
+
+    def _log_decision(self, handler: Handler, review: Review, decision: Decision) -> None:
+        operations = decision.operations if isinstance(decision, Patched) else ()
+        rules = sorted({operation.rule for operation in operations if operation.rule})
+        logger.debug(
+            "%s %s %s",
+            _OUTCOMES[type(decision)],
+            review.operation,
+            _named(review),
+            extra={"webhook": handler.webhook.name, "rules": ",".join(rules)},
+        )
+
+
+class UnknownPathEndpoint(_PostEndpoint):
+    """Answers reviews sent to a path that this version does not know.
+
+    Another version of ours, or OpenKruise, may have registered it: what nobody here judges passes, or every write of
+    that kind would be refused until the entry is gone (MGR-141). What is no path of a webhook is refused.
+    """
+
+    def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
+        super().__init__(app, stats)
+        self._served = ", ".join(sorted(served))
+        self._logged: set[str] = set()
+
+    async def answer(self, request: _Request) -> _Answer:
+        """Allowed at the path of a webhook; else the refusal, with the uid if the body has one."""
+        review = read_review(request.body)
+        if _WEBHOOK_PATH.fullmatch(request.path) is None:
+            message = f"no webhook is served at {request.path[:200]}; served are {self._served}"
+            return self.refuse(Refusal("unknown_path", message, code=404, uid=review.uid))
+        if isinstance(review, Refusal):
+            return self.refuse(review)
+        self._stats.decided("unserved", "allowed")
+        if request.path not in self._logged and len(self._logged) < _LOGGED_PATHS:
+            self._logged.add(request.path)
+            logger.warning("reviews come to %s, which is not served here: they pass", request.path)
+        return 200, answer(review.uid, Allowed())
+
+
+class ConvertEndpoint(_PostEndpoint):
+    """Answers ConversionReviews (MGR-50)."""
+
+    max_body_bytes = conversion.MAX_BODY_BYTES
+
+    def __init__(
+        self, app: AdmissionApp, convert: Convert, stats: PathStats, worker: ConversionWorker | None = None
+    ) -> None:
+        super().__init__(app, stats)
+        self._convert = convert
+        self._worker = worker
+        self._logged: set[str] = set()
+
+    async def answer(self, request: _Request) -> _Answer:
+        """The ConversionReview that answers a body."""
+        if not _is_json(request.content_type):
+            return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
+        try:
+            answer = await self._converted(request)
+        except Exception as error:  # one review must not end the service
+            self._stats.panics += 1
+            if self._app.review_log.one_more_line():
+                logger.exception("/convert failed")
+            self._stats.decided("convert", "error")
+            return conversion.failed_review(request.body, f"conversion failed: {type(error).__name__}: {error}")
+        if answer.status == 200:
+            self._stats.decided("convert", answer.outcome)
+        else:
+            self._stats.bad_request(answer.outcome)
+        if answer.unconverted:
+            self._stats.decided("convert", "unconverted", answer.unconverted)
+            self._log_unconverted(answer)
+        return answer.status, answer.parts
+
+    async def _converted(self, request: _Request) -> conversion.Converted:
+        if self._worker is None or sum(map(len, request.parts)) <= SMALL_BYTES:
+            return conversion.convert_review(request.body, self._convert)
+        return await self._worker.answer(request.parts)
+
+    def _log_unconverted(self, answer: conversion.Converted) -> None:
+        """Name the objects that cannot be converted, each once."""
+        told = [reason for reason in answer.reasons if reason not in self._logged]
+        if not told or len(self._logged) >= _MAX_LOGGED:
+            return
+        self._logged.update(told)
+        logger.error("/convert passed on %d objects as they are: %s", answer.unconverted, "; ".join(told))
+
+
+def _named(review: Review) -> str:
+    """Kind, namespace and name as they are told and remembered: an API server's are short, a caller's any length."""
+    name = review.name
+    if not name and review.object is not None:
+        metadata = review.object.get("metadata")
+        if isinstance(metadata, dict):
+            named = metadata.get("name") or metadata.get("generateName")
+            name = named if isinstance(named, str) else ""
+    kind = quoted(review.kind.kind)
+    if review.subresource:
+        kind = f"{kind}/{quoted(review.subresource)}"
+    return f"{kind} {quoted(review.namespace)}/{quoted(name)}" if review.namespace else f"{kind} {quoted(name)}"
+
+
+# The admission service as a FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz.
+#
+# Every Pod of a cluster waits for these answers, so the webhook paths take the shortest way through the framework:
+# ``AdmissionApp`` looks the path up in a dict before middleware and routing begin, and the endpoint talks ASGI itself.
+# A FastAPI route with a Request parameter costs more than reading, deciding and answering a review do together.
 
 #: How many decisions the debug page shows.
 KEPT_DECISIONS: Final = 100
@@ -44,7 +397,7 @@ class AdmissionApp(FastAPI):
         #: What the log says of all reviews.
         self.review_log = Summary((), self._last_decision)
         #: Who decides about what is large.
-        self.aside = Aside()
+        self.aside = LargeReviews()
         #: How large a body may be, where a path has a limit of its own.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}

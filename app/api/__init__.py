@@ -1,1 +1,1 @@
-"""The Kruise kinds: fields, defaults, validation, conversion, schema; and every name they use. Does no I/O."""
+"""How our kinds are described: models, schemas, conversion, and Go's view of core types."""

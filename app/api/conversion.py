@@ -13,10 +13,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from app.api import names
-from app.api.jsonvalue import json_copy
-from app.api.kind import FieldPath, KindDefinition, Version
+from app.api.kind import FieldPath, KindDefinition, Version, find_kind, known_kinds
 from app.api.notes import Change, Group, allowed, read_note, write_note
-from app.api.registry import find_kind, known_kinds
+from app.kube.jsonvalues import json_copy
 from app.kube.patches import same
 
 Json: TypeAlias = dict[str, Any]

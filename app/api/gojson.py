@@ -6,7 +6,7 @@ Hashes that OpenKruise and we both compute are made of such text, so it has to a
 - *Go types*, which say how a Go type is read and printed: the order of fields, what is left out when empty, which
   unknown fields vanish. :func:`go_value` turns a JSON object into what Go would print for it, :func:`normalized`
   into the same with the unknown fields kept. Those of the core types are in :mod:`app.api.gocore` and
-  :mod:`app.api.govolumes`.
+  :mod:`app.api.gocore`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""A kind as its CustomResourceDefinition describes it: names, scope, versions, columns, and how versions convert.
-
-Declared once per kind, beside its models; the CRD, the conversion webhook, the client's endpoints and the reference
-page are derived from it.
-"""
+"""The definition of a kind: its names, versions and conversions, and the registry of all kinds."""
 
 from __future__ import annotations
 
@@ -11,10 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
-from app.api.keywords import Schema
-from app.api.model import KubeObject
+from app.api.model import KubeObject, Schema
 from app.api.schema import structural_schema
 from app.kube.resources import Resource
+
+# A kind as its CustomResourceDefinition describes it: names, scope, versions, columns, and how versions convert.
+#
+# Declared once per kind, beside its models; the CRD, the conversion webhook, the client's endpoints and the reference
+# page are derived from it.
 
 #: Turns the JSON object of one version into that of another: may lose what the other cannot say (see
 #: app.api.conversion, which remembers it). Gets a copy it may change; apiVersion and kind are set by the caller.
@@ -163,3 +163,28 @@ class KindDefinition:
         if name not in self.by_version:
             raise ValueError(f"{self.kind}: version {name!r} is not served; served are {', '.join(self.by_version)}")
         return Resource(self.group, name, self.plural, self.kind, self.namespaced)
+
+
+_KINDS: dict[tuple[str, str], KindDefinition] = {}
+
+
+def register(kinds: Iterable[KindDefinition]) -> None:
+    """Know these kinds from now on. Raises ValueError for two kinds of one name in one group."""
+    for kind in kinds:
+        if _KINDS.setdefault((kind.group, kind.kind), kind) is not kind:
+            raise ValueError(f"{kind.kind}.{kind.group}: two features have a kind of this name")
+
+
+def known_kinds() -> tuple[KindDefinition, ...]:
+    """All kinds registered so far."""
+    return tuple(_KINDS.values())
+
+
+def find_plural(group: str, plural: str) -> KindDefinition | None:
+    """The kind whose objects are called so in URLs."""
+    return next((kind for kind in _KINDS.values() if (kind.group, kind.plural) == (group, plural)), None)
+
+
+def find_kind(api_version: str, kind: str) -> KindDefinition | None:
+    """The kind of this name in the group of ``api_version``, whatever the version."""
+    return _KINDS.get((api_version.rpartition("/")[0], kind))

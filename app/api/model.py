@@ -1,16 +1,17 @@
-"""What every model of a kind is built from: the base class, metadata, and the object itself.
-
-A model names the fields we read; the docstring under a field is its description in the CRD. Whatever else an object
-carries is kept and given back by :meth:`ApiModel.to_dict`, so that a newer client's fields survive us.
-"""
+"""Base classes of the models of our kinds, and the keywords of their schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
+
+# What every model of a kind is built from: the base class, metadata, and the object itself.
+#
+# A model names the fields we read; the docstring under a field is its description in the CRD. Whatever else an object
+# carries is kept and given back by :meth:`ApiModel.to_dict`, so that a newer client's fields survive us.
 
 
 class ApiModel(BaseModel):
@@ -112,3 +113,12 @@ class KubeObject(ApiModel):
         metadata, if only by the generation."""
         version = other.metadata.resource_version
         return self.metadata.model_copy(update={"resource_version": version}) == other.metadata
+
+
+Schema: TypeAlias = dict[str, Any]
+
+PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+INT_OR_STRING: Final = "x-kubernetes-int-or-string"
+LIST_TYPE: Final = "x-kubernetes-list-type"
+LIST_MAP_KEYS: Final = "x-kubernetes-list-map-keys"
+MAP_TYPE: Final = "x-kubernetes-map-type"

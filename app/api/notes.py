@@ -15,11 +15,10 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from app.api import structural
-from app.api.jsonvalue import nested_deeper
-from app.api.keywords import Schema
 from app.api.kind import ANY_KEY, NotedField, Version
-from app.kube.depth import MAX_DEPTH, hide_depth
+from app.api.model import Schema
 from app.kube.fielderrors import FieldError, Path
+from app.kube.jsonvalues import MAX_DEPTH, hide_depth, nested_deeper
 from app.kube.validation import validate_annotations, validate_labels
 
 #: One change: the path, the value the field was shown with in the other version, its real value. An absent key means

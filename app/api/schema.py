@@ -1,10 +1,4 @@
-"""The OpenAPI v3 schema of a model, in the structural form a CustomResourceDefinition needs.
-
-What the type says becomes the schema; what it cannot say (formats, enumerations, defaults that the API server itself
-fills in) stands beside it as :class:`Keywords`. Descriptions are the docstrings of classes and fields.
-
-Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
-"""
+"""What is derived from a model: its OpenAPI schema and the Go type that reads the same JSON."""
 
 from __future__ import annotations
 
@@ -16,8 +10,16 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, Union, get_args, g
 
 from pydantic.fields import FieldInfo
 
-from app.api.keywords import INT_OR_STRING, LIST_TYPE, MAP_TYPE, PRESERVE, Schema
-from app.api.model import ApiModel, KubeObject
+from app.api.gojson import BOOL, INT32, INT64, STRING, GoField, GoType, list_of, map_of, pointer, struct
+from app.api.gojson import INT_OR_STRING as GO_INT_OR_STRING
+from app.api.model import INT_OR_STRING, LIST_TYPE, MAP_TYPE, PRESERVE, ApiModel, KubeObject, Schema
+
+# The OpenAPI v3 schema of a model, in the structural form a CustomResourceDefinition needs.
+#
+# What the type says becomes the schema; what it cannot say (formats, enumerations, defaults that the API server itself
+# fills in) stands beside it as :class:`Keywords`. Descriptions are the docstrings of classes and fields.
+#
+# Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,3 +198,51 @@ def _prose(text: str) -> str:
     """Source lines joined to paragraphs, code marks as a terminal reads them."""
     paragraphs = inspect.cleandoc(text).replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+# The Go type of a model of ours: how OpenKruise reads and prints what the model's fields say.
+#
+# A field is a pointer where the model knows None, is left out where it is empty, and is printed in any case where it
+# is required or where the API server would put the empty value back, as that is the schema's default. Fields whose Go
+# type is richer than the model's are named.
+
+_BY_ANNOTATION = {Int32: INT32, Int64: INT64, IntOrString: GO_INT_OR_STRING, str: STRING, bool: BOOL}
+
+
+def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
+    """The struct of a model. ``named``: Go types by the fields' names in JSON, wherever they stand."""
+    return struct(*(_go_field(field, named) for field in model.model_fields.values()))
+
+
+def _go_field(field: FieldInfo, named: Mapping[str, GoType]) -> GoField:
+    name = str(field.alias)
+    filled_in = any(isinstance(one, Keywords) and not one.values.get("default", True) for one in field.metadata)
+    go_type = named.get(name) or _go_type(_annotation(field), named)
+    return GoField(name, go_type, kept=field.is_required() or filled_in)
+
+
+def _annotation(field: FieldInfo) -> Any:
+    """With what pydantic has taken out of it: ``Annotated[int, …]`` of one field stands in two places."""
+    found: Any = field.annotation
+    if field.metadata and get_origin(found) not in (Union, types.UnionType):
+        found = Annotated[(found, *field.metadata)]
+    return found
+
+
+def _go_type(annotation: Any, named: Mapping[str, GoType]) -> GoType:
+    if annotation in _BY_ANNOTATION:
+        return _BY_ANNOTATION[annotation]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _go_type(arguments[0], named)
+    if origin in (Union, types.UnionType):
+        (one,) = (argument for argument in arguments if argument is not type(None))
+        found = _go_type(one, named)
+        return found if get_origin(one) in (list, dict) else pointer(found)
+    if origin is list:
+        return list_of(_go_type(arguments[0], named))
+    if origin is dict:
+        return map_of(_go_type(arguments[1], named))
+    if isinstance(annotation, type) and issubclass(annotation, ApiModel):
+        return go_struct(annotation, named)
+    raise TypeError(f"no Go type is known for {annotation!r}")

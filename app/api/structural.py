@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from app.api.jsonvalue import json_copy
-from app.api.keywords import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, PRESERVE, Schema
+from app.api.model import INT_OR_STRING, LIST_MAP_KEYS, LIST_TYPE, PRESERVE, Schema
 from app.kube.fielderrors import (
     FieldError,
     Path,
@@ -18,12 +17,13 @@ from app.kube.fielderrors import (
     duplicate,
     invalid,
     not_supported,
+    quote,
     required,
     too_long,
     too_many,
     type_invalid,
 )
-from app.kube.gotext import quote
+from app.kube.jsonvalues import json_copy
 from app.kube.regex import PatternError, compile_re2
 
 if TYPE_CHECKING:

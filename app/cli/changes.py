@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from app.slices.commands import CommandError, WrongCommandError
+from app.kube.errors import CommandError, WrongCommandError
 
 #: So many Pods are named where one was not found.
 _NAMED: Final = 5
@@ -12,8 +12,8 @@ _NAMED: Final = 5
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from app.framework.commands import Commands
     from app.kube.client import Client
-    from app.slices.commands import Commands
 
 
 def shown(commands: Commands, name: str) -> str:
@@ -31,7 +31,7 @@ async def changed(
     dry_run: bool = False,
 ) -> str:
     """Change an object as it was read, with JSON patch operations; what came of it, in a line."""
-    from app.cli.workloads import scope
+    from app.cli.kinds import scope
     from app.kube.client import PatchType
 
     metadata = stored["metadata"]
@@ -49,14 +49,14 @@ async def changed(
 
 
 def _restartable() -> str:
-    from app.cli.workloads import known
+    from app.cli.kinds import known
 
     return ", ".join(one.kind.singular for one in known() if one.restart is not None)
 
 
 async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
     """What came of it, in a line."""
-    from app.cli.workloads import read, wanted
+    from app.cli.kinds import read, wanted
 
     commands, name = wanted(what)
     if commands.restart is None:
@@ -67,7 +67,7 @@ async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
 
 async def set_paused(client: Client, namespace: str, what: Sequence[str], *, paused: bool) -> str:
     """What came of it, in a line. Raises CommandError."""
-    from app.cli.workloads import read, scope, wanted
+    from app.cli.kinds import read, scope, wanted
 
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"
@@ -131,7 +131,7 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 async def images_set(client: Client, namespace: str, words: Sequence[str], *, dry_run: bool = False) -> str:
     """What came of giving containers other images, in a line. Raises CommandError."""
-    from app.cli.workloads import read, wanted
+    from app.cli.kinds import read, wanted
 
     what, images = images_of(words)
     commands, name = wanted(what)
@@ -171,7 +171,7 @@ async def scaled_in(
     client: Client, namespace: str, what: Sequence[str], pods: Sequence[str], *, dry_run: bool = False
 ) -> str:
     """What came of taking exactly these Pods away, in a line. Raises CommandError."""
-    from app.cli.workloads import owned, read, wanted
+    from app.cli.kinds import owned, read, wanted
 
     commands, name = wanted(what)
     called = f"{commands.kind.kind} {name}"

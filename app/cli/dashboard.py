@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
-from app.cli.printing import write
+from app.cli.terminal import Context, Kubeconfig, with_cluster, write
+from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
     from app.kube.client import Client
@@ -47,8 +47,8 @@ async def serve(client: Client, port: int) -> None:
     from app.dashboard.board import Board
     from app.dashboard.pages import create_dashboard
     from app.kube.resources import NAMESPACES
+    from app.manager.features import features
     from app.manager.serving import StartError, bind
-    from app.manager.slices import slices
 
     try:
         listener = bind("127.0.0.1", port, "--port")
@@ -56,8 +56,8 @@ async def serve(client: Client, port: int) -> None:
         raise CommandError(str(error)) from None
     with listener:
         await client.list_page(NAMESPACES, limit=1)  # a cluster that cannot be reached is said at once
-        commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
-        kinds = [one for declared in slices() for one in declared.dashboard()]
+        commands = [one for declared in features() for one in declared.commands() if one.progress is not None]
+        kinds = [one for declared in features() for one in declared.dashboard()]
         board = Board(client, commands, kinds, Random())
         config = uvicorn.Config(
             create_dashboard(board), lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1

@@ -11,10 +11,8 @@ from typing import Annotated, Literal
 import typer
 from typer.core import TyperCommand
 
-from app.cli import completion, dashboard, migrate, preview, protect, rollout, sandbox, takeover, uninstall
-from app.cli.cluster import failed, with_cluster
-from app.cli.grammar import Context, Kubeconfig, Output
-from app.cli.printing import write, written
+from app.cli import dashboard, migrate, plan, protect, rollout, sandbox, takeover, terminal
+from app.cli.terminal import Context, Kubeconfig, Output, failed, with_cluster, write, written
 from app.cli.verbs import WithVerbs
 from app.kube import logs
 
@@ -97,9 +95,9 @@ def serve(
     from app.certs.issue import CertificateError
     from app.cli.serve import ServeOptions
     from app.cli.serve import serve as run
+    from app.features.deletionprotection.table import TableError
     from app.manager.gates import FeatureGateError, parse_gates
     from app.manager.serving import StartError
-    from app.protection.deletion.table import TableError
 
     logs.configure(logging_format, logs.level_for(verbosity))
     if not policies.exists():
@@ -140,9 +138,10 @@ def review(
     """
     from rich.console import Console
 
-    from app.cli.review import ManifestError, ReviewError, as_json, kept, review_file, show
+    from app.cli.review import ReviewError, as_json, kept, review_file, show
+    from app.features.deletionprotection.table import TableError
     from app.manager.gates import FeatureGateError, parse_gates
-    from app.protection.deletion.table import TableError
+    from app.manager.manifests import ManifestError
 
     try:
         if policies is not None and of_cluster:
@@ -183,13 +182,13 @@ def installed_version() -> str:
 
 rollout.register(app)
 migrate.register(app)
-preview.register(app)
+plan.register(app)
 sandbox.register(app)
 protect.register(app)
-uninstall.register(app)
+takeover.register_uninstall(app)
 takeover.register(app)
 dashboard.register(app)
-completion.register(app)
+terminal.register(app)
 
 
 def main() -> None:

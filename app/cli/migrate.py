@@ -1,8 +1,8 @@
 """``pykruise migrate``: Pods of a built-in workload come to one of ours, step by step, never too few of them.
 
 For workloads whose Pods are all alike: ours is made beside the source, and replicas move over as ours become available
-(``app.cli.replicas``). Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run
-(``app.cli.adoption``).
+(``app.cli.moves``). Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run
+(``app.cli.moves``).
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from app.cli.cluster import with_cluster
-from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Timeout, What
+from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, Timeout, What, with_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from app.framework.commands import Commands, Migration
     from app.kube.client import Client
-    from app.slices.commands import Commands, Migration
 
 #: What kubectl calls built-in kinds for short.
 _SHORT: Final = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds"}
@@ -70,20 +69,20 @@ async def moved(
     client: Client, namespace: str, what: Sequence[str], source: str, limits: Limits, *, dry_run: bool = False
 ) -> bool:
     """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
-    from app.cli.workloads import parts_of, wanted
+    from app.cli.kinds import parts_of, wanted
 
     commands, name = wanted(what)
     kind, source_name = parts_of([source])
     migration = _migration(commands, kind)
     if migration in commands.adoptions:
         return await _adopted(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
-    from app.cli.replicas import replicas_moved
+    from app.cli.moves import replicas_moved
 
     return await replicas_moved(client, commands, migration, namespace, (name, source_name), limits, dry_run=dry_run)
 
 
 def _migration(commands: Commands, kind: str) -> Migration:
-    from app.slices.commands import CommandError, WrongCommandError
+    from app.kube.errors import CommandError, WrongCommandError
 
     ways = (*commands.migrations, *commands.adoptions)
     if not ways:
@@ -106,8 +105,8 @@ async def _adopted(
     *,
     dry_run: bool,
 ) -> bool:
-    from app.cli.adoption import adopted
-    from app.slices.commands import WrongCommandError
+    from app.cli.moves import adopted
+    from app.kube.errors import WrongCommandError
 
     name, source = names
     kind = commands.kind.kind

@@ -6,13 +6,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from app.cli.cluster import CommandError, Context, Kubeconfig, Namespace, failed, with_cluster
-from app.cli.grammar import DryRun, words
-from app.cli.printing import write
+from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, failed, with_cluster, words, write
+from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
+    from app.features.deletionprotection.table import ProtectedKind
     from app.kube.client import Client
-    from app.protection.deletion.table import ProtectedKind
 
 
 class ProtectError(CommandError):
@@ -55,8 +54,8 @@ def unprotect(
 
 
 def _command(what: list[str], namespace: str, value: str, kubeconfig: str, context: str, *, dry_run: bool) -> None:
-    from app.cli.workloads import parts_of
-    from app.protection.deletion.table import TableError, load_table
+    from app.cli.kinds import parts_of
+    from app.features.deletionprotection.table import TableError, load_table
 
     try:
         kind, name = parts_of(what)
@@ -75,7 +74,7 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:
     """The row a person means. Raises ProtectError where there is none, or where the value protects nothing."""
-    from app.protection.deletion.table import Cascading, find_kind
+    from app.features.deletionprotection.table import Cascading, find_kind
 
     found = find_kind(table, kind)
     if found is None:

@@ -14,8 +14,8 @@ import orjson
 from rich.console import Console
 from rich.text import Text
 
-from app.admission import answers, envelope
-from app.api.registry import find_kind
+from app.admission.review import Refusal, answer, read_review
+from app.api.kind import find_kind
 from app.cli.diff import Line, changes
 from app.kube.admission import (
     Allowed,
@@ -31,10 +31,10 @@ from app.kube.admission import (
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.text import one_line, printable
-from app.manager import cited
+from app.manager import index
+from app.manager.features import features
 from app.manager.gates import FeatureGates
 from app.manager.manifests import Manifest, ManifestError, manifest_files, parse_manifests, read_manifests
-from app.manager.slices import slices
 from app.manager.standalone import Standalone
 
 _STYLES = {" ": "", "-": "red", "+": "green"}
@@ -95,7 +95,7 @@ async def kept(client: Client, folder: Path) -> Path:
     from app.kube.resources import NAMESPACES
 
     found = []
-    judging = [kind.resource() for one in slices() for kind in one.judging_pods]
+    judging = [kind.resource() for one in features() for kind in one.judging_pods]
     for resource in (NAMESPACES, *judging):
         for obj in (await client.list(resource)).items:
             metadata = {key: obj["metadata"].get(key) or {} for key in ("labels", "annotations")}
@@ -164,8 +164,8 @@ def _pod_of(workload: Review) -> Review | None:
 
 def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
     if document.get("kind") == "AdmissionReview":
-        found = envelope.read_review(orjson.dumps(document))
-        if isinstance(found, answers.Refusal):
+        found = read_review(orjson.dumps(document))
+        if isinstance(found, Refusal):
             raise ReviewError(f"{where}: {found.message}")
         return found
     api_version, kind = document.get("apiVersion"), document.get("kind")
@@ -214,7 +214,7 @@ def show(verdict: Verdict, console: Console) -> None:
 
 def _explain_rules(verdict: Verdict, console: Console) -> None:
     """What each rule behind a change says."""
-    sentences = {rule: text for of_path in cited.rules().values() for rule, text in of_path.items()}
+    sentences = {rule: text for of_path in index.rules().values() for rule, text in of_path.items()}
     for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
         parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
         for said in parts:
@@ -248,7 +248,7 @@ def as_json(verdict: Verdict) -> bytes:
     """The answer an API server would have been given, as JSON."""
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
-    return answers.answer(verdict.review.uid, decision)
+    return answer(verdict.review.uid, decision)
 
 
 __all__ = ["ManifestError", "ReviewError", "Verdict", "as_json", "review_file", "show"]

@@ -17,8 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.cluster import failed
-from app.cli.printing import write
+from app.cli.terminal import failed, write
 from app.kube import logs
 
 #: What production goes without: our own package of it, and the expression language.
@@ -230,7 +229,7 @@ async def _table(running: Any, stop: asyncio.Event, console: Any) -> None:
     from rich.live import Live
     from rich.table import Table
 
-    from app.sandbox.show import rows
+    from app.sandbox.run import rows
 
     def draw() -> Table:
         table = Table(title="Pods", title_justify="left", box=None, padding=(0, 2, 0, 0))
@@ -257,7 +256,7 @@ async def _table(running: Any, stop: asyncio.Event, console: Any) -> None:
 
 
 async def _lines(running: Any, stop: asyncio.Event, write: Callable[[str], Any]) -> None:
-    from app.sandbox.show import line
+    from app.sandbox.run import line
 
     last: dict[str, str] = {}
 

@@ -20,21 +20,19 @@ from starlette.types import Receive, Scope, Send
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
-from app.certs.files import CA_FILE, ensure_files
 from app.certs.issue import CertificateSet
+from app.certs.sources import CA_FILE, ensure_files
 from app.kube.clock import SystemClock
 from app.manager.conversions import conversion_worker
-from app.manager.counts import CONTENT_TYPE, Counts
 from app.manager.gates import FeatureGates
 from app.manager.health import metrics_app
 from app.manager.limits import Limits
 from app.manager.metrics import ManagerMetrics
-from app.manager.process import BEAT_SECONDS
+from app.manager.process import BEAT_SECONDS, Tasks
 from app.manager.serving import Server, StartError, bind
-from app.manager.shared import Replica
+from app.manager.shared import CONTENT_TYPE, Counts, Replica
 from app.manager.standalone import Standalone
 from app.manager.supervisor import Supervisor
-from app.manager.tasks import Tasks
 
 logger = logging.getLogger(__name__)
 

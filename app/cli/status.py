@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from shutil import get_terminal_size
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from app.cli.printing import Format, items, write, written
+from app.cli.terminal import Format, items, write, written
 from app.kube.text import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from app.framework.commands import Commands, Progress
     from app.kube.client import Client
-    from app.slices.commands import Commands, Progress
 
 POLL_SECONDS: Final = 1.0
 #: After so many looks without progress the Pods are asked why, and after each so many again.
@@ -36,9 +36,8 @@ async def show_status(
     client: Client, namespace: str, what: Sequence[str], *, watch: bool, give_up: float, output: Format = "text"
 ) -> bool:
     """Print the progress as it changes; whether the roll-out is done, or nobody wants to wait. Raises CommandError."""
-    from app.cli.workloads import read, wanted
-    from app.kube.errors import describe
-    from app.slices.commands import CommandError
+    from app.cli.kinds import read, wanted
+    from app.kube.errors import CommandError, describe
 
     commands, name = wanted(what)
     called = describe(commands.kind.kind, namespace if commands.kind.namespaced else "", name)
@@ -80,7 +79,7 @@ async def show_status(
 
 async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: str) -> T:
     """What comes of it, if it does before the deadline, or a moment after. Raises CommandError."""
-    from app.slices.commands import CommandError
+    from app.kube.errors import CommandError
 
     left = deadline - client.clock.monotonic()
     try:
@@ -130,7 +129,7 @@ def _bar() -> Iterator[_Show]:
 
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
     """Why Pods of the object are not ready: the first few, and how many there are."""
-    from app.cli.workloads import owned
+    from app.cli.kinds import owned
     from app.kube.errors import Forbidden, sentence
     from app.pods.obstacles import obstacles
 
@@ -158,9 +157,9 @@ class Listing:
 
 async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> Listing:
     """The roll-outs of all kinds, or of one, in a namespace ('': in all). Raises CommandError."""
-    from app.cli.workloads import kind_of, known
-    from app.kube.errors import Forbidden, NotFound, sentence
-    from app.slices.commands import CommandError, table
+    from app.cli.kinds import kind_of, known
+    from app.framework.commands import table
+    from app.kube.errors import CommandError, Forbidden, NotFound, sentence
 
     asked = [kind_of(word.lower()) for word in words] or [one for one in known() if one.progress is not None]
     rows, data = [("NAMESPACE", "KIND", "NAME", "STATE", "PROGRESS", "DETAILS")], []

@@ -1,21 +1,24 @@
-"""``pykruise takeover``: put our manager in the place of a running OpenKruise, or give the cluster back."""
+"""The commands ``takeover`` and ``prepare-uninstall``."""
 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from app.cli.cluster import CommandError, Context, Kubeconfig, with_cluster
-from app.cli.printing import write
-from app.slices.interrupted import left_behind
+from app.cli.terminal import Context, Kubeconfig, failed, with_cluster, write
+from app.framework.commands import left_behind
+from app.kube import logs
+from app.kube.errors import CommandError
 
 if TYPE_CHECKING:
     from app.kube.client import Client
     from app.kube.resources import Resource
-    from app.manager.takeover import Installed, Plan, Step
+    from app.manager.takeover.model import Installed, Plan, Step
+
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +76,10 @@ async def run(
     say: Callable[[str], None] = write,
 ) -> None:
     """Look, say what there is and what would be done, and with ``yes`` do it. Raises CommandError or KubeError."""
+    from app.manager.features import reconciled_kinds
     from app.manager.permissions import all_rules
-    from app.manager.slices import reconciled_kinds
-    from app.manager.takeover import TakeoverError, back_plan, takeover_plan
+    from app.manager.takeover.model import TakeoverError
+    from app.manager.takeover.plan import back_plan, takeover_plan
 
     seen = await observed(client, namespace)
     try:
@@ -134,9 +138,9 @@ def _named(step: Step) -> str:
 
 async def observed(client: Client, namespace: str) -> Installed:
     """What is there."""
-    from app.admission import rbac
     from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS
-    from app.manager.takeover import (
+    from app.manager import permissions
+    from app.manager.takeover.model import (
         BACKUP,
         CLUSTER_ROLE_BINDINGS,
         CLUSTER_ROLES,
@@ -161,9 +165,9 @@ async def observed(client: Client, namespace: str) -> Installed:
     }
     configurations = {name: await _get(client, resource, name) for resource, name in CONFIGURATIONS}
     ours = (
-        (CLUSTER_ROLE_BINDINGS, f"{rbac.CLUSTER_ROLE}binding", ""),
-        (ROLES, rbac.NAMESPACED_ROLE, namespace),
-        (ROLE_BINDINGS, f"{rbac.NAMESPACED_ROLE}binding", namespace),
+        (CLUSTER_ROLE_BINDINGS, f"{permissions.CLUSTER_ROLE}binding", ""),
+        (ROLES, permissions.NAMESPACED_ROLE, namespace),
+        (ROLE_BINDINGS, f"{permissions.NAMESPACED_ROLE}binding", namespace),
     )
     granted = {(resource.kind, name): await _get(client, resource, name, where) for resource, name, where in ours}
     return Installed(
@@ -173,7 +177,7 @@ async def observed(client: Client, namespace: str) -> Installed:
         definitions=definitions,
         objects={name: await _count(client, one) for name, one in definitions.items()},
         configurations={name: one for name, one in configurations.items() if one is not None},
-        cluster_role=await _get(client, CLUSTER_ROLES, rbac.CLUSTER_ROLE),
+        cluster_role=await _get(client, CLUSTER_ROLES, permissions.CLUSTER_ROLE),
         backup=await _get(client, CONFIGMAPS, BACKUP, namespace),
         granted={key: one for key, one in granted.items() if one is not None},
     )
@@ -240,7 +244,7 @@ async def carried_out(client: Client, step: Step) -> None:
 
 async def _rolled_out(client: Client, step: Step) -> None:
     """Wait until every replica is of the newest template and available."""
-    from app.manager.takeover import is_rolled_out, replica_counts
+    from app.manager.takeover.model import is_rolled_out, replica_counts
 
     deadline = client.clock.monotonic() + ROLLOUT_SECONDS
     while True:
@@ -255,3 +259,57 @@ async def _rolled_out(client: Client, step: Step) -> None:
                 f"says what keeps the new ones; {_GOES_ON}, also with another --image, {_GIVES_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
+
+
+def register_uninstall(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(name="prepare-uninstall")(prepare_uninstall)
+
+
+def prepare_uninstall(
+    namespace: Annotated[
+        str,
+        typer.Option(
+            "--namespace",
+            "-n",
+            metavar="NAME",
+            help="Namespace of the manager; default: $POD_NAMESPACE, or kruise-system",
+        ),
+    ] = "",
+    kubeconfig: Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")] = "",
+    context: Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")] = "",
+) -> None:
+    """Stop the manager and remove its webhooks.
+
+    Refused while workloads of ours exist. helm uninstall runs it by itself. Exit code 1: refused, here or by the API
+    server.
+    """
+    import asyncio
+
+    from app.api import names
+    from app.kube.errors import ConfigError, KubeError, sentence
+    from app.manager.uninstall import UninstallRefusedError
+
+    logs.configure("text", logs.level_for(2))
+    try:
+        where = namespace or os.environ.get("POD_NAMESPACE") or names.MANAGER_NAMESPACE
+        asyncio.run(_with_cluster(where, kubeconfig, context))
+    except ConfigError as error:
+        raise failed(str(error), 2) from None
+    except (UninstallRefusedError, KubeError) as error:
+        raise failed(sentence(error)) from None
+
+
+async def _with_cluster(namespace: str, kubeconfig: str, context: str) -> None:
+    from app.kube.client import Client
+    from app.kube.clock import SystemClock
+    from app.kube.config import load_config
+    from app.kube.transport import AiohttpTransport
+    from app.manager.features import workloads
+    from app.manager.uninstall import prepare_uninstall as prepare
+
+    transport = AiohttpTransport(await load_config(kubeconfig, context or None))
+    try:
+        await prepare(Client(transport, SystemClock(), user_agent="pykruise"), namespace, workloads())
+    finally:
+        await transport.close()

@@ -1,24 +1,76 @@
-"""The group of all commands: those declared here, those that slices bring, and what is said of others."""
+"""Verbs of features as commands, short and long, and how each of them ends."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from inspect import Parameter, Signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from app.cli.cluster import with_cluster
-from app.cli.grammar import Context, DryRun, Kubeconfig, Namespace, Output
-from app.cli.index import verb_called, verbs
-from app.cli.longverbs import command_with_options
-from app.cli.printing import write, written
+from app.cli.kinds import verb_called, verbs
+from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, Output, complain, with_cluster, write, written
 
 if TYPE_CHECKING:
+    from app.framework.commands import Verb
+    from app.framework.verbs import LongVerb, Option
     from app.kube.client import Client
-    from app.slices.commands import Verb
+
+
+def command_with_options(verb: LongVerb) -> Any:
+    """A verb with options as a command."""
+
+    def run(**given: Any) -> None:
+        from app.framework.verbs import Call
+
+        options = {one.name: given[_name(one)] for one in verb.options}
+
+        async def work(client: Client, where: str) -> int:
+            connection = (given["kubeconfig"], given["context"])
+            return await verb.run(Call(client, where, given["arguments"], options, write, connection, tried))
+
+        tried = given["dry_run"]
+        code = with_cluster(given["kubeconfig"], given["context"], given["namespace"], work, dry_run=tried)
+        if code:
+            raise typer.Exit(code)
+
+    words = typer.Argument(metavar=verb.arguments, show_default=False)
+    parameters = [_parameter("arguments", Annotated[list[str], words])]
+    parameters += [_parameter(_name(one), _annotation(one), default=_default(one)) for one in verb.options]
+    parameters.append(_parameter("dry_run", DryRun, default=False))
+    shared = {"namespace": Namespace, "kubeconfig": Kubeconfig, "context": Context}
+    parameters += [_parameter(name, annotation, default="") for name, annotation in shared.items()]
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__doc__ = verb.help
+    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
+    return typer.main.get_command(single)
+
+
+def _name(option: Option) -> str:
+    return option.name.replace("-", "_")
+
+
+def _default(option: Option) -> str | bool:
+    return False if option.flag else option.default
+
+
+def _annotation(option: Option) -> Any:
+    names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
+    takes = None if option.flag else option.takes
+    found = typer.Option(*names, help=option.help, show_default=bool(option.default), metavar=takes)
+    return Annotated[bool, found] if option.flag else Annotated[str, found]
+
+
+def _parameter(name: str, annotation: Any, **more: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, **more)
+
 
 #: What kubectl-kruise calls otherwise, or what kubectl does by itself.
 _INSTEAD: Final[Mapping[str, str]] = {
@@ -57,7 +109,7 @@ def program() -> str:
 
 
 class WithVerbs(TyperGroup):
-    """The commands declared here, and those of slices; it reports what fails in one way."""
+    """The commands declared here, and those of features; it reports what fails in one way."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A command by its name; None if there is none."""
@@ -84,8 +136,6 @@ class WithVerbs(TyperGroup):
     ) -> Any:
         """Run a command; its exit code is 0 when done, 1 when not, 2 when not understood, 130 when interrupted."""
         from typer.completion import completion_init  # type: ignore[attr-defined]
-
-        from app.cli.ends import run
 
         completion_init()
         called = prog_name if prog_name not in (None, "main") else program()
@@ -118,7 +168,7 @@ def instead(name: str) -> str:
 
 
 class Later(TyperCommand):
-    """The command of a slice, which is imported when it is given."""
+    """The command of a feature, which is imported when it is given."""
 
     def __init__(self, name: str, help_text: str) -> None:
         super().__init__(name, help=help_text)
@@ -130,7 +180,7 @@ class Later(TyperCommand):
 
     def made(self) -> Any:
         """The command that stands there."""
-        from app.slices.verbs import LongVerb
+        from app.framework.verbs import LongVerb
 
         verb = verb_called(self._called)
         return without_types(command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb))
@@ -147,7 +197,7 @@ def command_of(verb: Verb) -> Any:
         kubeconfig: Kubeconfig = "",
         context: Context = "",
     ) -> None:
-        from app.slices.commands import report
+        from app.framework.commands import report
 
         async def work(client: Client, where: str) -> Any:
             return report(await verb.run(client, where, arguments))
@@ -162,7 +212,7 @@ def command_of(verb: Verb) -> Any:
         kubeconfig: Kubeconfig = "",
         context: Context = "",
     ) -> None:
-        from app.slices.commands import report
+        from app.framework.commands import report
 
         async def work(client: Client, where: str) -> Any:
             return report(await verb.run(client, where, arguments))
@@ -177,3 +227,68 @@ def command_of(verb: Verb) -> Any:
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
     return typer.main.get_command(single)
+
+
+#: As a shell says of a command that SIGINT ended.
+INTERRUPTED = 130
+#: What pydantic says of a value, and what we say.
+_PLAINER: Final = (
+    ("Value error, ", ""),
+    ("Input should be a valid integer, unable to parse string as an integer", "it is no whole number"),
+    ("Input should be greater than or equal to", "it is less than"),
+    ("Input should be less than or equal to", "it is more than"),
+)
+#: Options that kubectl takes before its command as well.
+_BEHIND: Final = ("-n", "--namespace", "--kubeconfig", "--context", "-A", "--all-namespaces", "-o", "--output")
+
+
+def run(command: Callable[[], Any]) -> int:
+    """Run a command of the command line; its exit code."""
+    from typer.exceptions import Abort, TyperException
+
+    try:
+        result = command()
+        sys.stdout.flush()
+    except TyperException as error:
+        if "NoArgsIsHelp" in type(error).__name__:
+            write(error.format_message())  # a command with nothing behind it asks what there is
+            return 0
+        complain(_sentence(error))
+        return 2
+    except (KeyboardInterrupt, Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Who read us has seen enough.
+        _write_no_more()
+        return 1
+    except OSError as error:
+        _write_no_more()
+        where = f"{error.filename}: " if error.filename is not None else ""
+        complain(f"{where}{error.strerror or error}")
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _write_no_more() -> None:
+    """What is left in the buffer would fail again at the end."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _sentence(error: Any) -> str:
+    """What was wrong with the command line, and where it is explained."""
+
+    message = " ".join(error.format_message().split())
+    for words, plain in _PLAINER:
+        message = message.replace(words, plain)
+    name = message.removeprefix("No such command '").partition("'")[0] if message.startswith("No such command") else ""
+    if other := instead(name):
+        return f"there is no command {name} here; it is: {other}"
+    context = getattr(error, "ctx", None)
+    said = f"{message[:1].lower()}{message[1:].rstrip('.')}"
+    if context is None:
+        return said
+    where = f"see {context.command_path} -h"
+    if context.parent is None and message.removeprefix("No such option: ").startswith(_BEHIND):
+        return f"{said} here; it stands behind the command, {where}"
+    return f"{said}; {where}"

@@ -1,26 +1,38 @@
-"""Access to a cluster with asyncio."""
+"""The asynchronous client: typed access to every kind."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Generic, Self, TypeVar
 
 import orjson
 
+from app.api.kind import KindDefinition
 from app.api.model import KubeObject
-from app.client.definitions import definition
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.reflector import Reflector
 from app.kube.resources import ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
-from app.kube.transport import AiohttpTransport, Transport
-from app.manager.slices import slices
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Transport
+from app.manager.features import features, kinds
+
+
+@cache
+def definition(model: type[KubeObject]) -> KindDefinition:
+    """The kind whose stored version is this model. Raises TypeError for another class."""
+    found = next((kind for kind in kinds() if kind.hub.model is model), None)
+    if found is None:
+        raise TypeError(f"{model.__name__} is no kind of pykruise, or not the version that is stored")
+    return found
+
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -36,7 +48,7 @@ def rolled_out(obj: KubeObject) -> bool:
     """Whether an object's roll-out is done, as ``pykruise rollout status`` sees it. Raises TypeError for a kind that
     has none, RuntimeError for a roll-out that has failed."""
     kind = definition(type(obj))
-    commands = next((one for declared in slices() for one in declared.commands() if one.kind is kind), None)
+    commands = next((one for declared in features() for one in declared.commands() if one.kind is kind), None)
     if commands is None or commands.progress is None:
         raise TypeError(f"{kind.kind} has no roll-out")
     progress = commands.progress(obj.to_dict())
@@ -250,7 +262,7 @@ def _body(obj: KubeObject | Mapping[str, Any]) -> tuple[type[KubeObject], dict[s
         model: type[KubeObject] = type(obj)
     else:
         body = dict(obj)
-        found = next((one for declared in slices() for one in declared.kinds if one.kind == body.get("kind")), None)
+        found = next((one for declared in features() for one in declared.kinds if one.kind == body.get("kind")), None)
         wanted = f"{found.group}/{found.hub.name}" if found is not None else ""
         if found is None or body.get("apiVersion") != wanted:
             said = f"{body.get('apiVersion')} {body.get('kind')}"

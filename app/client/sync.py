@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 from app.api.model import KubeObject
 from app.client.cluster import AsyncCluster
 from app.kube.store import Change
-from app.kube.transport import Transport
+from app.kube.wire import Transport
 
 T = TypeVar("T", bound=KubeObject)
 R = TypeVar("R")

@@ -10,11 +10,11 @@ from random import Random
 from typing import Any, Final
 
 from app.api import names
-from app.daemon.actions import Network
-from app.daemon.cri import Runtime
-from app.daemon.images.plugins import Plugins
-from app.daemon.images.puller import ImagePuller
-from app.daemon.meta.reporter import MetaReporter
+from app.daemon.actions import Network, Stopper
+from app.daemon.credentials import Plugins
+from app.daemon.cri.types import Runtime
+from app.daemon.image_puller import ImagePuller
+from app.daemon.meta_reporter import MetaReporter
 from app.daemon.metrics import Metrics
 from app.daemon.objects import (
     NODE_IMAGES,
@@ -27,9 +27,8 @@ from app.daemon.objects import (
     decode_node_pod_probe,
     decode_recreate_request,
 )
-from app.daemon.probes.prober import Prober
-from app.daemon.recreate.worker import BY_POD, Recreator, pods_of
-from app.daemon.stopping import Stopper
+from app.daemon.prober import Prober
+from app.daemon.recreator import BY_POD, Recreator, pods_of
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder

@@ -1,33 +1,91 @@
-"""The command ``pykruise daemon``: the agent of the node it runs on (KD-1 … KD-4)."""
+"""The command of the node agent: its options, its start, and giving back memory that only the start needs."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import ctypes
 import gc
 import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from random import Random
 from typing import Final, NoReturn
 
 from app.daemon.agent import Agent, Features
-from app.daemon.config import cluster_config
-from app.daemon.cri.discovery import connect
-from app.daemon.health import HealthServer
-from app.daemon.images.plugins import PluginConfigError, Plugins
-from app.daemon.memory import give_back
-from app.daemon.metrics import Metrics
+from app.daemon.credentials import PluginConfigError, Plugins
+from app.daemon.cri.client import connect
+from app.daemon.metrics import HealthServer, Metrics
 from app.kube import logs
 from app.kube.client import Client
-from app.kube.clock import SystemClock
+from app.kube.clock import SystemClock, TokenBucket
+from app.kube.config import ClusterConfig, in_cluster, load_config, read_kubeconfig
 from app.kube.errors import KubeError
-from app.kube.plainhttp import PlainTransport
-from app.kube.ratelimit import TokenBucket
+from app.kube.http1 import PlainTransport
+
+# How the agent reaches the API server: by its Pod's service account, or by a kubeconfig.
+#
+# What an agent meets on a node is a token or a certificate. For kubeconfigs with plugins the whole loader is used.
+
+
+async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> ClusterConfig:
+    """KD-2: ``--kubeconfig``, or what every controller looks for. Raises ``ConfigError``."""
+    path = kubeconfig or environ.get("KUBECONFIG", "")
+    if not path and environ.get("KUBERNETES_SERVICE_HOST"):
+        return in_cluster(environ)
+    if path and os.pathsep not in path and (found := read_kubeconfig(Path(path))) is not None:
+        return found
+    return await load_config(kubeconfig, environ=environ)
+
+
+# Giving memory back that only the start has needed: an agent runs on every node, for months, and mostly waits.
+#
+# Half of what a process of ours has in memory are pages of programs and libraries that are read once, while everything
+# is imported. The kernel keeps them mapped until memory is short; unmapped, they come back one by one as they are
+# needed.
 
 logger = logging.getLogger(__name__)
+
+_MADV_DONTNEED: Final = 4
+_SMAPS: Final = Path("/proc/self/smaps")
+
+
+def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
+    """Address and length of mapped files of which no page was changed, so that each can be read from its file again."""
+    start = length = 0
+    is_file = False
+    for line in smaps.splitlines():
+        name, _, rest = line.partition(" ")
+        if not name.endswith(":"):
+            fields = line.split()
+            first, _, last = name.partition("-")
+            start, length = int(first, 16), int(last, 16) - int(first, 16)
+            # Not writable, private, and a file of its own.
+            is_file = len(fields) >= 6 and fields[1][1] == "-" and fields[1][3] == "p" and fields[5].startswith("/")
+        elif is_file and name in ("Private_Dirty:", "Anonymous:", "Swap:", "Locked:") and rest.split()[0] != "0":
+            is_file = False
+        elif is_file and name == "VmFlags:":
+            yield start, length
+
+
+def give_back() -> None:
+    """Give back what can be read again, and what the heap does not use. What cannot be done is left."""
+    gc.collect()
+    try:
+        library = ctypes.CDLL(None, use_errno=True)
+        madvise = library.madvise
+        madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        for address, length in list(unmodified_mappings(_SMAPS.read_text("ascii", "replace"))):
+            madvise(address, length, _MADV_DONTNEED)
+        library.malloc_trim(0)
+    except (OSError, AttributeError, ValueError) as error:
+        logger.debug("memory cannot be given back: %s", error)
+
+
+# The command ``pykruise daemon``: the agent of the node it runs on (KD-1 … KD-4).
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0

@@ -1,34 +1,155 @@
-"""The board: what is known of the cluster, kept by reflectors, and told to whoever looks as it changes.
-
-A change marks what it concerns; a few times a second what is marked is worked out anew, and sections that differ are
-sent. A reader that is slow gets the latest state of each section, never a queue.
-"""
+"""The board: the rows of every section, kept up to date from watches."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+import heapq
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 from pydantic.alias_generators import to_camel
 
-from app.dashboard import sections
-from app.dashboard.lacking import Lacking
-from app.dashboard.model import Node, Nodes, Overview, Workload, Workloads, overview_model
-from app.dashboard.podtotals import PodTotals
-from app.dashboard.rows import SectionRows
+from app.dashboard.totals import Node, Nodes, Overview, PodTotals, Revision, Workload, Workloads, overview_model
+from app.framework.commands import Commands
+from app.framework.dashboard import LONGEST, SHOWN, DashboardSection, PodJudge, Stored, mapping, text
 from app.kube.client import Client
 from app.kube.objects import Meta, Namespace, Pod, decode_metadata, decode_namespace, decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import NAMESPACES, PODS, ObjectKey, Resource
 from app.kube.store import Change, Store, key_of
-from app.pods.owners import Owner
-from app.slices.commands import Commands
-from app.slices.dashboard import DashboardSection
+from app.kube.text import one_line
+from app.pods.predicates import Owner, is_active
+
+
+class Lacking:
+    """What a judge says of all Pods."""
+
+    def __init__(self, judge: PodJudge) -> None:
+        """No Pod is known yet."""
+        self._judge = judge
+        self._objects: dict[ObjectKey, tuple[str, ...]] = {}
+        self._pods: dict[str, set[ObjectKey]] = {}
+
+    def object_changed(self, name: str, stored: Stored | None) -> None:
+        """An object is new, changed or (None) gone; what Pods lack is to be judged anew."""
+        if stored is None:
+            self._judge.remove(name)
+        else:
+            self._judge.update(stored)
+
+    def judge(self, key: ObjectKey, pod: Pod | None, namespace_labels: Mapping[str, str] | None) -> Collection[str]:
+        """Note what the Pod lacks; nothing if it is gone, or its namespace is not known.
+
+        Returns the objects that other Pods lack than before.
+        """
+        lacks: tuple[str, ...] = ()
+        if pod is not None and namespace_labels is not None and is_active(pod):
+            lacks = tuple(self._judge.lacking(pod, namespace_labels))
+        before = self._objects.get(key, ())
+        if lacks == before:
+            return ()
+        for name in before:
+            self._pods[name].discard(key)
+        for name in lacks:
+            self._pods.setdefault(name, set()).add(key)
+        if lacks:
+            self._objects[key] = lacks
+        else:
+            self._objects.pop(key, None)
+        return {*before, *lacks}
+
+    def pods(self, name: str) -> Collection[ObjectKey]:
+        """The Pods that lack an object."""
+        return self._pods.get(name, ())
+
+
+T = TypeVar("T")
+
+
+def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[Revision]) -> Workload:
+    """A workload's row. One that cannot be read is shown with the reason."""
+    metadata = mapping(stored, "metadata")
+    named = {
+        "kind": commands.kind.kind,
+        "namespace": text(metadata, "namespace"),
+        "name": text(metadata, "name"),
+        "revisions": list(revisions),
+    }
+    try:
+        progress = commands.progress(stored) if commands.progress is not None else None
+    except Exception as error:  # noqa: BLE001 - whatever was written past admission must not end the page
+        return Workload(**named, state="unknown", message=one_line(f"cannot be read: {error}"[:LONGEST]), part=0.0)
+    if progress is None:
+        return Workload(**named, state="unknown", message="", part=0.0)
+    state = "failed" if progress.failed else "done" if progress.done else "under way"
+    return Workload(
+        **named, state=state, message=one_line((progress.failed or progress.text)[:LONGEST]), part=progress.part
+    )
+
+
+def target_revision(stored: Mapping[str, Any]) -> str:
+    """The revision that new Pods get, as the status names it."""
+    status = mapping(stored, "status")
+    return text(status, "updateRevision") or text(status, "daemonSetHash")
+
+
+def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
+    """The fields of a section with these rows, of which ``place`` says which come first."""
+    return {"total": len(rows), "more": max(0, len(rows) - SHOWN), "items": heapq.nsmallest(SHOWN, rows, key=place)}
+
+
+class SectionRows:
+    """The objects of one kind; ``lacking`` knows which Pods lack them, where Pods can."""
+
+    def __init__(self, section: DashboardSection[Any], lacking: Lacking | None = None) -> None:
+        """No object is known yet."""
+        self._section = section
+        self._lacking = lacking
+        self._objects: dict[ObjectKey, Stored] = {}
+        #: Where each row stands, and the row.
+        self._rows: dict[ObjectKey, tuple[Any, Any]] = {}
+        self._stale: set[ObjectKey] = set()
+        self._shown: dict[str, Any] | None = None
+
+    def object_changed(self, key: ObjectKey, stored: Stored | None) -> None:
+        """An object is new, changed or (None) gone."""
+        self._shown = None
+        if stored is None:
+            self._objects.pop(key, None)
+            self._rows.pop(key, None)
+            self._stale.discard(key)
+        else:
+            self._objects[key] = stored
+            self._stale.add(key)
+
+    def lacked_anew(self, names: Iterable[str]) -> None:
+        """Other Pods lack the objects of these names, which have no namespace."""
+        for name in names:
+            if (key := ObjectKey("", name)) in self._objects:
+                self._stale.add(key)
+                self._shown = None
+
+    def shown(self) -> dict[str, Any]:
+        """The fields of the section."""
+        if self._shown is None:
+            for key in self._stale:
+                pods = self._lacking.pods(key.name) if self._lacking is not None else ()
+                row = self._section.row(self._objects[key], pods)
+                self._rows[key] = self._section.place(row), row
+            self._stale.clear()
+            first = shown(self._rows.values(), lambda placed: placed[0])
+            self._shown = {**first, "items": [row for _, row in first["items"]]}
+        return self._shown
+
+
+# The board: what is known of the cluster, kept by reflectors, and told to whoever looks as it changes.
+#
+# A change marks what it concerns; a few times a second what is marked is worked out anew, and sections that differ are
+# sent. A reader that is slow gets the latest state of each section, never a queue.
 
 #: Seconds between two looks at what changed.
 PACE: Final = 0.25
@@ -187,14 +308,14 @@ class Board:
             if uid in self._known:
                 commands, raw = self._known[uid]
                 revisions = self._totals.revisions(
-                    Owner.of(commands.kind.resource(), raw.metadata), sections.target_revision(raw.stored)
+                    Owner.of(commands.kind.resource(), raw.metadata), target_revision(raw.stored)
                 )
-                self._rows[uid] = sections.workload(commands, raw.stored, revisions)
+                self._rows[uid] = workload(commands, raw.stored, revisions)
         self._stale_rows.clear()
-        return Workloads(**sections.shown(self._rows.values(), _place_of_workload))
+        return Workloads(**shown(self._rows.values(), _place_of_workload))
 
     def _shown_nodes(self) -> Nodes:
-        return Nodes(pods=self._totals.total, **sections.shown(self._totals.nodes(), _place_of_node))
+        return Nodes(pods=self._totals.total, **shown(self._totals.nodes(), _place_of_node))
 
     # ---- telling
 

@@ -14,10 +14,10 @@ from fastapi_offline import FastAPIOffline
 from pydantic.alias_generators import to_camel
 from starlette.types import ASGIApp
 
-from app.admission.loopback import LoopbackOnly
+from app.admission.requests import LoopbackOnly
 from app.dashboard.board import Board
-from app.dashboard.model import Overview
-from app.slices.dashboard import DashboardSection
+from app.dashboard.totals import Overview
+from app.framework.dashboard import DashboardSection
 
 #: A page that hears nothing for so long is told that all is well, so that proxies in between keep the connection.
 _QUIET_SECONDS: Final = 15.0

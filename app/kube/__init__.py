@@ -1,11 +1,10 @@
-"""A small Kubernetes toolkit that knows no Kruise kind. Each module is one concept and works alone; read in this order:
+"""A small Kubernetes toolkit that knows none of our kinds. Each module is one concept; read them in this order:
 
-* ``clock`` (and ``virtualtime`` for tests), ``errors``, ``resources``, ``objects``: time, refusals, endpoints, kinds
-* ``config``, ``transport``, ``client``: reach an API server and speak its verbs (with ``ratelimit`` and ``backoff``)
-* ``watch``, ``reflector``, ``store``: keep what the server has in memory, with indexes
-* ``queue``, ``controller``, ``expectations``: from changes to keys to reconciles on a cache that can be trusted
-* ``events`` (with ``eventcorrelation``), ``leases``: tell people; let one replica of several work
-* ``admission`` and pure values: ``selectors``, ``quantities``, ``patches``, ``fielderrors``, ``intorpercent``, …
+* ``clock``, ``errors``, ``resources``, ``discovery``, ``objects``: time, errors, endpoints, structs of foreign objects
+* ``config``, ``wire``, ``transport`` (or ``http1``), ``client``: reach an API server and speak its verbs
+* ``reflector``, ``store``: keep a copy of what the server has in memory, with indexes
+* ``queue``, ``controller``, ``expectations``, ``concurrency``: turn changes into keys, and keys into reconciles
+* ``statuses``, ``rulings``, ``events``, ``leases``: write statuses, record events, elect a leader
+* ``admission`` and pure values: ``selectors``, ``quantities``, ``patches``, ``fielderrors``, ``jsonvalues``, ``images``
 
-``docs/kube-toolkit.md`` shows how they compose.
-"""
+``docs/kube-toolkit.md`` shows how they compose."""

@@ -1,6 +1,6 @@
 """Admission in the words of the Kubernetes API: what is asked (Review), answered (Decision), and by whom (Webhook).
 
-A slice declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
+A feature declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
 derived from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web
 framework.
 

@@ -1,13 +1,4 @@
-"""Client: the verbs of the Kubernetes API on any resource, typed by the decoder that is handed in.
-
-    pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
-    raw = await client.get(PODS, "web-0", "shop")                        # a dict
-    await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
-
-A decoder is any function from JSON bytes to an object: ``decode_pod``, a model's ``model_validate_json``; without one
-the answer is a dict.
-Refusals raise ``ApiError`` by reason, missing answers ``TransportError``, unreadable ones ``DecodeError``.
-"""
+"""The client: the verbs of the Kubernetes API as coroutines that take and return decoded objects."""
 
 from __future__ import annotations
 
@@ -22,14 +13,22 @@ import msgspec
 import orjson
 from typing_extensions import TypeVar
 
-from app.kube import depth
-from app.kube.clock import Clock
-from app.kube.errors import ApiError, DecodeError, Gone, RequestInfo, TooManyRequests, api_error
-from app.kube.listing import Listing, read_list
+from app.kube import jsonvalues
+from app.kube.clock import Clock, TokenBucket
+from app.kube.errors import ApiError, DecodeError, Gone, NotFound, RequestInfo, TooManyRequests, api_error
 from app.kube.objects import decode_metadata
-from app.kube.ratelimit import TokenBucket
 from app.kube.resources import Resource
-from app.kube.wire import USER_AGENT, Request, Response, Stream, Transport
+from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
+
+# Client: the verbs of the Kubernetes API on any resource, typed by the decoder that is handed in.
+#
+#     pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
+#     raw = await client.get(PODS, "web-0", "shop")                        # a dict
+#     await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
+#
+# A decoder is any function from JSON bytes to an object: ``decode_pod``, a model's ``model_validate_json``; without
+# one the answer is a dict. Refusals raise ``ApiError`` by reason, missing answers ``TransportError``, unreadable ones
+# ``DecodeError``.
 
 logger = logging.getLogger(__name__)
 
@@ -372,7 +371,7 @@ def if_readable(decode: Decode[T]) -> Decode[T | None]:
 
     def read(body: bytes) -> T | None:
         try:
-            return depth.read(decode, body)
+            return jsonvalues.read(decode, body)
         except (msgspec.MsgspecError, ValueError):
             return None
 
@@ -381,6 +380,25 @@ def if_readable(decode: Decode[T]) -> Decode[T | None]:
 
 def _decoded(request: Request, decode: Decode[T], body: bytes) -> T:
     try:
-        return depth.read(decode, body)
+        return jsonvalues.read(decode, body)
     except (msgspec.MsgspecError, ValueError) as error:
         raise DecodeError(_info(request), str(error)) from error
+
+
+Found = TypeVar("Found")
+
+
+async def get_or_none(
+    client: Client,
+    resource: Resource,
+    name: str,
+    namespace: str = "",
+    *,
+    subresource: str = "",
+    decode: Decode[Found] | None = None,
+) -> Found | None:
+    """The object as it is now; None if there is none. Raises what else the API server says."""
+    try:
+        return await client.get(resource, name, namespace, subresource=subresource, decode=decode)
+    except NotFound:
+        return None

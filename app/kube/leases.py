@@ -18,10 +18,9 @@ from datetime import datetime
 from random import Random
 from typing import Any, Protocol
 
-from app.kube.client import Client
+from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339_micro
 from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from app.kube.lookup import get_or_none
 from app.kube.objects import Lease, LeaseSpec, decode_lease
 from app.kube.resources import LEASES
 

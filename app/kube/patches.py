@@ -1,18 +1,20 @@
-"""JSON patches: pointers, RFC 6902 operations, RFC 7386 merge, and the small difference of two documents.
-
-``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that
-knows what it changes builds its operations itself: comparing two Pods costs more than deciding about them.
-"""
+"""JSON patches, merge patches and strategic merge patches: create them, apply them, combine them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Protocol, TypeAlias
 
 import jsonpatch
 
 from app.kube.admission import PatchOperation
+from app.kube.fielderrors import printed
+
+# JSON patches: pointers, RFC 6902 operations, RFC 7386 merge, and the small difference of two documents.
+#
+# ``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that
+# knows what it changes builds its operations itself: comparing two Pods costs more than deciding about them.
 
 #: How deep documents may be nested. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
@@ -157,3 +159,198 @@ def same(old: Any, new: Any) -> bool:
     if isinstance(old, list | tuple):
         return isinstance(new, list | tuple) and len(old) == len(new) and all(map(same, old, new))
     return type(old) is type(new) and bool(old == new)
+
+
+# Strategic merge patch: lists are merged by the keys their types declare. Pure.
+#
+# Follows apimachinery's ``strategicpatch``, including its directives and the order it leaves merged lists in.
+
+Json: TypeAlias = dict[str, Any]
+
+
+class MergeType(Protocol):
+    """What a patch has to know of the type of a field."""
+
+    @property
+    def merge_key(self) -> str:
+        """By which field items of the list are the same; empty where the list has none."""
+        ...
+
+    @property
+    def patch_strategies(self) -> frozenset[str]:
+        """``merge``, ``replace``, ``retainKeys``."""
+        ...
+
+    @property
+    def items(self) -> MergeType | None:
+        """What the list holds; None where that is free."""
+        ...
+
+    @property
+    def is_object(self) -> bool:
+        """Whether the value is an object of named fields or a map."""
+        ...
+
+    def child(self, name: str) -> MergeType | None:
+        """The field of that name; None for one nobody knows."""
+        ...
+
+
+_DIRECTIVE: Final = "$patch"
+_RETAIN: Final = "$retainKeys"
+_DELETE_FROM: Final = "$deleteFromPrimitiveList/"
+_ORDER: Final = "$setElementOrder/"
+
+
+def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
+    """``target`` with the patch merged in, by the types of ``schema``. Neither is changed.
+
+    Raises :class:`PatchError` for a directive that makes no sense, or a list item without its merge key.
+    """
+    return _merge_map(target, patch, schema, 0)
+
+
+def _merge_map(target: Json, patch: Json, schema: MergeType | None, depth: int) -> Json:
+    if depth > MAX_DEPTH:
+        raise PatchError(f"strategic merge patch is nested deeper than {MAX_DEPTH} levels")
+    directive = patch.get(_DIRECTIVE)
+    if directive == "replace":
+        return {key: value for key, value in patch.items() if key != _DIRECTIVE}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise PatchError(f"unknown patch type: {directive} in map: {printed(patch)}")
+    merged = dict(target)
+    if _RETAIN in patch:
+        retained = patch[_RETAIN]
+        if not isinstance(retained, list):
+            raise PatchError(f"{_RETAIN} must be a list, got {printed(retained)}")
+        keep = set(map(_hashable, retained))
+        merged = {key: value for key, value in merged.items() if key in keep}
+    for key, value in patch.items():
+        if key.startswith(_DELETE_FROM):
+            name = key.removeprefix(_DELETE_FROM)
+            if not isinstance(value, list):
+                raise PatchError(f"{key} must be a list, got {printed(value)}")
+            if isinstance(merged.get(name), list):
+                merged[name] = [item for item in merged[name] if item not in value]
+        elif key.startswith(_ORDER):
+            _set_order(merged, patch, key.removeprefix(_ORDER), value, schema, depth)
+        elif key not in (_DIRECTIVE, _RETAIN) and f"{_ORDER}{key}" not in patch:
+            _merge_field(merged, key, value, schema, depth)
+    return merged
+
+
+def _merge_field(merged: Json, key: str, value: Any, schema: MergeType | None, depth: int) -> None:
+    field = schema.child(key) if schema is not None else None
+    if value is None:
+        merged.pop(key, None)
+    elif isinstance(value, dict):
+        if field is not None and "replace" in field.patch_strategies and _DIRECTIVE not in value:
+            merged[key] = _bare(value)
+        else:
+            present = merged.get(key)
+            merged[key] = _merge_map(present if isinstance(present, dict) else {}, value, field, depth + 1)
+        if value.get(_DIRECTIVE) == "delete":
+            merged.pop(key, None)
+    elif isinstance(value, list):
+        merged[key] = _merge_list(merged.get(key), value, field, None, depth)
+    else:
+        merged[key] = value
+
+
+def _set_order(merged: Json, patch: Json, name: str, order: Any, schema: MergeType | None, depth: int) -> None:
+    if not isinstance(order, list) or not isinstance(patch.get(name, []), list | None):
+        raise PatchError(f"{_ORDER}{name} must order a list, got {printed(order)}")
+    field = schema.child(name) if schema is not None else None
+    present = merged.get(name)
+    value = patch.get(name)
+    if name in patch and value is None:
+        merged.pop(name, None)
+    elif present is not None or value is not None:
+        merged[name] = _merge_list(present, value or [], field, order, depth)
+
+
+def _merge_list(
+    present: Any, patch: list[Any], field: MergeType | None, order: list[Any] | None, depth: int
+) -> list[Any]:
+    original = present if isinstance(present, list) else []
+    if field is None or "merge" not in field.patch_strategies:
+        return [_bare(item) for item in patch] if patch or order is None else original
+    items = field.items
+    if items is None or not items.is_object:
+        known = set(map(_hashable, original))
+        added = {_hashable(item): item for item in reversed(patch) if _hashable(item) not in known}
+        merged = [*original, *reversed(added.values())]
+        return _ordered(merged, original, patch if order is None else order, _hashable)
+    key = field.merge_key
+    merged = _merge_items(original, patch, key, items, depth)
+    named = patch if order is None else order
+    wanted = [item.get(key) for item in named if isinstance(item, dict) and (_DIRECTIVE not in item or key in item)]
+    return _ordered(merged, [item.get(key) for item in original], wanted, lambda item: item.get(key))
+
+
+def _merge_items(original: list[Any], patch: list[Any], key: str, items: MergeType, depth: int) -> list[Json]:
+    for item in (*original, *patch):
+        if not isinstance(item, dict):
+            raise PatchError("list of objects expected")
+    if any(item.get(_DIRECTIVE) == "replace" and key not in item for item in patch):
+        return [_bare(item) for item in patch if not (item.get(_DIRECTIVE) == "replace" and key not in item)]
+    merged: list[Json | None] = list(original)
+    positions: dict[Any, list[int]] = {}
+    for position, item in enumerate(original):
+        positions.setdefault(_hashable(item.get(key)), []).append(position)
+    for item in patch:
+        if item.get(key) is None:
+            raise PatchError(f"map: {printed(item)} does not contain declared merge key: {key}")
+        name = _hashable(item[key])
+        places = positions.get(name)
+        directive = item.get(_DIRECTIVE)
+        if directive == "delete":
+            for place in positions.pop(name, ()):
+                merged[place] = None
+        elif places is None:
+            positions[name] = [len(merged)]
+            merged.append(_bare(item))
+        elif directive == "replace":
+            merged[places[0]] = _bare(item)
+        else:
+            merged[places[0]] = _merge_map(merged[places[0]] or {}, item, items, depth + 1)
+    return [one for one in merged if one is not None]
+
+
+def _ordered(merged: list[Any], before: list[Any], wanted: list[Any], name_of: Any) -> list[Any]:
+    """Items the patch names in the patch's order, those of the server alone where they stood between them."""
+    rank = {_hashable(name): position for position, name in reversed(list(enumerate(wanted)))}
+    server = {_hashable(name): position for position, name in reversed(list(enumerate(before)))}
+    named = sorted((i for i in merged if _hashable(name_of(i)) in rank), key=lambda i: rank[_hashable(name_of(i))])
+    alone = [item for item in merged if _hashable(name_of(item)) not in rank]
+    alone.sort(key=lambda item: server.get(_hashable(name_of(item)), len(server)))
+    found: list[Any] = []
+    left, right = 0, 0
+    while left < len(alone) and right < len(named):
+        one, other = server.get(_hashable(name_of(alone[left]))), server.get(_hashable(name_of(named[right])))
+        if one is not None and other is not None and one < other:
+            found.append(alone[left])
+            left += 1
+        else:
+            found.append(named[right])
+            right += 1
+    return found + named[right:] + alone[left:]
+
+
+def _hashable(value: Any) -> Any:
+    return str(value) if isinstance(value, dict | list) else value
+
+
+def _bare(value: Any) -> Any:
+    """What a patch adds, without its directives and nulls."""
+    if isinstance(value, dict):
+        return {
+            key: _bare(item)
+            for key, item in value.items()
+            if item is not None and key not in (_DIRECTIVE, _RETAIN) and not key.startswith((_DELETE_FROM, _ORDER))
+        }
+    if isinstance(value, list):
+        return [_bare(item) for item in value if not (isinstance(item, dict) and item.get(_DIRECTIVE) == "delete")]
+    return value

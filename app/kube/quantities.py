@@ -1,12 +1,4 @@
-"""Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that read, compare and print as Kubernetes' own do.
-
-A :class:`Quantity` is an integer times a power of ten and the suffix family it was written in. Printing follows
-apimachinery's ``Quantity.String`` to the byte, because hashes are made of it: a quantity parsed from a text that
-counts as canonical keeps that very text, all others are brought to the largest suffix that leaves an integer.
-
-Two things differ from Go on purpose: numbers beyond 64 bits stay exact instead of wrapping, and an exponent beyond
-any use is refused, since ``1e999999999`` would cost that many digits in the first comparison.
-"""
+"""Quantities such as ``100m`` and ``1Gi``, and counts that may be percentages."""
 
 from __future__ import annotations
 
@@ -16,7 +8,16 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from app.kube.gotext import quote
+from app.kube.fielderrors import quote
+
+# Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that read, compare and print as Kubernetes' own do.
+#
+# A :class:`Quantity` is an integer times a power of ten and the suffix family it was written in. Printing follows
+# apimachinery's ``Quantity.String`` to the byte, because hashes are made of it: a quantity parsed from a text that
+# counts as canonical keeps that very text, all others are brought to the largest suffix that leaves an integer.
+#
+# Two things differ from Go on purpose: numbers beyond 64 bits stay exact instead of wrapping, and an exponent beyond
+# any use is refused, since ``1e999999999`` would cost that many digits in the first comparison.
 
 
 class QuantityError(ValueError):
@@ -298,3 +299,48 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
         elif rounded.compare(Quantity(1)) < 0:
             format = Format.DECIMAL_SI
     return Quantity(number.signed(magnitude), scale, format, wide=True)
+
+
+# Int-or-string fields that hold a count or a percentage of one: ``maxUnavailable: 1`` or ``"25%"``.
+#
+# Percentages are scaled in exact integers. Go computes the same in floating point, which gives the same result for
+# every count a cluster can have.
+
+# strconv.Atoi: an optional sign and ASCII digits.
+_percent = re.compile(r"([+-]?[0-9]{1,18})%").fullmatch
+
+
+class IntOrPercentError(ValueError):
+    """A value that is neither an integer nor a percentage."""
+
+
+def is_percent(value: int | str | None) -> bool:
+    """Whether ``value`` is text that ends in a percent sign and begins with an integer."""
+    return isinstance(value, str) and _percent(value) is not None
+
+
+def percentage(value: str) -> int:
+    """The number before the percent sign. Raises :class:`IntOrPercentError`."""
+    match = _percent(value)
+    if match is None:
+        raise IntOrPercentError(f'{quote(value)} is neither an integer nor a percentage such as "25%"')
+    return int(match[1])
+
+
+def scaled(value: int | str | None, total: int, round_up: bool) -> int:
+    """``value`` as a count: an integer as it is, a percentage of ``total`` rounded up or down.
+
+    Raises :class:`IntOrPercentError` for None and for text that is not a percentage.
+    """
+    if isinstance(value, bool) or value is None:
+        raise IntOrPercentError(f"{'null' if value is None else value} is neither an integer nor a percentage")
+    if isinstance(value, int):
+        return value
+    part = percentage(value) * total
+    return -(-part // 100) if round_up else part // 100
+
+
+def is_more_than_all(value: object) -> bool:
+    """Whether it is a percentage over 100, as somebody wrote it: of anything it means no more than 100 % does."""
+    number = value.removesuffix("%") if isinstance(value, str) and value.endswith("%") else ""
+    return number.replace(".", "", 1).isdecimal() and float(number) > 100

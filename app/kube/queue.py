@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
 
-from app.kube.clock import Clock
-from app.kube.ratelimit import TokenBucket
+from app.kube.clock import Clock, TokenBucket
 from app.kube.resources import ObjectKey
 
 K = TypeVar("K", bound=Hashable)

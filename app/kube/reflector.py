@@ -1,25 +1,19 @@
-"""Reflector: keeps a store equal to what the API server has, by list and watch, for as long as it runs.
-
-It starts with a streaming list where the server has that (one request: the objects, a bookmark that says "that was
-all", then the changes), else with a paged list. After a disconnect the watch resumes where it stopped; only when the
-server no longer knows that version (410) everything is listed anew, and what vanished meanwhile is removed from the
-store. An object that cannot be read, or that an index refuses, is set aside: counted, logged once with its name, left
-as it was known, and read again when it changes or is listed again. It does not stop the others.
-"""
+"""A reflector lists and watches one kind of object and keeps a store in step with the API server."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack
+from enum import StrEnum
 from random import Random
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
-from app.kube import depth, watch
-from app.kube.backoff import Backoff
+from app.kube import jsonvalues, wire
 from app.kube.client import MAX_RETRY_AFTER, PAGE_SIZE, Client, Decode, selectors
+from app.kube.clock import Backoff
 from app.kube.errors import (
     ApiError,
     BadRequest,
@@ -31,17 +25,90 @@ from app.kube.errors import (
     RequestInfo,
     ServerError,
     TransportError,
+    describe,
     read_status,
     status_error,
 )
 from app.kube.objects import Object
-from app.kube.reflector_metrics import NoMetrics, ReflectorError, ReflectorMetrics
 from app.kube.resources import ObjectKey, Resource
-from app.kube.setaside import UnreadableObjects
 from app.kube.store import Store, key_of
 from app.kube.wire import Stream
 
+
+class ReflectorError(StrEnum):
+    """What a reflector reports to its metrics."""
+
+    LIST_FAILED = "list_failed"
+    WATCH_FAILED = "watch_failed"
+    EXPIRED = "expired"
+    UNREADABLE = "unreadable_object"
+    #: A line of a watch that is about no object.
+    UNKNOWN_EVENT = "unknown_event"
+    UNEXPECTED = "unexpected"
+
+
+class ReflectorMetrics(Protocol):
+    """Hooks for counting; ``kind`` is the resource's kind."""
+
+    def listed(self, kind: str, objects: int) -> None: ...
+    def events(self, kind: str, count: int) -> None: ...
+    def error(self, kind: str, what: ReflectorError) -> None: ...
+    def set_aside(self, kind: str, objects: int) -> None: ...
+
+
+class NoMetrics:
+    """Counts nothing."""
+
+    def listed(self, kind: str, objects: int) -> None: ...
+    def events(self, kind: str, count: int) -> None: ...
+    def error(self, kind: str, what: ReflectorError) -> None: ...
+    def set_aside(self, kind: str, objects: int) -> None: ...
+
+
 logger = logging.getLogger(__name__)
+
+#: How much is kept of why an object could not be read.
+_WHY_LENGTH: Final = 256
+
+
+class UnreadableObjects:
+    """Those of one kind."""
+
+    def __init__(self, kind: str, metrics: ReflectorMetrics) -> None:
+        """None so far."""
+        self._kind = kind
+        self._metrics = metrics
+        self._why: dict[ObjectKey, str] = {}
+
+    def set_aside(self, key: ObjectKey, error: Exception) -> None:
+        """An object cannot be read; what was known of it is left as it was."""
+        self._metrics.error(self._kind, ReflectorError.UNREADABLE)
+        why = str(error) if isinstance(error, ValueError | msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
+        why = ascii(why[:_WHY_LENGTH])[1:-1]  # it may quote what somebody wrote
+        if self._why.get(key) != why:
+            name = describe(self._kind, key.namespace, key.name or "(no name)")
+            logger.error("%s cannot be read and is left as it was known: %s", name, why)
+        self._why[key] = why
+        self._metrics.set_aside(self._kind, len(self._why))
+
+    def take_back(self, key: ObjectKey) -> None:
+        """An object can be read, or is gone."""
+        if self._why and self._why.pop(key, None) is not None:
+            self._metrics.set_aside(self._kind, len(self._why))
+
+    def keep_only(self, keys: Collection[ObjectKey]) -> None:
+        """All others can be read, or are gone."""
+        for key in self._why.keys() - keys:
+            self.take_back(key)
+
+
+# Reflector: keeps a store equal to what the API server has, by list and watch, for as long as it runs.
+#
+# It starts with a streaming list where the server has that (one request: the objects, a bookmark that says "that was
+# all", then the changes), else with a paged list. After a disconnect the watch resumes where it stopped; only when the
+# server no longer knows that version (410) everything is listed anew, and what vanished meanwhile is removed from the
+# store. An object that cannot be read, or that an index refuses, is set aside: counted, logged once with its name,
+# left as it was known, and read again when it changes or is listed again. It does not stop the others.
 
 T = TypeVar("T", bound=Object)
 
@@ -62,8 +129,8 @@ SHORT_WATCH_SECONDS = 1.0
 INITIAL_IDLE_SECONDS = 30.0
 
 
-_CHANGES = frozenset({watch.ADDED, watch.MODIFIED, watch.DELETED})
-_KNOWN = _CHANGES | {watch.BOOKMARK}
+_CHANGES = frozenset({wire.ADDED, wire.MODIFIED, wire.DELETED})
+_KNOWN = _CHANGES | {wire.BOOKMARK}
 
 
 class _NoStreamingList(Exception):
@@ -98,7 +165,7 @@ class Reflector(Generic[T]):
         self._client = client
         self._clock = client.clock
         self._decode = decode
-        self._decode_event = watch.typed_event_decoder(decode)
+        self._decode_event = wire.typed_event_decoder(decode)
         self._rng = rng
         self._namespace = namespace
         self._label_selector = label_selector
@@ -245,13 +312,13 @@ class Reflector(Generic[T]):
                 raise
             self._opened = self._clock.monotonic()
             chunks = aiter(stream.chunks)
-            splitter = watch.LineSplitter()
+            splitter = wire.LineSplitter()
             if initial:
                 self._apply(await self._receive_initial(chunks, splitter))
             while (chunk := await self._next(chunks, self._idle_seconds)) is not None:
                 self._apply(self._lines(splitter, chunk))
 
-    async def _receive_initial(self, chunks: AsyncIterator[bytes], splitter: watch.LineSplitter) -> list[bytes]:
+    async def _receive_initial(self, chunks: AsyncIterator[bytes], splitter: wire.LineSplitter) -> list[bytes]:
         """Collect the objects of a streaming list and put them into the store. Returns the lines that came after."""
         objects: dict[ObjectKey, T] = {}
         unreadable: set[ObjectKey] = set()
@@ -268,12 +335,12 @@ class Reflector(Generic[T]):
                 event = self._event(line)
                 if event.type not in _KNOWN:
                     self._unknown(event.type)
-                elif event.type == watch.BOOKMARK:
-                    metadata = watch.metadata_of(event.object)
-                    if (metadata.annotations or {}).get(watch.INITIAL_EVENTS_END) == "true":
+                elif event.type == wire.BOOKMARK:
+                    metadata = wire.metadata_of(event.object)
+                    if (metadata.annotations or {}).get(wire.INITIAL_EVENTS_END) == "true":
                         self._replace(list(objects.values()), unreadable, metadata.resource_version)
                         return lines[position + 1 :]
-                elif event.type == watch.DELETED:
+                elif event.type == wire.DELETED:
                     key = _raw_key(event.object)
                     objects.pop(key, None)
                     unreadable.discard(key)
@@ -287,13 +354,13 @@ class Reflector(Generic[T]):
         """The next piece, None at the end. Raises ``TimeoutError`` when the connection stays silent."""
         return await self._clock.wait_for(anext(chunks, None), seconds)
 
-    def _lines(self, splitter: watch.LineSplitter, chunk: bytes) -> list[bytes]:
+    def _lines(self, splitter: wire.LineSplitter, chunk: bytes) -> list[bytes]:
         try:
             return splitter.feed(chunk)
         except ValueError as error:
             raise DecodeError(self._info, str(error)) from error
 
-    def _change(self, line: bytes) -> watch.TypedEvent[T] | None:
+    def _change(self, line: bytes) -> wire.TypedEvent[T] | None:
         """A line about an object that can be read, the usual case; None where it has to be looked at in parts."""
         if self._decode_event is None:
             return None
@@ -303,13 +370,13 @@ class Reflector(Generic[T]):
             return None
         return event if event.type in _CHANGES and event.object.metadata.name else None
 
-    def _event(self, line: bytes) -> watch.WatchEvent:
+    def _event(self, line: bytes) -> wire.WatchEvent:
         """A line as an event. Raises ``DecodeError`` for what is none, and the ``ApiError`` of an ERROR event."""
         try:
-            event = watch.read_watch_event(line)
+            event = wire.read_watch_event(line)
         except (msgspec.MsgspecError, ValueError) as error:
             raise DecodeError(self._info, f"{error}: {line[:100]!r}") from error
-        if event.type == watch.ERROR:
+        if event.type == wire.ERROR:
             raise status_error(self._info, read_status(event.object))
         return event
 
@@ -323,7 +390,7 @@ class Reflector(Generic[T]):
                 continue
             changes += 1
             obj = change.object
-            if change.type == watch.DELETED:
+            if change.type == wire.DELETED:
                 self.store.remove(key_of(obj), obj)
                 self._unreadable.take_back(key_of(obj))
             else:
@@ -337,20 +404,20 @@ class Reflector(Generic[T]):
     def _apply_in_parts(self, line: bytes) -> bool:
         """The same for any event; whether it was about an object."""
         event = self._event(line)
-        if event.type == watch.BOOKMARK:
-            self._version = watch.metadata_of(event.object).resource_version or self._version
+        if event.type == wire.BOOKMARK:
+            self._version = wire.metadata_of(event.object).resource_version or self._version
             return False
         if event.type not in _CHANGES:
             self._unknown(event.type)
             return False
         obj = self._read(bytes(event.object), set(), lossy=event.lossy)
-        if event.type == watch.DELETED:
+        if event.type == wire.DELETED:
             key = _raw_key(event.object) if obj is None else key_of(obj)
             self.store.remove(key, obj)
             self._unreadable.take_back(key)
         elif obj is not None:
             self._put(obj)
-        seen = obj.metadata if obj is not None else watch.metadata_of(event.object)
+        seen = obj.metadata if obj is not None else wire.metadata_of(event.object)
         self._version = seen.resource_version or self._version
         return True
 
@@ -368,10 +435,10 @@ class Reflector(Generic[T]):
     def _named(self, raw: bytes, *, lossy: bool) -> T:
         """One object with a name; raises what says why it is none."""
         if lossy:
-            raise depth.UnreadableError(depth.TOO_DEEP)
-        obj = depth.read(self._decode, raw)
+            raise jsonvalues.UnreadableError(jsonvalues.TOO_DEEP)
+        obj = jsonvalues.read(self._decode, raw)
         if not obj.metadata.name:
-            raise depth.UnreadableError("metadata.name: is missing")
+            raise jsonvalues.UnreadableError("metadata.name: is missing")
         return obj
 
     def _put(self, obj: T, unreadable: set[ObjectKey] | None = None) -> bool:
@@ -405,5 +472,5 @@ def is_expired(error: Exception) -> bool:
 
 
 def _raw_key(raw: bytes | msgspec.Raw) -> ObjectKey:
-    metadata = watch.metadata_of(raw)
+    metadata = wire.metadata_of(raw)
     return ObjectKey(metadata.namespace, metadata.name)

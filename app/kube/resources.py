@@ -7,8 +7,8 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from app.kube.errors import NotFound, RequestInfo, Status
-from app.kube.gotext import shortened
-from app.kube.memo import remembered
+from app.kube.fielderrors import shortened
+from app.kube.images import remembered
 
 
 @remembered(4096)

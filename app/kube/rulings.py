@@ -1,6 +1,6 @@
 """Decisions about an object that many writers share: what each says of one request. Pure.
 
-``app.kube.shared_status`` carries them out.
+``app.kube.statuses`` carries them out.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from app.kube.gotext import quote
+from app.kube.fielderrors import quote
 from app.kube.validation import is_qualified_name
 
 _SPECIAL = re.compile(r"==|!=|=|!|\(|\)|,|>|<")

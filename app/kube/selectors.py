@@ -1,16 +1,11 @@
-"""Label selectors: compile once, match many times; the JSON form, the query form, and what is wrong with either.
-
-A compiled :class:`Selector` is immutable and holds no reference to what it was made from. Compiling and validating
-follow apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its
-``labels.Parse``.
-"""
+"""Label selectors: compile them, match labels, and find the selectors that may match without trying each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from app.kube.fielderrors import (
     FieldError,
@@ -21,11 +16,17 @@ from app.kube.fielderrors import (
     go_string_map,
     go_string_slice,
     invalid,
+    quote,
     required,
 )
-from app.kube.gotext import quote
 from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
+
+# Label selectors: compile once, match many times; the JSON form, the query form, and what is wrong with either.
+#
+# A compiled :class:`Selector` is immutable and holds no reference to what it was made from. Compiling and validating
+# follow apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its
+# ``labels.Parse``.
 
 
 class Operator(StrEnum):
@@ -136,20 +137,6 @@ class Selector:
 
 
 EVERYTHING = Selector()
-
-__all__ = [
-    "EVERYTHING",
-    "Operator",
-    "Requirement",
-    "Selector",
-    "SelectorError",
-    "compile_selector",
-    "go_label_selector",
-    "parse_query",
-    "selector_text",
-    "to_query",
-    "validate_selector",
-]
 
 
 def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
@@ -300,3 +287,54 @@ def parse_query(text: str) -> Selector:
         return Selector.of(_requirement(key, Operator(operator), values) for key, operator, values in requirements)
     except SelectorError as error:
         raise in_requirement(error) from None
+
+
+# Finding the selectors that may match a set of labels without asking each: keys for an index of what has a selector.
+#
+# An object stands under the keys of one requirement of its selector; whoever has labels looks under theirs. What is
+# found
+# *may* match: the selector itself decides.
+
+#: A requirement with more values stands under its label alone.
+MAX_VALUES: Final = 16
+
+
+def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
+    """Where an object with this selector stands: under a value if one is asked for, else under a label that must be
+    there, else where everybody looks."""
+    if selector.equalities:
+        return (_value_key(namespace, *next(iter(selector.equalities.items()))),)
+    present = [one for one in selector.requirements if one.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]
+    if not present:
+        return (_everybody(namespace),)
+    chosen = min(present, key=_breadth)
+    if _breadth(chosen) <= MAX_VALUES:
+        return tuple(_value_key(namespace, chosen.key, value) for value in chosen.values)
+    return (_label_key(namespace, chosen.key),)
+
+
+def label_keys(namespace: str, labels: Mapping[str, str]) -> Iterator[str]:
+    """Where all stand that may match these labels, each once."""
+    yield _everybody(namespace)
+    for key, value in labels.items():
+        yield _label_key(namespace, key)
+        yield _value_key(namespace, key, value)
+
+
+def _breadth(requirement: Requirement) -> int:
+    return len(requirement.values) if requirement.operator is Operator.IN else MAX_VALUES + 1
+
+
+# A namespace has no slash, a label's key no equals sign: no two of these are alike.
+
+
+def _everybody(namespace: str) -> str:
+    return f"{namespace}/"
+
+
+def _label_key(namespace: str, key: str) -> str:
+    return f"{namespace}/{key}"
+
+
+def _value_key(namespace: str, key: str, value: str) -> str:
+    return f"{namespace}/{key}={value}"

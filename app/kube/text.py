@@ -1,4 +1,4 @@
-"""Text that may come from anybody, made fit for a log or a terminal: short, on one line, nothing a terminal obeys."""
+"""Text from others made fit for log lines and metric labels."""
 
 from __future__ import annotations
 
@@ -48,3 +48,27 @@ def _text(value: object) -> str:
         return str(value)
     except Exception:  # noqa: BLE001 - an integer of 5,000 digits, or an object whose __str__ fails
         return f"a {type(value).__name__} that has no text"
+
+
+OTHER: Final = "other"
+#: What is kept of one value: names of objects have at most 253 characters, names of users any number.
+MAX_LENGTH: Final = 253
+
+
+class BoundedLabels:
+    """The label values of one metric. At most ``limit`` combinations are told apart; what comes after them is counted
+    under ``other`` in every place."""
+
+    def __init__(self, limit: int = 500) -> None:
+        self._limit = limit
+        self._known: set[tuple[str, ...]] = set()
+
+    def of(self, *values: str) -> tuple[str, ...]:
+        """The values to count under."""
+        labels = tuple(value[:MAX_LENGTH] for value in values)
+        if labels in self._known:
+            return labels
+        if len(self._known) >= self._limit:
+            return (OTHER,) * len(values)
+        self._known.add(labels)
+        return labels

@@ -1,23 +1,199 @@
-"""The HTTP API as FastAPI's users know it: ``/docs`` and ``/openapi.json``, each webhook with a review one can send.
-
-These pages describe; the webhook paths themselves are answered before FastAPI is asked (see app.admission.server).
-"""
+"""Interactive API documentation of the webhooks, with examples and sample reviews."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Annotated, Any, Final, Literal
 
+import yaml
 from fastapi import FastAPI
 from fastapi_offline import FastAPIOffline
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
 from starlette.routing import Mount
 
-from app.admission.loopback import LoopbackOnly
-from app.admission.models import AdmissionAnswer, AdmissionReview
 from app.admission.registry import Registry
+from app.admission.requests import LoopbackOnly
 from app.admission.server import AdmissionApp
-from app.kube.admission import Webhook
-from app.manager.cited import rules
-from app.manager.fixtures import review
+from app.api.conversion import convert
+from app.api.kind import KindDefinition, find_plural
+from app.kube.admission import Operation, Rule, Webhook
+from app.manager.index import rules
+
+
+def example_text(kind: KindDefinition) -> str:
+    """The example as YAML."""
+    return (files(kind.hub.model.__module__.rpartition(".")[0]) / f"{kind.singular}.yaml").read_text("utf-8")
+
+
+@cache
+def example(kind: KindDefinition) -> dict[str, Any]:
+    """The example as JSON; it is shared and must not be changed."""
+    found: dict[str, Any] = yaml.safe_load(example_text(kind))
+    return found
+
+
+UID: Final = "9f4b5a7e-4c3a-4d57-9c58-2f0d1a6f8b11"
+NAMESPACE: Final = "shop"
+_PROTECTED: Final = {"policy.kruise.io/delete-protection": "Always"}
+_POD_SPEC: Final[Mapping[str, Any]] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
+#: Of kinds that are not ours: kind, and spec.
+_BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, Any] | None]]] = {
+    "pods": ("Pod", _POD_SPEC),
+    "namespaces": ("Namespace", None),
+    "services": ("Service", {"ports": [{"port": 80}]}),
+    "ingresses": ("Ingress", {"defaultBackend": {"service": {"name": "web", "port": {"number": 80}}}}),
+    "customresourcedefinitions": ("CustomResourceDefinition", {"group": "shop.example.com"}),
+}
+_CLUSTER_WIDE: Final = frozenset({"namespaces", "customresourcedefinitions"})
+
+
+def review(webhook: Webhook) -> dict[str, Any]:
+    """An AdmissionReview as the API server would send it to this webhook."""
+    rule = webhook.rules[0]
+    operation = Operation.CREATE if Operation.CREATE in rule.operations else rule.operations[0]
+    group, version = rule.groups[0], rule.versions[0]
+    plural, _, subresource = rule.resources[0].partition("/")
+    obj = _object(rule, group, version, plural)
+    request: dict[str, Any] = {
+        "uid": UID,
+        "kind": {"group": group, "version": version, "kind": obj["kind"]},
+        "resource": {"group": group, "version": version, "resource": plural},
+        "name": obj["metadata"]["name"],
+        "operation": operation.value,
+        "userInfo": {"username": "jane", "groups": ["system:authenticated"]},
+        "dryRun": False,
+    }
+    if subresource:
+        request["subResource"] = subresource
+    if "namespace" in obj["metadata"]:
+        request["namespace"] = obj["metadata"]["namespace"]
+    if operation is not Operation.DELETE:
+        request["object"] = obj
+    if operation is not Operation.CREATE:
+        request["oldObject"] = obj
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def _object(rule: Rule, group: str, version: str, plural: str) -> dict[str, Any]:
+    api_version = f"{group}/{version}" if group else version
+    kind = find_plural(group, plural)
+    if kind is not None:
+        found = example(kind)
+        found = found if found["apiVersion"] == api_version else convert(found, api_version)
+        namespaced = kind.namespaced
+        metadata = {**found["metadata"]}
+    else:
+        name, spec = _BUILT_IN.get(plural, (_kind(plural), None))
+        found = {"apiVersion": api_version, "kind": name, **({"spec": spec} if spec is not None else {})}
+        namespaced = plural not in _CLUSTER_WIDE and rule.scope != "Cluster"
+        metadata = {"name": "web", "labels": {"app": "web"}}
+    if Operation.CREATE not in rule.operations:
+        metadata["labels"] = {**metadata.get("labels", {}), **_PROTECTED}
+    if namespaced:
+        metadata["namespace"] = NAMESPACE
+    return {**found, "metadata": metadata}
+
+
+def _kind(plural: str) -> str:
+    known = {"deployments": "Deployment", "replicasets": "ReplicaSet", "statefulsets": "StatefulSet"}
+    return known.get(plural, plural.removesuffix("s").capitalize())
+
+
+# AdmissionReview as pydantic models: what is sent to a webhook and what comes back. They document the HTTP API.
+#
+# Reviews themselves are read by :mod:`app.admission.review`, which takes no models on the way of every Pod. Source:
+# https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
+
+_Json = Annotated[dict[str, Any] | None, Field(default=None)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+class GroupVersionKind(_Model):
+    """The kind of an object."""
+
+    group: str = ""
+    version: str
+    kind: str
+
+
+class GroupVersionResource(_Model):
+    """The resource that is written to."""
+
+    group: str = ""
+    version: str
+    resource: str
+
+
+class UserInfo(_Model):
+    """Who asks."""
+
+    username: str = ""
+    uid: str = ""
+    groups: list[str] = Field(default_factory=list)
+    extra: dict[str, list[str]] = Field(default_factory=dict)
+
+
+class AdmissionRequest(_Model):
+    """One write that the API server asks about."""
+
+    uid: str = Field(description="The answer carries it too.", min_length=1)
+    kind: GroupVersionKind
+    resource: GroupVersionResource
+    sub_resource: str = ""
+    name: str = ""
+    namespace: str = ""
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    user_info: UserInfo = Field(default_factory=UserInfo)
+    object: _Json = Field(default=None, description="The object as it would be stored; none for DELETE.")
+    old_object: _Json = Field(default=None, description="The object as it is stored; none for CREATE.")
+    dry_run: bool = False
+    options: _Json = None
+
+
+class AdmissionReview(_Model):
+    """A question of the API server."""
+
+    api_version: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
+    kind: Literal["AdmissionReview"] = "AdmissionReview"
+    request: AdmissionRequest
+
+
+class Refused(_Model):
+    """Why the write is refused."""
+
+    code: int = 403
+    message: str = ""
+    reason: str = ""
+
+
+class AdmissionResponse(_Model):
+    """The answer."""
+
+    uid: str = Field(description="That of the request.")
+    allowed: bool
+    status: Refused | None = None
+    patch_type: Literal["JSONPatch"] | None = None
+    patch: str | None = Field(default=None, description="JSON Patch operations (RFC 6902), in base64.")
+    warnings: list[str] = Field(default_factory=list, description="What kubectl prints beside its answer.")
+
+
+class AdmissionAnswer(_Model):
+    """An answer to the API server."""
+
+    api_version: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
+    kind: Literal["AdmissionReview"] = "AdmissionReview"
+    response: AdmissionResponse
+
+
+# The HTTP API as FastAPI's users know it: ``/docs`` and ``/openapi.json``, each webhook with a review one can send.
+#
+# These pages describe; the webhook paths themselves are answered before FastAPI is asked (see app.admission.server).
 
 _ABOUT: Final = """\
 Kubernetes sends an **AdmissionReview** to one of these paths for each write, and does what the answer says.

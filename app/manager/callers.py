@@ -22,15 +22,14 @@ import msgspec
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
 from app.kube.objects import ObjectMeta
-from app.kube.reflector import Reflector
-from app.kube.reflector_metrics import ReflectorMetrics
+from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import ENDPOINTSLICES
 from app.kube.store import Change, Store
 
 logger = logging.getLogger(__name__)
 
 SERVICE_NAMESPACE: Final = "default"
-#: Of the Service, and of the slice in which API servers list themselves.
+#: Of the Service, and of the feature in which API servers list themselves.
 SERVICE_NAME: Final = "kubernetes"
 PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)

@@ -1,6 +1,6 @@
 """The process that large conversions run in: ``python -m app.manager.conversions`` knows the kinds of this build.
 
-The folders of its slices are its arguments, so that it knows those of whoever started it.
+The folders of its features are its arguments, so that it knows those of whoever started it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 import sys
 
 from app.admission.conversion_worker import ConversionWorker, work
-from app.manager.slices import FOLDERS, slices
+from app.manager.features import FOLDERS, features
 
 MODULE = "app.manager.conversions"
 
@@ -21,6 +21,6 @@ def conversion_worker() -> ConversionWorker:
 
 if __name__ == "__main__":
     FOLDERS[:] = sys.argv[1:]
-    slices()
+    features()
     os.nice(5)  # reviews come first
     work(sys.stdin.buffer, sys.stdout.buffer)

@@ -10,10 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
-from app.manager.gates import GATES
-from app.manager.slices import slices
-from app.slices.options import (
+from app.framework.options import (
     Flag,
     FlagValue,
     parse_bool,
@@ -22,6 +19,9 @@ from app.slices.options import (
     parse_integer,
     parse_positive,
 )
+from app.kube.logs import FLAGS_WITHOUT_EFFECT, own_flags
+from app.manager.features import features
+from app.manager.gates import GATES
 
 
 class FlagError(ValueError):
@@ -183,17 +183,17 @@ def _openkruise() -> tuple[Flag, ...]:
 
 
 def _all_flags() -> Mapping[str, Flag]:
-    """The manager's own, OpenKruise's, and those of slices. Raises ValueError for a flag nobody declares."""
+    """The manager's own, OpenKruise's, and those of features. Raises ValueError for a flag nobody declares."""
     found = {flag.name: flag for flag in _flags()}
     found |= {flag.name: replace(flag, meaningful=False) for flag in _openkruise()}
-    for one in slices():
+    for one in features():
         for flag in one.flags:
             if not isinstance(flag, str):
                 found[flag.name] = flag
             elif flag in found:
                 found[flag] = replace(found[flag], meaningful=True)
             else:
-                raise ValueError(f"OpenKruise has no flag --{flag}: slice {one.name} must declare it")
+                raise ValueError(f"OpenKruise has no flag --{flag}: feature {one.name} must declare it")
         for part in one.controllers:
             if part.workers_flag:
                 help_ = f"keys the {part.workers_flag.removesuffix('-workers')} controller works on at once"

@@ -15,13 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from app.certs.issue import CertificateError, CertificateSet, expiry
-from app.certs.source import CertificateSource
-from app.kube.backoff import Backoff
+from app.certs.sources import CertificateSource
 from app.kube.client import Client
+from app.kube.clock import Backoff
 from app.kube.errors import KubeError, NotFound
 from app.kube.objects import ObjectMeta
-from app.kube.reflector import Reflector
-from app.kube.reflector_metrics import ReflectorMetrics
+from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, SECRETS, Resource
 from app.kube.store import Store
 from app.manager.definitions import MissingDefinitions

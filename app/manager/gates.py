@@ -1,4 +1,4 @@
-"""Feature gates: OpenKruise's, those that slices declare, and which gate forces which. Pure."""
+"""Feature gates: OpenKruise's, those that features declare, and which gate forces which. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from app.manager.slices import slices
-from app.slices.options import Gate, Stage
+from app.framework.options import Gate, Stage
+from app.manager.features import features
 
 
 def _alpha(effect: str, default: bool = False) -> tuple[bool, Stage, str]:
@@ -64,8 +64,8 @@ _OF_MANAGER: Final = ("PodWebhook", "KruiseDaemon", "EnableExternalCerts")
 
 
 def _gates() -> Mapping[str, Gate]:
-    """OpenKruise's gates and our own. Raises ValueError for a slice's gate that is neither."""
-    asked = [gate for one in slices() for gate in one.gates]
+    """OpenKruise's gates and our own. Raises ValueError for a feature's gate that is neither."""
+    asked = [gate for one in features() for gate in one.gates]
     names = {*_OF_MANAGER, *(gate for gate in asked if isinstance(gate, str))}
     if unknown := names - _OPENKRUISE.keys():
         raise ValueError(f"OpenKruise has no feature gate {', '.join(sorted(unknown))}: declare it")

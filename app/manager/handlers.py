@@ -1,4 +1,4 @@
-"""All admission handlers, each joined with what it needs to decide: collected from the slices.
+"""All admission handlers, each joined with what it needs to decide: collected from the features.
 
 The manager fills the context from caches and the API server, standalone mode from files.
 """
@@ -10,30 +10,27 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from app.admission import pod, podguard
-from app.admission.merging import merged_handlers, merged_webhooks
+from app.admission import pods
+from app.admission.registry import merged_handlers, merged_webhooks
+from app.framework.feature import AdmissionContext, AdmissionPart, is_on
 from app.kube.admission import Allowed, Decision, Handler, Review, Webhook
-from app.kube.client import Client
-from app.kube.lookup import get_or_none
+from app.kube.client import Client, get_or_none
 from app.kube.resources import PODS
 from app.kube.selectors import Selector, compile_selector
-from app.manager.slices import slices
-from app.pods.guards import Guarded, PodGuard
-from app.pods.steps import PodStep
-from app.slices import AdmissionContext, AdmissionPart
-from app.slices.slice import is_on
+from app.manager.features import features
+from app.pods.admission import Guarded, PodMutator, PodValidator
 
 
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
     """What is registered with an operator's folder of policies, whatever the gates. Raises TableError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
-    return merged_webhooks((_pod_webhook(), *podguard.webhooks(_guarded()), *found))
+    return merged_webhooks((_pod_webhook(), *pods.webhooks(_guarded()), *found))
 
 
 def _pod_webhook() -> Webhook:
     """What changes new Pods, with the permissions of all steps."""
     needed = (rule for part in _parts() for rule in (*part.permissions, *(one.permission for one in part.watched)))
-    return dataclasses.replace(pod.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
+    return dataclasses.replace(pods.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
 
 
 def _guarded() -> Sequence[Guarded]:
@@ -42,7 +39,7 @@ def _guarded() -> Sequence[Guarded]:
 
 
 def _parts() -> Iterable[AdmissionPart]:
-    return (part for one in slices() for part in one.admission)
+    return (part for one in features() for part in one.admission)
 
 
 #: Every declaration of this build: what RBAC and the reference page are made from.
@@ -51,8 +48,8 @@ WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 
 def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> tuple[Handler, ...]:
     """The handlers of all declarations; ``context_of`` gives each part what it is made from. Raises TableError."""
-    steps: list[PodStep] = []
-    guards: list[PodGuard] = []
+    steps: list[PodMutator] = []
+    guards: list[PodValidator] = []
     handlers: list[Handler] = []
     client: Client | None = None
     for part in _parts():
@@ -69,11 +66,11 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
             Handler(dataclasses.replace(one.webhook, gates=part.gates), one.decide) if part.gates else one
             for one in made.handlers
         )
-    guarding = podguard.handlers(_guarded(), guards, _fetch(client))
-    return merged_handlers((pod.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
+    guarding = pods.handlers(_guarded(), guards, _fetch(client))
+    return merged_handlers((pods.pod_handler(steps, _pod_webhook()), *guarding, *handlers))
 
 
-def _fetch(client: Client | None) -> podguard.Fetch:
+def _fetch(client: Client | None) -> pods.Fetch:
     """Reads a Pod; without a cluster there are none."""
 
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
@@ -90,5 +87,5 @@ def _pass(_review: Review) -> Decision:
 
 def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:
     """The namespaces whose new Pods are sent to us, given what is registered; None: no Pod is (PW-4)."""
-    found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pod.MUTATE_POD.name)
+    found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pods.MUTATE_POD.name)
     return next(found, None)

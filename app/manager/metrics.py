@@ -17,8 +17,8 @@ from prometheus_client import (
 )
 
 from app.admission.metrics import AdmissionMetrics
-from app.manager.slices import slices
-from app.slices.controllers import Counters
+from app.framework.feature import Counters
+from app.manager.features import features
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
 T = TypeVar("T")
@@ -83,11 +83,11 @@ class ManagerMetrics:
         )
 
         # Each is there from the start, whoever shares it.
-        makers = dict.fromkeys(one for declared in slices() for one in declared.counters)
+        makers = dict.fromkeys(one for declared in features() for one in declared.counters)
         self._of_slices = {one: one(self.registry) for one in makers}
 
     def of(self, counters: Counters[T]) -> T:
-        """What counts for a slice. Raises KeyError for counters that no slice declares."""
+        """What counts for a feature. Raises KeyError for counters that no feature declares."""
         found: T = self._of_slices[counters]
         return found
 

@@ -1,20 +1,29 @@
-"""What the manager itself reads and writes, beside what handlers and controllers declare."""
+"""The permissions of the manager, derived from features, and the RBAC objects that grant them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.api import names
+from app.framework.options import Enabled
+from app.framework.watched import Scope
 from app.kube.admission import PolicyRule, Webhook
+from app.kube.client import Client
+from app.kube.errors import KubeError
 from app.kube.resources import LEASES, SELFSUBJECTRULESREVIEWS
 from app.manager import callers
+from app.manager.features import features, kinds
 from app.manager.gates import GATES
 from app.manager.handlers import WEBHOOKS
+from app.manager.metrics import ManagerMetrics
 from app.manager.settings import SECRET_NAME, Settings
-from app.manager.slices import kinds, slices
-from app.slices import Scope
-from app.slices.options import Enabled
 
 _CONFIGURATIONS: Final = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 _ADMISSION_GROUP: Final = ("admissionregistration.k8s.io",)
@@ -117,11 +126,11 @@ def webhook_rules() -> tuple[PolicyRule, ...]:
 
 
 def _of_admission(enabled: Enabled) -> tuple[PolicyRule, ...]:
-    return tuple(watched.permission for one in slices() for watched in one.watched_for_admission(enabled))
+    return tuple(watched.permission for one in features() for watched in one.watched_for_admission(enabled))
 
 
 def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
-    return tuple(rule for one in slices() for rule in one.permissions(enabled))
+    return tuple(rule for one in features() for rule in one.permissions(enabled))
 
 
 def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
@@ -153,7 +162,7 @@ def _needed(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
 def _of_one_namespace() -> frozenset[str]:
     """What ``--namespace`` limits: what is watched there, and what is made for Pods that are."""
     everywhere = lambda _gate: True  # noqa: E731
-    watched = (one for declared in slices() for one in declared.watched_for_controllers(everywhere))
+    watched = (one for declared in features() for one in declared.watched_for_controllers(everywhere))
     return frozenset({"configmaps", *(one.resource.plural for one in watched if one.scope is Scope.WATCHED)})
 
 
@@ -163,3 +172,255 @@ def _kinds_of(rule: PolicyRule) -> set[str]:
 
 def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     return (callers.PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
+
+
+# Rights: which of those that this manager declares the API server does not grant it.
+#
+# A right that is missing shows late, in a message about one object. So the manager asks at its start and now and then
+# what it may do, names what is missing, and goes on with the rest.
+
+logger = logging.getLogger(__name__)
+
+CHECK_SECONDS: Final = 60.0
+#: Asked for what is needed everywhere: a namespace where nothing is granted to us alone.
+_ANY_NAMESPACE: Final = "default"
+_NOWHERE: Final[Mapping[str, Sequence[Granted]]] = MappingProxyType({})
+
+
+class Granted(msgspec.Struct, frozen=True, rename="camel"):
+    """One rule of a SelfSubjectRulesReview's answer."""
+
+    verbs: list[str] = []
+    api_groups: list[str] = []
+    resources: list[str] = []
+    resource_names: list[str] = []
+
+    def covers(self, verb: str, group: str, resource: str, name: str) -> bool:
+        """Whether it allows that; ``name`` empty: to all objects."""
+        plural, _, subresource = resource.partition("/")
+        resources = {"*", resource} | ({f"*/{subresource}", f"{plural}/*"} if subresource else set())
+        return (
+            not {"*", verb}.isdisjoint(self.verbs)
+            and not {"*", group}.isdisjoint(self.api_groups)
+            and not resources.isdisjoint(self.resources)
+            and (not self.resource_names or name in self.resource_names)
+        )
+
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    resource_rules: list[Granted] | None = None
+    incomplete: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _Status = _Status()
+
+
+def missing_rights(
+    declared: Iterable[PolicyRule],
+    everywhere: Sequence[Granted],
+    here: Sequence[Granted],
+    elsewhere: Mapping[str, Sequence[Granted]] = _NOWHERE,
+) -> list[str]:
+    """What is declared and not granted, one line per resource. Pure.
+
+    ``everywhere``: what is granted in any namespace, ``here``: in the manager's own, ``elsewhere``: in others by name.
+    """
+    verbs: dict[str, dict[str, None]] = {}
+    for rule in declared:
+        granted = here if rule.own_namespace else elsewhere[rule.namespace] if rule.namespace else everywhere
+        for verb, group, resource, name in product(rule.verbs, rule.groups, rule.resources, rule.names or ("",)):
+            if not any(one.covers(verb, group, resource, name) for one in granted):
+                what = f"{resource}.{group}" if group else resource
+                own, other = rule.own_namespace, rule.namespace
+                where = " in the manager's namespace" if own else f" in namespace {other}" if other else ""
+                verbs.setdefault(f"{what}{f' {name}' if name else ''}{where}", {})[verb] = None
+    return [f"{', '.join(found)} {what}" for what, found in sorted(verbs.items())]
+
+
+class Rights:
+    """Asks again and again, and tells of changes."""
+
+    def __init__(
+        self, client: Client, own_namespace: str, declared: Sequence[PolicyRule], metrics: ManagerMetrics
+    ) -> None:
+        self._client = client
+        self._own_namespace = own_namespace
+        self._declared = declared
+        self._metrics = metrics
+        self._reported: list[str] = []
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.check()
+            await self._client.clock.sleep(CHECK_SECONDS)
+
+    async def check(self) -> None:
+        """Ask once. An API server that does not say what it allows, or not all of it, is taken to allow it."""
+        try:
+            everywhere = await self._granted(_ANY_NAMESPACE)
+            here = await self._granted(self._own_namespace)
+            others = sorted({rule.namespace for rule in self._declared if rule.namespace})
+            elsewhere = {name: await self._granted(name) for name in others}
+        except KubeError as error:
+            logger.info("what we may do is not known: %s", error)
+            return
+        known = {name: granted for name, granted in elsewhere.items() if granted is not None}
+        if everywhere is None or here is None or len(known) < len(elsewhere):
+            missing = []
+        else:
+            missing = missing_rights(self._declared, everywhere, here, known)
+        self._metrics.missing_rights.set(len(missing))
+        for line in missing:
+            if line not in self._reported:
+                logger.error(
+                    "a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): %s", line
+                )
+        if self._reported and not missing:
+            logger.info("all rights are granted now")
+        self._reported = missing
+
+    async def _granted(self, namespace: str) -> list[Granted] | None:
+        review = {
+            "apiVersion": SELFSUBJECTRULESREVIEWS.api_version,
+            "kind": SELFSUBJECTRULESREVIEWS.kind,
+            "spec": {"namespace": namespace},
+        }
+        answer = await self._client.create(SELFSUBJECTRULESREVIEWS, review, decode=_decode)
+        return None if answer.status.incomplete else answer.status.resource_rules or []
+
+
+_decode: Final = msgspec.json.Decoder(_Review).decode
+
+
+CLUSTER_ROLE: Final = "kruise-manager-role"
+NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
+SERVICE_ACCOUNT: Final = "kruise-manager"
+#: Aggregated from ClusterRoles of the operator's.
+EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
+
+_VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+
+
+def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
+    """The fewest, sorted RBAC rules that grant exactly what these grant."""
+    verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
+    for rule in rules:
+        for group in rule.groups:
+            for resource in rule.resources:
+                verbs.setdefault((group, resource, tuple(sorted(rule.names))), set()).update(rule.verbs)
+    # "create" cannot be limited to names; what is granted without names need not be granted with them.
+    for (group, resource, only), held in list(verbs.items()):
+        if only:
+            held -= verbs.get((group, resource, ()), set())
+    resources: dict[tuple[str, tuple[str, ...], tuple[str, ...]], set[str]] = {}
+    for (group, resource, only), held in verbs.items():
+        if held:
+            resources.setdefault((group, tuple(sorted(held, key=_verb_key)), only), set()).add(resource)
+    return [
+        {
+            "apiGroups": [group],
+            "resources": sorted(plurals),
+            **({"resourceNames": list(only)} if only else {}),
+            "verbs": list(held),
+        }
+        for (group, held, only), plurals in sorted(
+            resources.items(), key=lambda item: (item[0][0], sorted(item[1]), item[0][2])
+        )
+    ]
+
+
+def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """Namespaces, ServiceAccount, roles and bindings for the manager. Node agents read pull secrets in one of them."""
+    return [
+        _namespace(namespace),
+        _namespace(names.DAEMON_CONFIG_NAMESPACE),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": SERVICE_ACCOUNT, "namespace": namespace}},
+        *roles(rules, namespace, SERVICE_ACCOUNT, CLUSTER_ROLE, NAMESPACED_ROLE),
+        extension_role(),
+        extension_binding(SERVICE_ACCOUNT, namespace),
+    ]
+
+
+def extension_role() -> dict[str, Any]:
+    """The role that operators extend: Kubernetes fills in the rules of all ClusterRoles with the label."""
+    selector = {"matchLabels": {names.AGGREGATE_TO_MANAGER: "true"}}
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": EXTENSION_ROLE},
+        "aggregationRule": {"clusterRoleSelectors": [selector]},
+    }
+
+
+def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
+    """The binding of that role to a ServiceAccount."""
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
+    return {**binding, "metadata": {"name": f"{service_account}-workloads-rolebinding"}}
+
+
+def roles(
+    rules: Iterable[PolicyRule], namespace: str, service_account: str, cluster_role: str, namespaced_role: str
+) -> list[dict[str, Any]]:
+    """The roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
+    given = tuple(rules)
+    subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
+    everywhere = [rule for rule in given if not (rule.own_namespace or rule.namespace)]
+    made = [
+        _role("ClusterRole", cluster_role, "", everywhere),
+        _binding("ClusterRoleBinding", "ClusterRole", cluster_role, "", subject),
+        _role("Role", namespaced_role, namespace, (rule for rule in given if rule.own_namespace)),
+        _binding("RoleBinding", "Role", namespaced_role, namespace, subject),
+    ]
+    for other in sorted({rule.namespace for rule in given if rule.namespace}):
+        made += [
+            _role("Role", namespaced_role, other, (rule for rule in given if rule.namespace == other)),
+            _binding("RoleBinding", "Role", namespaced_role, other, subject),
+        ]
+    return made
+
+
+def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """The roles that grant the manager what it needs beside its other roles where a gate is on."""
+    name = f"kruise-manager-{gate.lower()}"
+    found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
+    return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
+
+
+def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
+    """A role that whoever installs binds where he wants: everywhere, as here, or in some namespaces."""
+    subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
+    role = f"kruise-manager-{name}-role"
+    return [
+        _role("ClusterRole", role, "", rules),
+        _binding("ClusterRoleBinding", "ClusterRole", role, "", subject),
+    ]
+
+
+def _namespace(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _role(kind: str, name: str, namespace: str, rules: Iterable[PolicyRule]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": name, **({"namespace": namespace} if namespace else {})},
+        "rules": merged(rules),
+    }
+
+
+def _binding(kind: str, role_kind: str, role: str, namespace: str, subject: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": role + "binding", **({"namespace": namespace} if namespace else {})},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": role_kind, "name": role},
+        "subjects": [dict(subject)],
+    }
+
+
+def _verb_key(verb: str) -> int:
+    return _VERB_ORDER.index(verb) if verb in _VERB_ORDER else len(_VERB_ORDER)

@@ -1,9 +1,4 @@
-"""One process of a replica: its loop, its client, its heartbeat, and the parts it runs.
-
-Two parts exist: admission (webhooks.py) and reconciling (reconciler.py). A replica has several processes of the first
-and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only in the replica's shared values, so
-they do not notice the difference.
-"""
+"""A process of the manager: its tasks and caches, and the parts it runs."""
 
 from __future__ import annotations
 
@@ -12,25 +7,188 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Final, Protocol
 
 import msgspec
 
+from app.framework.feature import Feature
+from app.framework.options import Enabled
+from app.framework.watched import Scope, Stores, Watched, agents_namespace, merged
 from app.kube.client import Client
-from app.kube.clock import Clock, SystemClock
+from app.kube.clock import Clock, SystemClock, TokenBucket
 from app.kube.config import load_config
-from app.kube.ratelimit import TokenBucket
+from app.kube.errors import KubeError
+from app.kube.reflector import Reflector, ReflectorMetrics
+from app.kube.resources import Resource
+from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
-from app.manager.caches import Caches
-from app.manager.counts import Counts
+from app.manager.features import features
 from app.manager.metrics import ManagerMetrics
 from app.manager.settings import Settings
-from app.manager.shared import Replica, State
-from app.manager.tasks import Tasks
+from app.manager.shared import Counts, Replica, State
 
 logger = logging.getLogger(__name__)
+
+
+class Tasks:
+    """Runs coroutines until ``stop`` is set; sets it itself when one of them fails."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._tasks: list[asyncio.Task[Any]] = []
+        #: Tasks that end by themselves when asked, and how to ask.
+        self._finishing: dict[asyncio.Task[Any], Callable[[], None]] = {}
+        self._failure: BaseException | None = None
+
+    def start(
+        self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
+    ) -> asyncio.Task[Any]:
+        """Run it in the background. ``finish`` asks it to end by itself; without, it is cancelled at the end."""
+        task = asyncio.create_task(coroutine, name=name)
+        task.add_done_callback(self._ended)
+        self._tasks.append(task)
+        if finish is not None:
+            self._finishing[task] = finish
+        return task
+
+    @property
+    def all(self) -> tuple[asyncio.Task[Any], ...]:
+        """Every task that was started, ended or not."""
+        return tuple(self._tasks)
+
+    async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
+        """Run it in the foreground. True if it finished, False if the stop came first; raises what it raises."""
+        work = asyncio.create_task(coroutine)
+        stopping = asyncio.create_task(self._stop.wait())
+        try:
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                await work
+                return True
+            return False
+        finally:
+            for task in (work, stopping):
+                task.cancel()
+            await asyncio.gather(work, stopping, return_exceptions=True)
+
+    async def end(self, grace_seconds: float) -> None:
+        """Let finish what can, for so long; then cancel what still runs."""
+        self._stop.set()
+        for finish in self._finishing.values():
+            finish()
+        if self._finishing:
+            await asyncio.wait(self._finishing, timeout=grace_seconds)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def raise_failure(self) -> None:
+        """Raise what made a task fail, if one did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if self._failure is None:
+            self._failure = error
+        if isinstance(error, KubeError):  # it says what happened
+            logger.error("%s ended: %s", task.get_name(), error)
+        else:
+            logger.error("%s failed", task.get_name(), exc_info=error)
+        self._stop.set()
+
+
+# The caches of a process: what the features that run here watch, and the reflectors that fill them.
+#
+# Processes that answer reviews watch what admission needs; the process that writes to the cluster watches everything.
+# So a process that serves webhooks alone holds no Pods.
+
+
+class Caches:
+    """Stores and the reflectors that fill them.
+
+    ``namespace``: the only one to watch where objects are watched at all, or empty for all.
+    """
+
+    def __init__(
+        self,
+        own_namespace: str,
+        namespace: str = "",
+        enabled: Enabled = lambda _gate: True,
+        declared: Iterable[Feature] | None = None,
+        absent: Callable[[], Container[str]] = tuple,
+    ) -> None:
+        """``absent`` returns the names of the CustomResourceDefinitions that are not installed."""
+        chosen = tuple(features() if declared is None else declared)
+        self._own_namespace = own_namespace
+        self._namespace = namespace
+        self._absent = absent
+        judging = [one for part in chosen for one in part.watched_for_admission(enabled)]
+        controlling = [one for part in chosen for one in part.watched_for_controllers(enabled)]
+        self.stores = Stores([*judging, *controlling])
+        self._for_admission = merged(judging).keys()
+
+    @property
+    def by_name(self) -> Mapping[str, Store[Any]]:
+        """All stores, by what a person calls them."""
+        return self.stores.by_name
+
+    @property
+    def for_admission(self) -> Mapping[str, Store[Any]]:
+        """The stores that must be filled before a review can be judged, by what a person calls them."""
+        declared = self.stores.declared
+        return {declared[key].name: self.stores(declared[key]) for key in self._for_admission}
+
+    @property
+    def resources_for_admission(self) -> Sequence[Resource]:
+        """The resources in the stores that admission reads."""
+        return [self.stores.declared[key].resource for key in self._for_admission]
+
+    def admission_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
+        """What fills the stores that admission reads, to be run as tasks."""
+        declared = self.stores.declared
+        return [self._reflector(declared[key], client, rng, metrics) for key in self._for_admission]
+
+    def controller_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
+        """What fills the stores that only controllers read."""
+        return [
+            self._reflector(one, client, rng, metrics)
+            for key, one in self.stores.declared.items()
+            if key not in self._for_admission
+        ]
+
+    def _reflector(
+        self, watched: Watched[Any], client: Client, rng: Random, metrics: ReflectorMetrics
+    ) -> Reflector[Any]:
+        places = {
+            Scope.OWN: self._own_namespace,
+            Scope.AGENTS: agents_namespace(),
+            Scope.CLUSTER: "",
+            Scope.WATCHED: self._namespace,
+        }
+        return Reflector(
+            client,
+            watched.resource,
+            self.stores(watched),
+            decode=watched.decode,
+            rng=rng,
+            namespace=places[watched.scope],
+            label_selector=watched.label_selector,
+            field_selector=watched.field_selector,
+            keep=watched.keep,
+            metrics=metrics,
+            absent=lambda: watched.resource.definition_name in self._absent(),
+        )
+
+
+# One process of a replica: its loop, its client, its heartbeat, and the parts it runs.
+#
+# Two parts exist: admission (webhooks.py) and reconciling (reconciler.py). A replica has several processes of the
+# first and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only in the replica's shared
+# values, so they do not notice the difference.
 
 #: How long what is in flight may take when the process ends (OpenKruise's Pods are given 10 s in all).
 GRACE_SECONDS: Final = 5.0

@@ -1,52 +1,139 @@
-"""Reconciling: the part of a replica that writes to the cluster. There is one per replica.
-
-On every replica with controllers it keeps certificates and registration in order, so that a replica without the Lease
-is a whole admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process: the
-supervisor starts a new one, which is a candidate again; admission does not notice. A replica without controllers
-follows the certificate (following.py).
-"""
+"""The part that reconciles: controllers behind leader election."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from app.admission.configurations import Endpoint
 from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies
 from app.admission.registry import served
-from app.certs.external import ExternalFolder, ExternalSecret
-from app.certs.files import FileCertificates
 from app.certs.issue import CertificateError
-from app.certs.secret import SecretCertificates, SecretReader
-from app.certs.source import CertificateSource
+from app.certs.sources import (
+    CertificateSource,
+    ExternalFolder,
+    ExternalSecret,
+    FileCertificates,
+    SecretCertificates,
+    SecretReader,
+)
 from app.kube.admission import Webhook
-from app.kube.backoff import Backoff
+from app.kube.clock import Backoff
 from app.kube.controller import Controller
 from app.kube.errors import KubeError
-from app.kube.leases import LeaderElector, LeaseTimes, identity
+from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
 from app.kube.store import Change, Store
-from app.manager.contexts import ControllerMaker, Recorders
-from app.manager.debug import cache_lines, queue_lines
+from app.manager.features import features, kinds
 from app.manager.following import Follower
 from app.manager.handlers import declarations, reviewed_namespaces
-from app.manager.health import endpoint_fault
-from app.manager.leadership import Reconciling
+from app.manager.health import cache_lines, endpoint_fault, queue_lines
 from app.manager.limits import PAGES
-from app.manager.permissions import rules_of
+from app.manager.permissions import Rights, rules_of
 from app.manager.process import Process
 from app.manager.registration import Registration
-from app.manager.rights import Rights
 from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings
-from app.manager.slices import kinds, slices
+from app.manager.wiring import ControllerMaker, Recorders
+
+# Leadership: of several replicas one reconciles, and all of them answer reviews (MGR-22).
+#
+# Where one process does everything, who loses the Lease stops reconciling, goes on answering, and stands for election
+# again. Where reconciling has a process of its own, that ends, and a new one stands for election: nothing of the old
+# term can live on in it.
 
 logger = logging.getLogger(__name__)
+
+
+class Work(Protocol):
+    """A controller: runs until stopped, and finishes what is ready first."""
+
+    async def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+class Reconciling:
+    """Runs controllers, made anew for each term of leadership; always, where there is no ``elector``.
+
+    ``took_over`` is told when a term begins. With ``one_term`` a lost Lease is raised as ``LeadershipLost``.
+    """
+
+    def __init__(
+        self,
+        make: Callable[[], Sequence[Work]],
+        elector: LeaderElector | None,
+        took_over: Callable[[], None] = lambda: None,
+        *,
+        one_term: bool = False,
+    ) -> None:
+        self._make = make
+        self._elector = elector
+        self._took_over = took_over
+        self._one_term = one_term
+        self._stopping = asyncio.Event()
+        self._at_work: Sequence[Work] = ()
+
+    async def run(self) -> None:
+        """Reconcile while leading, until ``stop``; the Lease is given back when the work has ended."""
+        while not self._stopping.is_set():
+            try:
+                await (self._term() if self._elector is None else self._stand(self._elector))
+            except LeadershipLost as lost:
+                if self._one_term:
+                    raise
+                logger.warning("no longer leading, reviews are answered as before: %s", lost)
+
+    def stop(self) -> None:
+        """Take no more work; ``run`` returns when the rest is done."""
+        self._stopping.set()
+        for controller in self._at_work:
+            controller.stop()
+
+    async def _stand(self, elector: LeaderElector) -> None:
+        candidacy = asyncio.create_task(elector.run(self._term), name="candidacy")
+        stopping = asyncio.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait({candidacy, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if candidacy.done() or elector.leading:
+                await candidacy
+        finally:
+            for task in (candidacy, stopping):
+                task.cancel()
+            await asyncio.gather(candidacy, stopping, return_exceptions=True)
+
+    async def _term(self) -> None:
+        self._took_over()
+        self._at_work = controllers = self._make()
+        if self._stopping.is_set():
+            return
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                for controller in controllers:
+                    tasks.create_task(_patiently(controller))
+        finally:
+            self._at_work = ()
+
+
+async def _patiently(controller: Work) -> None:
+    """A controller whose caches are not filled (a right is missing) waits on, and is no reason to stop the others."""
+    while True:
+        try:
+            return await controller.run()
+        except TimeoutError as error:
+            logger.error("%s: waiting on", error)  # noqa: TRY400 - it says all there is
+
+
+# Reconciling: the part of a replica that writes to the cluster. There is one per replica.
+#
+# On every replica with controllers it keeps certificates and registration in order, so that a replica without the
+# Lease is a whole admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process:
+# the supervisor starts a new one, which is a candidate again; admission does not notice. A replica without controllers
+# follows the certificate (following.py).
 
 #: How long keys that are worked on may take once we are told to end: the Lease is given back after them.
 FINISH_SECONDS: Final = 2.0
@@ -171,8 +258,8 @@ class Reconciler:
         from app.dashboard.board import Board
         from app.dashboard.pages import create_dashboard
 
-        commands = [one for declared in slices() for one in declared.commands() if one.progress is not None]
-        kinds = [one for declared in slices() for one in declared.dashboard()]
+        commands = [one for declared in features() for one in declared.commands() if one.progress is not None]
+        kinds = [one for declared in features() for one in declared.dashboard()]
         board = Board(process.client.named("dashboard"), commands, kinds, process.rng)
         server = Server(create_dashboard(board), grace_seconds=1, limits=PAGES, port="dashboard")
         process.tasks.start(board.run(), "dashboard")

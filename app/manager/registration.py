@@ -1,17 +1,13 @@
-"""Registration: the API server told to call us and to convert through us, to trust our certificate, and kept that way.
-
-Each sync looks at everything that carries our address or our CA, takes the certificates one step further if that is
-due, and writes what differs. It runs when something of ours changed and every minute besides; what drifted is repaired
-and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica that has controllers, in
-one of its processes; the others follow the certificate (following.py).
-"""
+"""Registration of webhooks and CRDs: writes our address and CA, and repairs what drifted."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import binascii
+import contextlib
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, Final, TypedDict, TypeVar
@@ -33,14 +29,13 @@ from app.admission.configurations import (
 )
 from app.api.kind import KindDefinition
 from app.certs.issue import CertificateError, CertificateSet
-from app.certs.source import CertificateSource
+from app.certs.rotation import blocks
+from app.certs.sources import CertificateSource
 from app.kube.admission import Webhook
-from app.kube.backoff import Backoff
 from app.kube.client import Client
-from app.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound, TransportError
-from app.kube.ratelimit import TokenBucket
-from app.kube.reflector import Reflector
-from app.kube.reflector_metrics import ReflectorMetrics
+from app.kube.clock import Backoff, TokenBucket
+from app.kube.errors import AlreadyExists, Conflict, Forbidden, Invalid, KubeError, NotFound, TransportError
+from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     MUTATINGWEBHOOKCONFIGURATIONS,
@@ -48,16 +43,87 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.manager.attempts import Attempts
 from app.manager.definitions import MissingDefinitions
 from app.manager.following import RETRY_CAP_SECONDS, SYNC_SECONDS, serve, watch_of_one
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
-from app.manager.trust import carries, trusted_for_us
+
+
+def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
+    """Every CA that an API server is told to trust for us, PEM; what cannot be read is left out."""
+    configs = [
+        ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
+        for definition in definitions
+    ]
+    for configuration in configurations:
+        configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
+    found: dict[bytes, None] = {}
+    # Nearly all say the same.
+    for bundle in dict.fromkeys((config or {}).get("caBundle") or "" for config in configs):
+        with contextlib.suppress(binascii.Error, ValueError):
+            found[base64.b64decode(bundle, validate=True)] = None
+    return b"".join(found)
+
+
+def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
+    """Whether whoever is called by a configuration is trusted if ``authority`` (PEM) signed what it serves."""
+    entries = (configuration or {}).get("webhooks") or []
+    wanted = frozenset(blocks(authority))
+    for entry in entries:
+        try:
+            bundle = base64.b64decode((entry.get("clientConfig") or {}).get("caBundle") or "", validate=True)
+        except (binascii.Error, ValueError):
+            return False
+        if not wanted <= set(blocks(bundle)):
+            return False
+    return True
+
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class Attempts:
+    """Goes on with the rest where one object cannot be read or written (a missing right), and tells of it at the end.
+
+    Without a connection there is no rest.
+    """
+
+    def __init__(self) -> None:
+        self.failures: list[Exception] = []
+        #: Whether somebody else was faster with an object: it is not as we wanted it.
+        self.overtaken = False
+
+    @property
+    def may_succeed(self) -> bool:
+        """Whether what was not done can be expected to be done before long; what we have no right to cannot."""
+        return self.overtaken or not all(isinstance(failure, Forbidden) for failure in self.failures)
+
+    async def result(self, attempt: Awaitable[T]) -> T | None:
+        """What the attempt gives; None if it failed. Raises NotFound and TransportError."""
+        try:
+            return await attempt
+        except (NotFound, TransportError):
+            raise
+        except (KubeError, CertificateError) as error:
+            self.failures.append(error)
+            return None
+
+    def raise_first(self) -> None:
+        """Raise the first failure; the others are logged."""
+        for error in self.failures[1:]:
+            logger.warning("registering webhooks failed: %s", error)
+        if self.failures:
+            raise self.failures[0]
+
+
+# Registration: the API server told to call us and to convert through us, to trust our certificate, and kept that way.
+#
+# Each sync looks at everything that carries our address or our CA, takes the certificates one step further if that is
+# due, and writes what differs. It runs when something of ours changed and every minute besides; what drifted is
+# repaired and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica that has
+# controllers, in one of its processes; the others follow the certificate (following.py).
 
 #: How often CRDs are checked for while none is installed.
 MISSING_SECONDS: Final = 1.0

@@ -15,10 +15,12 @@ from typing import Final
 
 from app.admission.policies import PolicyError
 from app.certs.issue import CertificateError
+from app.features.deletionprotection.table import TableError
 from app.kube import logs
 from app.kube.config import load_config
 from app.kube.errors import ConfigError
 from app.kube.leases import LeadershipLost
+from app.manager.admission import Admission, Listeners
 from app.manager.flags import FlagError, help_text, parse_flags
 from app.manager.process import Part, Process
 from app.manager.reconciler import Reconciler, declared_webhooks
@@ -26,8 +28,6 @@ from app.manager.serving import StartError, bind, bind_address
 from app.manager.settings import Settings, read_settings
 from app.manager.shared import Replica
 from app.manager.supervisor import CANNOT_START, Supervisor
-from app.manager.webhooks import Admission, Listeners
-from app.protection.deletion.table import TableError
 
 logger = logging.getLogger(__name__)
 

@@ -23,9 +23,11 @@ from app.admission.policies import FILE_NAME as WEBHOOK_POLICIES
 from app.admission.registry import Registry, build_registry
 from app.api import names
 from app.api.conversion import convert
-from app.api.kind import KindDefinition
-from app.api.registry import find_kind
+from app.api.kind import KindDefinition, find_kind
 from app.api.structural import unknown_fields
+from app.features.deletionprotection.table import FILE_NAME as PROTECTED_KINDS
+from app.framework.feature import AdmissionContext
+from app.framework.watched import CacheKey, Stores, Watched, merged
 from app.kube import patches
 from app.kube.admission import (
     Allowed,
@@ -42,15 +44,12 @@ from app.kube.clock import Clock
 from app.kube.objects import Object
 from app.kube.resources import NAMESPACES, ObjectKey
 from app.kube.store import key_of
+from app.manager.features import features
 from app.manager.flags import parse_flags
 from app.manager.gates import FeatureGates
 from app.manager.handlers import build_handlers
 from app.manager.manifests import SUFFIXES, Manifest, ManifestError, UnreadableError, manifest_files, read_manifests
 from app.manager.metrics import ManagerMetrics
-from app.manager.slices import slices
-from app.protection.deletion.table import FILE_NAME as PROTECTED_KINDS
-from app.slices import AdmissionContext, Stores, Watched
-from app.slices.watched import CacheKey, merged
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +89,7 @@ class Standalone:
         self._version = 0
         self._watched = merged(
             one
-            for declared in slices()
+            for declared in features()
             for part in declared.judging(gates.enabled)
             for one in (*part.watched, *part.files)
         )

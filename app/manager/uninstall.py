@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.api import names
-from app.api.ephemeraljob import EPHEMERAL_JOB
-from app.api.imagepull import IMAGE_PULL_JOB
 from app.api.kind import KindDefinition
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.admission import PolicyRule
 from app.kube.client import Client
-from app.kube.concurrently import settled
+from app.kube.concurrency import settled
 from app.kube.errors import KubeError, NotFound, sentence
 from app.kube.objects import ObjectMeta, decode_metadata
 from app.kube.resources import (

@@ -1,1 +1,1 @@
-"""The shared Pod machinery every workload and sidecar slice builds on. Pure where it can be."""
+"""What features share about Pods."""

@@ -12,7 +12,7 @@ from typing import Final, Protocol, TypeVar
 
 from app.kube.objects import Object, OwnerReference, Pod
 from app.kube.resources import Resource
-from app.pods.owners import Owner, refers_to
+from app.pods.predicates import Owner, refers_to
 
 OwnedBy = TypeVar("OwnedBy", bound=Object)
 #: Seconds after which a refused update is asked for again (PM-171).

@@ -14,8 +14,7 @@ import orjson
 
 from app.api import names
 from app.kube.admission import Allowed, Patched, PatchOperation, Review
-from app.kube.fielderrors import too_long
-from app.kube.gotext import shortened
+from app.kube.fielderrors import shortened, too_long
 from app.kube.patches import diff, escape, same
 from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
 

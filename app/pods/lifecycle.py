@@ -16,7 +16,7 @@ from typing import Any, Final
 from app.api.names import LIFECYCLE_STATE, LIFECYCLE_TIMESTAMP
 from app.kube.clock import rfc3339
 from app.kube.objects import Pod
-from app.pods.readiness.plan import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, NotReadyKey, StatusPatch, with_keys_changed
+from app.pods.readiness import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, NotReadyKey, StatusPatch, with_keys_changed
 
 
 class LifecycleState(StrEnum):

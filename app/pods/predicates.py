@@ -1,11 +1,17 @@
-"""What is said of a Pod: active, ready, running (PM-113). Pure."""
+"""Facts about a Pod: whether it is active, ready or available, and who controls it. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from app.api.names import SPECIFIED_DELETE
-from app.kube.objects import Pod
+from app.kube.objects import Meta, ObjectMeta, OwnerReference, Pod
+from app.kube.resources import ObjectKey, Resource
+
+# What is said of a Pod: active, ready, running (PM-113). Pure.
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 
@@ -40,3 +46,150 @@ def ready_since(pod: Pod) -> datetime | None:
 def is_specified_delete(pod: Pod) -> bool:
     """PM-103: marked for deletion by the label, whatever its value."""
     return SPECIFIED_DELETE in pod.metadata.labels
+
+
+# Owner references: who owns an object, and the patches that adopt and release it. Pure.
+#
+# Users who may create an object may write any owner reference into it, with the uid of any other object. A reference
+# therefore means an owner only if uid, group, kind, name and namespace agree; :func:`owner_key` is the one place that
+# says so, and both the index of cached objects and every comparison use it. Patches are strategic merge patches that
+# change one owner reference and leave the others. [PM-107, PM-109, PM-112]
+
+#: The index of objects by the :func:`owner_key` of their controller; objects without one are under :func:`ownerless`.
+BY_CONTROLLER: Final = "controller"
+
+
+class Reference(Protocol):
+    """The fields of an owner reference that identify the owner."""
+
+    @property
+    def api_version(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def uid(self) -> str: ...
+
+
+R = TypeVar("R", bound=Reference, covariant=True)
+
+
+class Dependent(Protocol[R]):
+    """Metadata that may name owners."""
+
+    @property
+    def namespace(self) -> str: ...
+    @property
+    def controller(self) -> R | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """An object as its dependents refer to it. ``namespace`` is empty for a cluster-scoped object."""
+
+    api_version: str
+    kind: str
+    name: str
+    namespace: str
+    uid: str
+
+    @classmethod
+    def of(cls, resource: Resource, metadata: Meta) -> Self:
+        """Return the owner that an object of this resource is."""
+        return cls(
+            resource.api_version, resource.kind, metadata.name, metadata.namespace or "", str(metadata.uid or "")
+        )
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """The controller's owner reference."""
+        return controller_reference(self.api_version, self.kind, self.name, self.uid)
+
+    @property
+    def key(self) -> ObjectKey:
+        """The key under which its controller works on it."""
+        return ObjectKey(self.namespace, self.name)
+
+    @property
+    def index_key(self) -> str:
+        """The key of its dependents in the index BY_CONTROLLER."""
+        return owner_key(self, self.namespace)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def owner_key(reference: Reference, namespace: str) -> str:
+    """Return the identity that a reference in an object of ``namespace`` claims: group, kind, namespace, name and uid.
+
+    The version does not count (D-2). No part of a real owner contains a slash, so a forged reference with slashes in
+    its fields equals none.
+    """
+    group = reference.api_version.rpartition("/")[0]
+    return f"{group}/{reference.kind}/{namespace}/{reference.name}/{reference.uid}"
+
+
+def refers_to(reference: Reference | None, namespace: str, owner: Owner) -> bool:
+    """Return whether a reference in an object of ``namespace`` means ``owner``."""
+    if reference is None:
+        return False
+    # Dependents of a cluster-scoped owner live in any namespace.
+    return owner_key(reference, namespace if owner.namespace else "") == owner.index_key
+
+
+def is_controlled_by(metadata: Dependent[Reference], owner: Owner) -> bool:
+    """Return whether ``owner`` is the controller of the object with this metadata."""
+    return refers_to(metadata.controller, metadata.namespace, owner)
+
+
+def ownerless(namespace: str) -> str:
+    """The index key of the objects of a namespace that nobody controls."""
+    return f"none/{namespace}"
+
+
+def controller_keys(obj: Any) -> Iterable[str]:
+    """The index function of :data:`BY_CONTROLLER`."""
+    metadata: ObjectMeta = obj.metadata
+    controller = metadata.controller
+    return (ownerless(metadata.namespace) if controller is None else owner_key(controller, metadata.namespace),)
+
+
+def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | None:
+    """The controller among raw owner references."""
+    for reference in references:
+        if isinstance(reference, Mapping) and reference.get("controller") is True:
+            fields = {field: reference.get(field) for field in ("apiVersion", "kind", "name", "uid")}
+            if all(isinstance(value, str) for value in fields.values()):
+                return OwnerReference(
+                    str(fields["apiVersion"]), str(fields["kind"]), str(fields["name"]), str(fields["uid"]), True
+                )
+    return None
+
+
+def controller_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
+    """The reference of the owner that manages an object; its deletion waits for that of the object."""
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def adoption_patch(metadata: ObjectMeta, reference: dict[str, Any]) -> dict[str, Any]:
+    """PM-109: the object gets this controller. If it got another one meanwhile, the API server refuses two."""
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": [reference]}}
+
+
+def release_patch(metadata: ObjectMeta, owner_uid: str) -> dict[str, Any]:
+    """PM-107: the object loses its reference to this owner and keeps all others."""
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": [{"$patch": "delete", "uid": owner_uid}]}}
+
+
+def transfer_patch(metadata: ObjectMeta, owner_uid: str, reference: dict[str, Any]) -> dict[str, Any]:
+    """Another owner instead of this one (CS-120)."""
+    references = [reference, {"$patch": "delete", "uid": owner_uid}]
+    return {"metadata": {"uid": metadata.uid, "ownerReferences": references}}

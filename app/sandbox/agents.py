@@ -1,36 +1,309 @@
-"""The agents of simulated nodes: the very code of ``pykruise daemon``, one agent per node, over one watch per kind."""
+"""Node agents of simulated nodes, on a simulated container runtime."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from random import Random
 from typing import Any, Final, TypeVar
 
+import msgspec
+
 from app.api import names
+from app.daemon import meta_plan as meta
+from app.daemon.actions import PORTS, PRE_STOP, Network, Outcome
 from app.daemon.agent import Agent
+from app.daemon.cri.types import (
+    Auth,
+    Container,
+    ContainerDetails,
+    ContainerState,
+    CriError,
+    DeadlineExceeded,
+    ExecResult,
+    Image,
+    NoSuchContainer,
+)
 from app.daemon.main import USER_AGENT
 from app.daemon.objects import (
     NODE_IMAGES,
     NODE_POD_PROBES,
     RECREATE_REQUESTS,
+    HttpGetAction,
     NodeImage,
     NodePodProbe,
     RecreateRequest,
+    TcpSocketAction,
     decode_node_image,
     decode_node_pod_probe,
     decode_recreate_request,
 )
-from app.daemon.recreate.worker import BY_POD, pods_of
+from app.daemon.recreator import BY_POD, pods_of
 from app.kube.client import Client
+from app.kube.clock import Clock
 from app.kube.errors import KubeError, NotFound
-from app.kube.objects import Object, Pod, decode_pod
+from app.kube.images import familiar_image
+from app.kube.objects import Object, decode_pod
+from app.kube.objects import Pod as WatchedPod
 from app.kube.reflector import Reflector
 from app.kube.resources import PODS
 from app.kube.store import Change, Store, key_of
-from app.sandbox.cri.pods import PodRuntimes, SimulatedNetwork
+from app.pods.container_meta import plain_hash
+from app.sandbox.kubelet.containers import term_of
+from app.sandbox.kubelet.plan import context
+from app.sandbox.kubelet.program import KILLED, answer_of, unreachable
+from app.sandbox.kubelet.status import environment, full_name
 from app.sandbox.kubelets import Kubelets
+from app.sandbox.objects import Container as PodContainer
+from app.sandbox.objects import ContainerStatus, Pod
+
+_NANO: Final = 10**9
+_POLL_SECONDS: Final = 0.02
+#: A command that waits does so for this long at most.
+_LONGEST_SLEEP: Final = 3600.0
+
+
+class _Started(msgspec.Struct, frozen=True):
+    """What a container was started with."""
+
+    env: Mapping[str, str]
+    plain_hash: int
+
+
+class PodRuntimes:
+    """The runtimes of all simulated nodes. ``pull_seconds``: how long a pull takes."""
+
+    def __init__(self, kubelets: Kubelets, clock: Clock, *, pull_seconds: float = 0.5) -> None:
+        self.kubelets = kubelets
+        self.clock = clock
+        self.pull_seconds = pull_seconds
+        self._by_uid: dict[str, Pod] = {}
+        #: Container → uid of its Pod.
+        self._owners: dict[str, str] = {}
+        self._started: dict[str, _Started] = {}
+        kubelets.pods.subscribe(self._note)
+
+    def runtime(self, node: str) -> PodRuntime:
+        """The runtime of one node."""
+        return PodRuntime(self, node)
+
+    def pod(self, uid: str) -> Pod | None:
+        """The Pod of that uid."""
+        return self._by_uid.get(uid)
+
+    def owner(self, full_id: str) -> Pod | None:
+        """The Pod of that container."""
+        return self._by_uid.get(self._owners.get(full_id, ""))
+
+    def started_with(self, full_id: str) -> _Started | None:
+        """What that container was started with."""
+        return self._started.get(full_id)
+
+    def _note(self, change: Change[Pod]) -> None:
+        """A container's env is what it was when the container was first seen."""
+        old, pod = change.old, change.new
+        before = {one.container_id for one in old.status.container_statuses} if old is not None else set()
+        now = {one.container_id: one.name for one in pod.status.container_statuses} if pod is not None else {}
+        for gone in before - now.keys():
+            self._started.pop(gone, None)
+            self._owners.pop(gone, None)
+        if pod is None:
+            self._by_uid.pop(change.object.metadata.uid, None)
+            return
+        self._by_uid[pod.metadata.uid] = pod
+        containers = {container.name: container for container in pod.spec.containers}
+        for full_id, name in now.items():
+            if full_id:
+                self._owners[full_id] = pod.metadata.uid
+            container = containers.get(name)
+            if full_id and full_id not in self._started and container is not None:
+                self._started[full_id] = _Started(self._env(pod, container), plain_hash(name, container.image))
+
+    def _env(self, pod: Pod, container: PodContainer) -> dict[str, str]:
+        if not container.env and not container.env_from:
+            return {}
+        inputs = self.kubelets.inputs_of(pod)
+        return environment(pod, container, inputs.config_maps, inputs.secrets, (inputs.pod_ip, inputs.host_ip))
+
+
+class PodRuntime:
+    """One simulated node's runtime (:class:`app.daemon.cri.types.Runtime`)."""
+
+    name = "sandbox"
+
+    def __init__(self, all_of_them: PodRuntimes, node: str) -> None:
+        self._all = all_of_them
+        self._node = node
+
+    async def images(self, seconds: float) -> Sequence[Image]:  # noqa: ARG002 - of the protocol
+        """The images of the node."""
+        found = []
+        for name in sorted(self._all.kubelets.images(self._node)):
+            digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
+            repository, _, by_digest = name.partition("@")
+            if by_digest:
+                found.append(Image(by_digest, (), (name,)))
+            else:
+                found.append(Image(digest, (name,), (f"{repository.rpartition(':')[0]}@{digest}",)))
+        return found
+
+    async def pull(
+        self,
+        reference: str,
+        auth: Auth | None,  # noqa: ARG002 - every registry gives to everybody
+        labels: Mapping[str, str],  # noqa: ARG002 - of the protocol
+        annotations: Mapping[str, str],  # noqa: ARG002 - of the protocol
+        seconds: float,  # noqa: ARG002 - of the protocol
+    ) -> None:
+        """Pull an image; those of ``.invalid`` registries are nowhere."""
+        if familiar_image(reference) is None:
+            raise CriError(f"failed to parse image reference {reference!r}: invalid reference format")
+        await self._all.clock.sleep(self._all.pull_seconds)
+        name = full_name(reference)
+        if why := unreachable(reference):
+            raise CriError(f'failed to pull and unpack image "{name}": {why}')
+        self._all.kubelets.images(self._node).add(name)
+
+    async def containers(self, pod_uid: str) -> Sequence[Container]:
+        """The containers of a Pod of this node."""
+        pod = self._all.pod(pod_uid)
+        if pod is None or pod.spec.node_name != self._node:
+            return []
+        return [_listed(one) for one in _statuses(pod)]
+
+    async def container(self, container_id: str) -> Container | None:
+        """One container, if there is one."""
+        found = self._find(container_id)
+        return _listed(found[1]) if found is not None else None
+
+    async def details(self, container_id: str) -> ContainerDetails:
+        """One container with its times and what the kubelet writes on it."""
+        pod, status = self._get(container_id)
+        state, started_at, finished_at, code = _state(status)
+        started = self._all.started_with(status.container_id)
+        annotations = {
+            meta.RESTART_COUNT: str(status.restart_count),
+            meta.GRACE: str(pod.spec.termination_grace_period_seconds),
+        }
+        if started is not None:
+            annotations[meta.HASH] = f"{started.plain_hash:x}"
+        container = next((one for one in pod.spec.containers if one.name == status.name), None)
+        if container is not None:
+            annotations[PORTS] = msgspec.json.encode(container.ports).decode()
+            hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
+            if hook is not None and hook.exec is not None:
+                annotations[PRE_STOP] = msgspec.json.encode(hook).decode()
+        return ContainerDetails(
+            container_id,
+            status.name,
+            state,
+            started_at or 1,
+            started_at,
+            finished_at,
+            code,
+            {"io.kubernetes.pod.uid": pod.metadata.uid},
+            annotations,
+        )
+
+    async def stop(self, container_id: str, grace: int) -> None:
+        """End a container, and wait until that has happened."""
+        pod, status = self._get(container_id)
+        if _state(status)[0] is not ContainerState.RUNNING:
+            return
+        container = next(one for one in pod.spec.containers if one.name == status.name)
+        seconds, code = term_of(context(pod, self._all.kubelets.inputs_of(pod)), container)
+        await self._all.clock.sleep(min(seconds, grace))
+        self._all.kubelets.end_container(pod, status.name, code if seconds <= grace else KILLED)
+        end = self._all.clock.monotonic() + grace
+        while self._all.clock.monotonic() < end:
+            found = self._find(container_id)
+            if found is None or _state(found[1])[0] is not ContainerState.RUNNING:
+                return
+            await self._all.clock.sleep(_POLL_SECONDS)
+
+    async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
+        """Run a command, as far as the sandbox understands it."""
+        pod, status = self._get(container_id)
+        state, started_at, _, _ = _state(status)
+        if state is not ContainerState.RUNNING:
+            raise CriError(f"container {container_id} is not running")
+        match list(command):
+            case ["env"]:
+                started = self._all.started_with(status.container_id)
+                lines = (started.env if started is not None else {}).items()
+                return ExecResult(0, "".join(f"{name}={value}\n" for name, value in lines).encode())
+            case ["echo", *words]:
+                return ExecResult(0, (" ".join(words) + "\n").encode())
+            case ["sleep", number] if number.isdigit():
+                wanted = min(float(number), _LONGEST_SLEEP)
+                await self._all.clock.sleep(min(wanted, seconds or wanted))
+                if seconds and wanted > seconds:
+                    raise DeadlineExceeded(f"timeout {seconds:g}s exceeded")
+                return ExecResult(0)
+        container = next(one for one in pod.spec.containers if one.name == status.name)
+        behaviour = context(pod, self._all.kubelets.inputs_of(pod)).behave(container)
+        since = self._all.clock.now().timestamp() - started_at / _NANO
+        return ExecResult(0 if answer_of(command, behaviour.program, since)[0] else 1)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    def _get(self, container_id: str) -> tuple[Pod, ContainerStatus]:
+        found = self._find(container_id)
+        if found is None:
+            raise NoSuchContainer(f"container {container_id} not found")
+        return found
+
+    def _find(self, container_id: str) -> tuple[Pod, ContainerStatus] | None:
+        full_id = f"{self.name}://{container_id}"
+        pod = self._all.owner(full_id)
+        if pod is None or pod.spec.node_name != self._node:
+            return None
+        return next(((pod, status) for status in _statuses(pod) if status.container_id == full_id), None)
+
+
+def _statuses(pod: Pod) -> Iterator[ContainerStatus]:
+    return (one for one in pod.status.container_statuses if one.container_id)
+
+
+def _listed(status: ContainerStatus) -> Container:
+    state, started_at, _, _ = _state(status)
+    return Container(status.container_id.partition("://")[2], status.name, state, started_at or 1)
+
+
+def _state(status: ContainerStatus) -> tuple[ContainerState, int, int, int]:
+    """State, start, end (in nanoseconds) and exit code."""
+    running, terminated = status.state.running, status.state.terminated
+    if running is not None:
+        return ContainerState.RUNNING, _nano(running.started_at), 0, 0
+    if terminated is not None:
+        ended = _nano(terminated.finished_at)
+        return ContainerState.EXITED, _nano(terminated.started_at), ended, terminated.exit_code
+    return ContainerState.EXITED, 0, 0, 0
+
+
+def _nano(moment: datetime | None) -> int:
+    return int(moment.timestamp() * _NANO) if moment is not None else 0
+
+
+class SimulatedNetwork(Network):
+    """No Pod of a simulated node listens anywhere: whoever asks one that runs is answered."""
+
+    async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:  # noqa: ARG002
+        """Always there."""
+        return Outcome(succeeded=True)
+
+    async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:  # noqa: ARG002
+        """Always well."""
+        return Outcome(succeeded=True)
+
+    async def hook(self, action: HttpGetAction, host: str, port: int) -> int:  # noqa: ARG002
+        """Always well."""
+        return 200
+
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +332,7 @@ class Agents:
         self._node_images: Store[NodeImage] = Store()
         self._requests: Store[RecreateRequest] = Store({BY_POD: pods_of})
         self._probes: Store[NodePodProbe] = Store()
-        self._pods: Store[Pod] = Store()
+        self._pods: Store[WatchedPod] = Store()
         self._reflectors: list[Reflector[Any]] = [
             Reflector(self._client, NODE_IMAGES, self._node_images, decode=decode_node_image, rng=rng),
             Reflector(

@@ -1,22 +1,78 @@
-"""A cluster without a machine: simulated nodes and the native controllers, over one cache of Pods."""
+"""A cluster without a machine: simulated nodes and the built-in controllers, over one cache of Pods."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from app.kube.client import Client
+from app.kube.reflector import Reflector
+from app.kube.resources import NODES, PODS
 from app.kube.store import Store
-from app.sandbox import controllers, kubelets
+from app.sandbox import kubelets
 from app.sandbox.agents import Agents
-from app.sandbox.kubelet import Pace, Scripts
+from app.sandbox.controllers.daemonset import DaemonSets
+from app.sandbox.controllers.deployment import Deployments, ReplicaSets
+from app.sandbox.controllers.job import Budgets, Jobs
+from app.sandbox.controllers.nodes import NodeLifecycle, Volumes
+from app.sandbox.controllers.pods import POD_INDEXES, Revisions
+from app.sandbox.controllers.services import Accounts, Services
+from app.sandbox.controllers.statefulset import StatefulSets
+from app.sandbox.kubelet.program import Pace, Scripts
 from app.sandbox.nodes import Nodes, SimulatedNode
-from app.sandbox.objects import Pod
+from app.sandbox.objects import Node, Pod, decode_node, decode_pod
+
+# The native controllers the scenarios need, on the toolkit of ``app.kube``: small, and true in what users see.
+#
+# ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volumes of claims,
+# nodes that fall silent, and what every namespace begins with. Garbage collection and the end of namespaces are the
+# API server's. Each module holds its pure decision and, below it, the controller.
+
+
+class NativeControllers:
+    """All of them, over one cache of Pods and Nodes. Given stores are filled by who gives them."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        rng: Random,
+        pods: Store[Pod] | None = None,
+        nodes: Store[Node] | None = None,
+        authority: str = "",
+    ) -> None:
+        self._reflectors: list[Reflector[Any]] = []
+        if pods is None:
+            pods = Store(POD_INDEXES)
+            self._reflectors.append(Reflector(client, PODS, pods, decode=decode_pod, rng=rng))
+        if nodes is None:
+            nodes = Store()
+            self._reflectors.append(Reflector(client, NODES, nodes, decode=decode_node, rng=rng))
+        revisions = Revisions(client, rng)
+        self._reflectors.append(revisions.reflector)
+        sets = ReplicaSets(client, pods, rng)
+        self._parts: tuple[Any, ...] = (
+            sets,
+            Deployments(client, sets.sets, rng),
+            StatefulSets(client, pods, revisions, rng),
+            DaemonSets(client, pods, nodes, revisions, rng),
+            Jobs(client, pods, rng),
+            Services(client, pods, rng),
+            Budgets(client, pods, rng),
+            Volumes(client, rng),
+            NodeLifecycle(client, pods, nodes, rng),
+            Accounts(client, rng, authority),
+        )
+
+    def tasks(self) -> list[Coroutine[Any, Any, None]]:
+        """The coroutines to run side by side until cancelled."""
+        return [*(one.run() for one in self._reflectors), *(task for part in self._parts for task in part.tasks())]
+
 
 #: What a store of Pods must have for all of them.
-INDEXES: Final = {**kubelets.INDEXES, **controllers.INDEXES}
+INDEXES: Final = {**kubelets.INDEXES, **POD_INDEXES}
 
 
 class SimulatedCluster:
@@ -39,9 +95,7 @@ class SimulatedCluster:
         self.nodes = Nodes(client, nodes, rng=rng, bind=True, pace=pace, scripts=scripts, events=events, pods=self.pods)
         scheduler = self.nodes.scheduler
         known = scheduler.nodes if scheduler is not None else None
-        self._controllers = controllers.NativeControllers(
-            client, rng=rng, pods=self.pods, nodes=known, authority=authority
-        )
+        self._controllers = NativeControllers(client, rng=rng, pods=self.pods, nodes=known, authority=authority)
 
         self.agents = Agents(client, [node.name for node in nodes], self.nodes.kubelets, rng) if agents else None
 

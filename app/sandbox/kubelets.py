@@ -1,8 +1,4 @@
-"""The kubelets of simulated nodes: one controller that carries out what :mod:`app.sandbox.kubelet` plans for each Pod.
-
-One patch brings a Pod from bound to running, one request removes it, so that the simulation is not what limits a
-measurement.
-"""
+"""The kubelets of simulated nodes: one controller that carries out what ``kubelet`` plans, and container logs."""
 
 from __future__ import annotations
 
@@ -21,11 +17,50 @@ from app.kube.objects import ConfigMap, decode_config_map, decode_metadata
 from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS, SECRETS, ObjectKey
 from app.kube.store import Change, Store, key_of
-from app.sandbox.kubelet.behaviour import CRASH, Pace, Scripts, script_error
-from app.sandbox.kubelet.environment import needs
-from app.sandbox.kubelet.logs import log_of
-from app.sandbox.kubelet.plan import PodInputs, PodPlan, PodRun, plan
-from app.sandbox.objects import Pod, Secret, decode_pod, decode_secret
+from app.sandbox.kubelet.plan import PodInputs, PodPlan, PodRun, context, plan
+from app.sandbox.kubelet.program import CRASH, Pace, Scripts, script_error
+from app.sandbox.kubelet.status import needs
+from app.sandbox.objects import Container, ContainerStatus, Pod, Secret, decode_pod, decode_secret
+
+
+def log_of(pod: Pod, inputs: PodInputs, container: str = "", *, previous: bool = False) -> str:
+    """The log of the container (of the first, where none is named), or of its run before. Raises LookupError."""
+    found, status = _find(pod, container)
+    state = status.last_state if previous else status.state
+    if previous and state.terminated is None:
+        raise LookupError(f'previous terminated container "{found.name}" in pod "{pod.metadata.name}" not found')
+    if state.running is not None:
+        began, until = state.running.started_at, inputs.now
+    elif state.terminated is not None and state.terminated.finished_at is not None:
+        began, until = state.terminated.started_at, state.terminated.finished_at
+    else:
+        reason = state.waiting.reason if state.waiting is not None else "ContainerCreating"
+        where = f'container "{found.name}" in pod "{pod.metadata.name}" is waiting to start'
+        raise LookupError(f"{where}: {reason}")
+    if began is None:
+        return ""
+    behaviour = context(pod, inputs).behave(found)
+    lines = list(behaviour.script.log)
+    if not found.command and not found.args:
+        lines.append(f"{found.image} runs (simulated: it prints nothing else)")
+    lines += [text for _, text in behaviour.program.printed((until - began).total_seconds())]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _find(pod: Pod, name: str) -> tuple[Container, ContainerStatus]:
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    container = next((one for one in containers if one.name == name or not name), None)
+    if container is None:
+        raise LookupError(f"container {name} is not valid for pod {pod.metadata.name}")
+    statuses = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    status = next((one for one in statuses if one.name == container.name), ContainerStatus(container.name))
+    return container, status
+
+
+# The kubelets of simulated nodes: one controller that carries out what :mod:`app.sandbox.kubelet` plans for each Pod.
+#
+# One patch brings a Pod from bound to running, one request removes it, so that the simulation is not what limits a
+# measurement.
 
 WORKERS = 32
 _CONFIG_MAPS = "config maps of env"

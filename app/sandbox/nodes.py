@@ -29,7 +29,7 @@ from app.kube.reflector import Reflector
 from app.kube.resources import LEASES, NODES, PODS, Resource
 from app.kube.store import Store, key_of
 from app.kube.transport import AiohttpTransport
-from app.sandbox.kubelet import Pace, Scripts
+from app.sandbox.kubelet.program import Pace, Scripts
 from app.sandbox.kubelets import INDEXES, Kubelets
 from app.sandbox.objects import Pod, decode_pod
 from app.sandbox.scheduler import Scheduler

@@ -1,8 +1,4 @@
-"""The whole sandbox in one go: API server over HTTPS, nodes, native controllers, the manager in a process of its own.
-
-The manager is started as on any cluster, with the sandbox's kubeconfig: it makes its certificate, registers its
-webhooks and is called by the API server over HTTPS.
-"""
+"""The sandbox: a simulated cluster with the manager, and what it shows while it runs."""
 
 from __future__ import annotations
 
@@ -14,9 +10,10 @@ import ssl
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -29,11 +26,17 @@ from app.kube.clock import Clock, SystemClock
 from app.kube.errors import ApiError, KubeError
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, Resource
 from app.manager.serving import StartError
-from app.sandbox.apiserver import ApiServer
 from app.sandbox.apiserver.https import HttpsServer
+from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.cluster import SimulatedCluster
-from app.sandbox.kubelet import Pace
+from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import simulated_nodes
+from app.sandbox.objects import ContainerStatus, Pod
+
+# The whole sandbox in one go: API server over HTTPS, nodes, native controllers, the manager in a process of its own.
+#
+# The manager is started as on any cluster, with the sandbox's kubeconfig: it makes its certificate, registers its
+# webhooks and is called by the API server over HTTPS.
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 CAPACITY: Final[Mapping[str, str]] = {"cpu": "16", "memory": "64Gi", "pods": "1000", "ephemeral-storage": "100Gi"}
@@ -184,7 +187,7 @@ def _logs(cluster: SimulatedCluster) -> Any:
 async def prepare(client: Client) -> None:
     """The CRDs, the manager's namespace, and that of the pull secrets."""
     from app.api import crd  # half of all imports, and not needed to answer
-    from app.manager.slices import kinds
+    from app.manager.features import kinds
 
     for manifest in crd.manifests(kinds()).values():
         name = manifest["metadata"]["name"]
@@ -297,3 +300,64 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
+
+
+#: More Pods than this are not shown at once.
+MOST_ROWS = 30
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def containers(pod: Pod) -> str:
+    """``log-shipper ready · main ContainerCreating``: init containers first, those that have ended left out."""
+    statuses = {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
+    named = [*pod.spec.init_containers, *pod.spec.containers]
+    shown = []
+    for container in named:
+        status = statuses.get(container.name)
+        is_init = container in pod.spec.init_containers and container.restart_policy != "Always"
+        if is_init and status is not None and status.state.terminated is not None and status.ready:
+            continue
+        shown.append(f"{container.name} {state(status)}")
+    return " · ".join(shown)
+
+
+def state(status: ContainerStatus | None) -> str:
+    """A container's state in a word or two."""
+    if status is None:
+        return "waiting"
+    restarts = f" (restarts: {status.restart_count})" if status.restart_count else ""
+    if status.state.running is not None:
+        return ("ready" if status.ready else "running") + restarts
+    if status.state.terminated is not None:
+        return f"{status.state.terminated.reason} {status.state.terminated.exit_code}{restarts}"
+    reason = status.state.waiting.reason if status.state.waiting is not None else "waiting"
+    return reason + restarts
+
+
+def phase(pod: Pod) -> str:
+    """The first word on a Pod: its phase, or that it goes, or that no node takes it."""
+    if pod.metadata.deletion_timestamp is not None:
+        return "Terminating"
+    if any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
+        return "Unschedulable"
+    if any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions):
+        return "Ready"
+    return pod.status.phase or "Pending"
+
+
+def rows(pods: Iterable[Pod]) -> list[tuple[str, str, str, str]]:
+    """Name, node, phase and containers of the newest Pods, by name."""
+    ordered = sorted(
+        pods, key=lambda pod: (pod.metadata.creation_timestamp is not None, pod.metadata.creation_timestamp)
+    )
+    found = [
+        (f"{pod.metadata.namespace}/{pod.metadata.name}", pod.spec.node_name, phase(pod), containers(pod))
+        for pod in ordered[-MOST_ROWS:]
+    ]
+    return sorted(found)
+
+
+def line(pod: Pod, *, gone: bool = False) -> str:
+    """One line for a change of a Pod."""
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return f"{name}: gone" if gone else f"{name} on {pod.spec.node_name or 'no node'}: {phase(pod)} [{containers(pod)}]"

@@ -15,7 +15,7 @@ from app.api.conversion import convert
 from app.api.kind import KindDefinition
 from app.kube.admission import Handler
 from tests.admission.writing import written
-from tests.workloads.cloneset.recorded import comparable
+from tests.features.cloneset.recorded import comparable
 
 Json = dict[str, Any]
 DATA: Final = Path(__file__).parents[1] / "data" / "openkruise"

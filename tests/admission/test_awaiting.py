@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from app.admission.awaiting import in_time
+from app.admission.running import in_time
 
 
 async def at_once() -> int:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.kube import virtualtime
-from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from tests.admission.requests import recorded
+from tests.kit import virtualtime
+from tests.kit.virtualtime import VirtualClock
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"
 JSON = {"Content-Type": "application/json"}

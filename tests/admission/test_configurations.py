@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from app.admission import docs, rbac
 from app.admission.configurations import (
     ServiceEndpoint,
     UrlEndpoint,
@@ -17,7 +16,9 @@ from app.admission.configurations import (
     validating_configuration,
 )
 from app.admission.policies import PolicyError, WebhookPolicies, apply_policies, load_policies, without_namespaces
+from app.generate import webhook_pages
 from app.kube.admission import MatchCondition, Operation, PolicyRule, Rule, Webhook
+from app.manager import permissions
 from app.manager.handlers import WEBHOOKS
 
 SERVICE = ServiceEndpoint("kruise-webhook-service", "kruise-system")
@@ -349,7 +350,7 @@ def test_excluding_namespaces_keeps_the_rest_of_a_selector() -> None:
 
 
 def test_rules_are_merged_into_the_fewest() -> None:
-    merged = rbac.merged(
+    merged = permissions.merged(
         [
             PolicyRule(("get", "list"), ("",), ("pods",)),
             PolicyRule(("watch",), ("",), ("pods", "namespaces")),
@@ -366,7 +367,7 @@ def test_rules_are_merged_into_the_fewest() -> None:
 
 
 def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
-    made = rbac.manifests(
+    made = permissions.manifests(
         [
             PolicyRule(("get",), ("",), ("secrets",), own_namespace=True),
             PolicyRule(("get",), ("",), ("pods",)),
@@ -389,7 +390,7 @@ def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
 
 
 def test_the_reference_page_shows_every_declaration() -> None:
-    page = docs.page(WEBHOOKS)
+    page = webhook_pages.page(WEBHOOKS)
     for webhook in WEBHOOKS:
         assert f"## {webhook.name}" in page
         assert webhook.summary.rstrip(".") in page

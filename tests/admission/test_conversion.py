@@ -279,7 +279,7 @@ async def test_the_service_hands_large_reviews_on() -> None:
             got = await http.post("/convert", content=body, headers={"Content-Type": "application/json"})
             assert got.content == convert_review(body, convert).payload
     assert sizes == [len(body)]
-    assert len(got.content) > 256 * 1024  # sent in slices
+    assert len(got.content) > 256 * 1024  # sent in features
 
 
 @pytest.mark.behaviour("MGR-50")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from app.features.persistentpodstate import webhooks as persistentpodstate
+from app.features.podunavailablebudget import webhooks as podunavailablebudget
+from app.features.workloadspread import webhooks as workloadspread
 from app.kube.client import Client
-from app.kube.virtualtime import VirtualClock
-from app.placement.persistentpodstate import admission as persistentpodstate
-from app.placement.workloadspread import admission_lookups as workloadspread
-from app.protection.podunavailablebudget import admission_lookups as podunavailablebudget
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, virtual
 from tests.kube.hostile import chain
 

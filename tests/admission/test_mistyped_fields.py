@@ -14,12 +14,12 @@ from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.kube.admission import Operation
-from app.kube.virtualtime import VirtualClock
+from app.manager.features import kinds
 from app.manager.gates import GATES, parse_gates
-from app.manager.slices import kinds
 from app.manager.standalone import Standalone
 from tests.fuzz import targets
 from tests.fuzz.targets import Question
+from tests.kit.virtualtime import VirtualClock
 from tests.selection import NIGHTLY
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from app.admission.own import MAX_STORED_BYTES, prepared, stored_form
-from app.api.jsonvalue import nested_deeper
+from app.admission.running import MAX_STORED_BYTES, prepared, stored_form
 from app.api.kind import Version
 from app.api.names import CONVERSION_DATA
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.jsonvalues import nested_deeper
 from tests.fuzz.objects import nested
 from tests.fuzz.service import ALL_GATES, Service, standalone_service
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from app.admission.envelope import read_review
 from app.admission.registry import DuplicateRuleError, build_registry, old_paths
+from app.admission.review import read_review
 from app.kube.admission import Allowed, Denied, Handler, Operation, Review, Rule, Webhook
 from tests.admission.requests import review_of
 

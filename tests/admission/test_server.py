@@ -11,9 +11,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from app.admission import envelope, summary
+from app.admission import metrics as summary
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
+from app.admission.review import MAX_BODY_BYTES
 from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.kube.admission import (
@@ -28,8 +29,7 @@ from app.kube.admission import (
     Rule,
     Webhook,
 )
-from app.kube.errors import TransportError
-from app.kube.transport import RequestInfo
+from app.kube.errors import RequestInfo, TransportError
 from tests.admission.requests import patch_of, recorded, review_of
 
 UID = recorded("pod-create")["request"]["uid"]
@@ -181,7 +181,7 @@ async def test_a_body_that_never_ends_is_not_kept() -> None:
     status, body = await raw(service(allow), receive)
     assert status == 413
     assert b"larger than 7 MiB" in body
-    assert kept <= envelope.MAX_BODY_BYTES // (1024 * 1024) + 1
+    assert kept <= MAX_BODY_BYTES // (1024 * 1024) + 1
 
 
 async def test_a_client_that_goes_away_is_counted_and_not_answered() -> None:

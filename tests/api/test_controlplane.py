@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 
 from app.api import structural
-from app.api.sidecarset import SIDECAR_SET
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.transport import AiohttpTransport
-from app.manager.slices import kinds
+from app.manager.features import kinds
 from app.pods.template_check import template_errors
 from tests.api.record_template_answers import ANSWERS, ask
 from tests.api.template_cases import CASES

@@ -15,7 +15,7 @@ from app.api.conversion import ConversionError, convert
 from app.api.kind import ANY_KEY, KindDefinition, Version
 from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32
-from app.manager.slices import kinds
+from app.manager.features import kinds
 
 ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
 CUSTOM = "apps.kruise.io/sidecarset-custom-version"
@@ -325,7 +325,7 @@ THING = KindDefinition(
 
 @pytest.fixture
 def thing(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    monkeypatch.setattr("app.api.registry._KINDS", {(THING.group, THING.kind): THING})
+    monkeypatch.setattr("app.api.kind._KINDS", {(THING.group, THING.kind): THING})
     parts = [{"name": "a", "level": 1}, {"name": "b", "level": 2}, {"name": "c"}]
     return {"apiVersion": "test.kruise.io/v1beta1", "kind": "Thing", "metadata": {}, "spec": {"parts": parts}}
 

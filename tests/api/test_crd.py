@@ -9,9 +9,9 @@ import pytest
 import yaml
 
 from app.api import crd
-from app.api.registry import find_kind
-from app.api.sidecarset import SIDECAR_SET
-from app.manager.slices import kinds
+from app.api.kind import find_kind
+from app.features.sidecarset.kind import SIDECAR_SET
+from app.manager.features import kinds
 from tests import openkruise
 
 ROOT = Path(__file__).parents[2]

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.gocore import CONTAINER, container_json
+from app.api.gocore import CONTAINER, VOLUME, container_json
 from app.api.gojson import GoTypeError, dumps_go, go_value, list_of, normalized, struct
-from app.api.govolumes import VOLUME
 from tests.kube.recorded import cases
 
 json_values = st.recursive(

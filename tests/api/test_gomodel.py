@@ -8,9 +8,8 @@ import pytest
 from pydantic import Field
 
 from app.api.gojson import GoTypeError, go_value
-from app.api.gomodel import go_struct
 from app.api.model import ApiModel
-from app.api.schema import Int32, IntOrString, schema_default
+from app.api.schema import Int32, IntOrString, go_struct, schema_default
 
 
 class Part(ApiModel):

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from app.api.model import ObjectMeta
-from app.api.sidecarset import SidecarSet, SidecarSetStatus
+from app.features.sidecarset.types import SidecarSet, SidecarSetStatus
 
 SET = {
     "apiVersion": "apps.kruise.io/v1beta1",

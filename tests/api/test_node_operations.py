@@ -13,23 +13,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.api import crd, names, structural
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST, validation
-from app.api.containerrecreate import defaults as recreate_defaults
-from app.api.containerrecreate.conversion import parsed_snapshot, snapshot_text
 from app.api.conversion import convert
-from app.api.imagepull import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
-from app.api.imagepull.defaults import job_with_defaults, list_job_with_defaults, node_image_with_defaults
-from app.api.imagepull.validation import (
+from app.api.kind import KindDefinition
+from app.features.containerrecreate import kind as recreate_defaults
+from app.features.containerrecreate import validation
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST, parsed_snapshot, snapshot_text
+from app.features.imagepull.kind import (
+    IMAGE_LIST_PULL_JOB,
+    IMAGE_PULL_JOB,
+    NODE_IMAGE,
+    job_with_defaults,
+    list_job_with_defaults,
+    node_image_with_defaults,
+)
+from app.features.imagepull.validation import (
     job_errors,
     job_warnings,
     list_job_errors,
     node_image_errors,
     node_image_warnings,
 )
-from app.api.kind import KindDefinition
-from app.api.podprobe import NODE_POD_PROBE, POD_PROBE_MARKER
-from app.api.podprobe.defaults import with_defaults as marker_with_defaults
-from app.api.podprobe.validation import spec_errors as marker_errors
+from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
+from app.features.podprobe.kind import with_defaults as marker_with_defaults
+from app.features.podprobe.validation import spec_errors as marker_errors
 from app.kube.fielderrors import aggregate
 from app.kube.images import familiar_image
 from tests.api.recorded import recorded, undescribed, words

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from app.api import structural
-from app.api.sidecarset import SIDECAR_SET
+from app.features.sidecarset.kind import SIDECAR_SET
 
 SCHEMA = SIDECAR_SET.hub.schema
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import pytest
 
-from app.api.core_defaults import completed_template, default_pod_template, default_volume
+from app.api.core.defaults import completed_template, default_pod_template, default_volume
 from app.api.gojson import GoType, normalized
 from app.api.gopod import POD_TEMPLATE
-from app.api.jsonvalue import json_copy
+from app.kube.jsonvalues import json_copy
 from app.kube.patches import same
 from tests.api.recorded import recorded
 

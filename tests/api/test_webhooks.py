@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from app.api.broadcastjob import BROADCAST_JOB
 from app.api.gojson import INT32, GoField, GoTypeError, struct
 from app.api.webhooks import SPEC_CHANGED, completed, mutating_webhook, validating_webhook
+from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.kube.admission import Allowed, Decision, Denied, Operation, Patched, PolicyRule
 from tests.admission.writing import review_of
 

@@ -20,7 +20,7 @@ from tests.cluster import binaries
 pytestmark = [pytest.mark.browser, pytest.mark.behaviour("CLI-60")]
 ROOT = Path(__file__).resolve().parent.parent.parent
 PYKRUISE = (sys.executable, "-m", "app.cli.entry")
-EXAMPLES = ROOT / "app" / "api" / "examples"
+EXAMPLES = ROOT / "app" / "features"
 
 
 @contextmanager
@@ -60,12 +60,12 @@ def create(kubeconfig: Path, kind: str) -> None:
     """Create an example, as kubectl would."""
     program = (
         "import asyncio, sys, yaml\n"
-        "from app.cli.cluster import cluster\n"
+        "from app.cli.terminal import cluster\n"
         "from app.kube.resources import Resource\n"
-        "from app.manager.slices import slices\n"
+        "from app.manager.features import features as features\n"
         "async def run(path):\n"
         "    obj = yaml.safe_load(open(path))\n"
-        "    kind = next(k for s in slices() for k in s.kinds if k.kind == obj['kind'])\n"
+        "    kind = next(k for s in features() for k in s.kinds if k.kind == obj['kind'])\n"
         "    async with cluster('', '') as (client, _):\n"
         "        await client.create(kind.resource(), obj, 'default' if kind.namespaced else '')\n"
         "asyncio.run(run(sys.argv[1]))\n"

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from app.certs.external import ExternalFolder, ExternalSecret
 from app.certs.issue import CertificateError, issue
+from app.certs.sources import ExternalFolder, ExternalSecret
 from app.kube.client import Client
-from app.kube.virtualtime import EPOCH, VirtualClock
+from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import virtual
 from tests.manager.memory import MemoryApi
 

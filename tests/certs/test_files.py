@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from app.certs.files import FileCertificates, ensure_files
 from app.certs.issue import CertificateError, fault_of, issue
-from app.kube.virtualtime import VirtualClock
+from app.certs.sources import FileCertificates, ensure_files
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

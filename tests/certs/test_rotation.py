@@ -22,7 +22,7 @@ from app.certs.rotation import (
     plan,
     read_rotation,
 )
-from app.kube.virtualtime import EPOCH
+from tests.kit.virtualtime import EPOCH
 
 END = b"-----END CERTIFICATE-----"
 #: How long a step of a rotation lasts, and in how much time each replica looks at least once.

@@ -11,9 +11,9 @@ import pytest
 from app.cli.migrate import Limits, moved
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, KubeError, WrongCommandError
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
 from tests.cli.test_rollout import Server
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
 
 NATIVE = "/apis/apps/v1/namespaces/shop/{plural}/web"

@@ -1,4 +1,4 @@
-"""What holds for every command there is, those of slices too: help, JSON, wrong words, no answer, a pipe, Ctrl-C.
+"""What holds for every command there is, those of features too: help, JSON, wrong words, no answer, a pipe, Ctrl-C.
 
 The commands come from the command line itself, so that a new one is held to this without being named here.
 """
@@ -21,10 +21,10 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from app.cli import index
+from app.cli import kinds
+from app.cli.kinds import known
 from app.cli.main import app
 from app.cli.verbs import Later
-from app.cli.workloads import known
 from tests.cli.answers import Answers
 
 EXAMPLES: Final = Path(__file__).parent.parent.parent / "docs/guides/examples"
@@ -119,7 +119,7 @@ def one_sentence(result: Result, *codes: int) -> str:
 
 
 def test_every_verb_of_a_slice_is_a_command() -> None:
-    assert set(index.verbs()) <= {one.path[0] for one in COMMANDS}
+    assert set(kinds.verbs()) <= {one.path[0] for one in COMMANDS}
     assert len(READING) >= 4
     assert {"rollout status", "migrate", "pull", "restart", "debug"} <= {one.name for one in ASKING}
 
@@ -194,7 +194,7 @@ def _stored() -> dict[str, Any]:
 
 STORED: Final = _stored()
 OBJECTS: Final = [
-    (one["singular"], path) for one in index.kinds() for path, obj in STORED.items() if obj["kind"] == one["kind"]
+    (one["singular"], path) for one in kinds.kinds() for path, obj in STORED.items() if obj["kind"] == one["kind"]
 ]
 
 
@@ -290,7 +290,7 @@ HEAVY: Final = (
     "rich",
     "prometheus_client",
     "app.api",
-    "app.workloads",
+    "app.features",
     "app.sandbox",
 )
 
@@ -308,7 +308,7 @@ def test_a_short_command_imports_no_kind(words: tuple[str, ...]) -> None:
 
 
 def test_a_command_about_one_kind_imports_no_other(empty: str) -> None:
-    modules = sorted(one["at"].partition(":")[0] for one in index.kinds())
+    modules = sorted(one["at"].partition(":")[0] for one in kinds.kinds())
     script = (
         f"import sys; sys.argv = ['pykruise', 'rollout', 'status', 'clone/web', '--kubeconfig', {empty!r}]\n"
         "from app.cli.main import main\n"
@@ -316,4 +316,4 @@ def test_a_command_about_one_kind_imports_no_other(empty: str) -> None:
         f"print(*(one for one in {modules!r} if one in sys.modules))"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["app.workloads.cloneset.commands"]
+    assert found.stdout.split() == ["app.features.cloneset.commands"]

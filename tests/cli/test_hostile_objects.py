@@ -14,9 +14,9 @@ import yaml
 from typer.testing import CliRunner
 
 from app.cli.main import app
-from app.cli.printing import written
+from app.cli.terminal import written
+from app.framework.commands import LONGEST_CELL, table
 from app.kube.text import printable
-from app.slices.commands import LONGEST_CELL, table
 from tests.cli.answers import Answers
 from tests.cli.test_every_command import OBJECTS, READING, STORED, Command, by_name, typed
 

@@ -10,16 +10,16 @@ import orjson
 import pytest
 
 from app.cli.takeover import carried_out_or_told
+from app.features.containerrecreate.commands import restart
+from app.features.ephemeraljob.commands import LABEL, debug
+from app.features.imagepull.commands import pull
+from app.framework.verbs import Call
 from app.kube.client import Client
 from app.kube.errors import CommandError, WrongCommandError
 from app.kube.resources import CONFIGMAPS
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
-from app.manager.takeover import Step
-from app.operations.containerrecreate.commands import restart
-from app.operations.imagepull.commands import pull
-from app.slices.verbs import Call
-from app.workloads.ephemeraljob.commands import LABEL, debug
+from app.kube.wire import Request, Response
+from app.manager.takeover.model import Step
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.pods.apiserver import ApiServer, pod_path
 

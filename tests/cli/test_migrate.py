@@ -13,9 +13,9 @@ from app.api import names
 from app.cli.migrate import Limits, moved
 from app.kube.client import Client
 from app.kube.errors import CommandError, InterruptedCommandError, WrongCommandError
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
 from tests.cli.test_rollout import Server
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
 DEPLOYMENT = "/apis/apps/v1/namespaces/shop/deployments/web"

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from app.cli.protect import ProtectError, set_protection, wanted_kind
+from app.features.deletionprotection.table import load_table
 from app.kube.client import Client
-from app.kube.virtualtime import VirtualClock
-from app.protection.deletion.table import load_table
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 from tests.pods.apiserver import ApiServer
 

@@ -12,28 +12,26 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from app.api.cloneset import CloneSet
-from app.api.cloneset.defaults import with_defaults
 from app.cli.changes import images_set, restarted, scaled_in, set_paused
-from app.cli.cluster import CommandError
-from app.cli.history import history_text, undone
+from app.cli.kinds import known, wanted
 from app.cli.main import app
-from app.cli.preview import explanation, plan_text, whole, whole_explanation
+from app.cli.plan import explanation, plan_text, whole, whole_explanation
+from app.cli.rollout import history_text, undone
 from app.cli.status import Listing, _shown, show_all, show_status
-from app.cli.workloads import known, wanted
+from app.features.cloneset.commands import progress_of
+from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.types import CloneSet
+from app.framework.commands import Commands, Progress
 from app.kube.client import Client
-from app.kube.errors import WrongCommandError
+from app.kube.errors import CommandError, WrongCommandError
 from app.kube.patches import apply, merge_patch
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
 from app.manager.gates import parse_gates
-from app.pods.revisions import Create, plan_revision
-from app.pods.templates import controller_revision, template_data
-from app.slices.commands import Commands, Progress
-from app.workloads.cloneset.commands import progress_of
+from app.pods.revisions import Create, controller_revision, plan_revision, template_data
+from tests.features.cloneset.writing import UID, clone_set, rolling
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, virtual
 from tests.pods.apiserver import ApiServer
-from tests.workloads.cloneset.writing import UID, clone_set, rolling
 
 Json = dict[str, Any]
 SET = "/apis/apps.kruise.io/v1beta1/namespaces/shop/clonesets/web"

@@ -14,18 +14,19 @@ from typer.testing import CliRunner
 
 from app.api import names
 from app.cli.changes import images_of
+from app.cli.kinds import known, wanted
 from app.cli.main import app
-from app.cli.preview import explanation, whole_explanation
+from app.cli.plan import explanation, whole_explanation
 from app.cli.status import _shown, show_all, show_status
-from app.cli.workloads import known, wanted
+from app.framework.commands import Progress
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, WrongCommandError
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
 from app.manager.gates import parse_gates
-from app.slices.commands import Progress
 from tests.cli.answers import Answers
-from tests.cli.test_rollout import DONE, PODS, WHAT, rolling, world
+from tests.cli.test_rollout import DONE, PODS, WHAT, world
+from tests.features.cloneset.writing import rolling
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
 from tests.pods.apiserver import ApiServer
 
@@ -55,7 +56,7 @@ def test_the_exit_code_is_told_where_the_reason_cannot_be() -> None:
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     """A process of its own: what is left to write goes nowhere after that."""
     missing = tmp_path / "gone" / "cluster.json"
-    program = f"from app.cli.ends import run; run(lambda: open({str(missing)!r}, 'w'))"
+    program = f"from app.cli.verbs import run; run(lambda: open({str(missing)!r}, 'w'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == f"pykruise: {missing}: No such file or directory\n"
 

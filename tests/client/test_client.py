@@ -17,13 +17,13 @@ import pytest
 
 import pykruise
 from app.api.crd import manifest
-from app.api.examples import example
-from app.client.definitions import definition
+from app.client.cluster import definition
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
-from app.manager.slices import kinds
-from app.sandbox.apiserver import ApiServer
+from app.manager.apidocs import example
+from app.manager.features import kinds
+from app.sandbox.apiserver.server import ApiServer
 from pykruise import AsyncCluster, CloneSet, SidecarSet
 
 pytestmark = pytest.mark.behaviour("CLI-61")

@@ -14,8 +14,8 @@ from pathlib import Path
 from random import Random
 
 from app.kube.clock import SystemClock
-from app.sandbox.apiserver import ApiServer
 from app.sandbox.apiserver.https import HttpsServer
+from app.sandbox.apiserver.server import ApiServer
 from tests.conformance.kubectl_scripts import Command
 
 _DIFFERENT = (

@@ -9,7 +9,7 @@ import pytest
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.transport import AiohttpTransport
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 from tests.cluster.controlplane import ControlPlane
 from tests.conformance.answers import AT_ONCE, expected
 from tests.conformance.cases import BY_SUBJECT

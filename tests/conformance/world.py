@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from app.kube.transport import Request, Transport
+from app.kube.wire import Request, Transport
 from tests.conformance import definitions
 from tests.conformance.hooks import HookServer
 from tests.conformance.normal import Normaliser

@@ -9,18 +9,18 @@ from random import Random
 from typing import Any
 
 from app.api import crd
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
-from app.api.imagepull import NODE_IMAGE
-from app.api.podprobe import NODE_POD_PROBE
+from app.daemon.actions import PRE_STOP
 from app.daemon.agent import Agent, Features
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
-from app.daemon.stopping import PRE_STOP
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.imagepull.kind import NODE_IMAGE
+from app.features.podprobe.kind import NODE_POD_PROBE
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
-from app.kube.virtualtime import VirtualClock
-from app.sandbox.apiserver import ApiServer
-from app.sandbox.cri import SimulatedContainer, SimulatedRuntime
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.runtime import SimulatedContainer, SimulatedRuntime
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running
 
 NODE = "node1"

@@ -12,14 +12,14 @@ from prometheus_client import CollectorRegistry
 
 from app.daemon.actions import Network, Outcome
 from app.daemon.agent import Agent, Features
-from app.daemon.cri import ContainerState
+from app.daemon.cri.types import ContainerState
 from app.daemon.metrics import Metrics
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, TcpSocketAction
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request
-from app.sandbox.cri import SimulatedRuntime
 from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
+from tests.kit.runtime import SimulatedRuntime
 from tests.kube.fakes import running, virtual
 
 

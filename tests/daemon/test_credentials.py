@@ -11,16 +11,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.daemon.cri import Auth
-from app.daemon.images.keyring import (
+from app.daemon.credentials import (
     MAX_SECRET_BYTES,
     CredentialsError,
+    PluginConfigError,
+    Plugins,
+    duration,
     lookup,
     matches_any,
+    read_config,
     read_secret,
     without_credentials,
 )
-from app.daemon.images.plugins import PluginConfigError, Plugins, duration, read_config
+from app.daemon.cri.types import Auth
 from app.kube.clock import SystemClock
 from app.kube.objects import ObjectMeta, Secret
 

@@ -11,7 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
-from app.daemon.cri import (
+from app.daemon.cri.client import CANDIDATES, GrpcRuntime, NoRuntime, connect, error_of, sockets
+from app.daemon.cri.types import (
     Auth,
     ContainerState,
     CriError,
@@ -20,12 +21,9 @@ from app.daemon.cri import (
     NoSuchContainer,
     RuntimeUnavailable,
 )
-from app.daemon.cri.client import GrpcRuntime, error_of
-from app.daemon.cri.discovery import CANDIDATES, NoRuntime, connect, sockets
-from app.daemon.cri.generate import main as generate
+from app.generate.cri import main as generate
 from app.kube.clock import SystemClock
-from app.sandbox.cri import SimulatedRuntime
-from app.sandbox.cri.server import CriServer
+from tests.kit.runtime import CriServer, SimulatedRuntime
 
 
 @asynccontextmanager

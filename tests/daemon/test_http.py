@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from app.daemon.actions import HookError, Network, probe_connection, probe_request, run_hook
-from app.daemon.health import MAX_CONNECTIONS, HealthServer
 from app.daemon.main import UsageError, address, features, gates, parser, without_effect
+from app.daemon.metrics import MAX_CONNECTIONS, HealthServer
 from app.daemon.objects import Handler, HttpGetAction, HttpHeader, TcpSocketAction
-from app.kube import plainhttp
+from app.kube import http1
 from app.kube.clock import SystemClock
 from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, TransportError
+from app.kube.http1 import Connection, PlainTransport
 from app.kube.logs import own_flags
-from app.kube.plainhttp import Connection, PlainTransport
 from app.kube.wire import Request
-from app.sandbox.cri import SimulatedRuntime
+from tests.kit.runtime import SimulatedRuntime
 
 Answer = Callable[[bytes, asyncio.StreamWriter], Awaitable[None]]
 
@@ -265,7 +265,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
         opened.append(connection._writer.transport)
         return connection
 
-    monkeypatch.setattr(plainhttp, "CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(http1, "CLOSE_SECONDS", 0.01)
     monkeypatch.setattr(Connection, "open", noted)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         headers = [HttpHeader("x", "y" * 16 * 1024 * 1024)]

@@ -12,14 +12,13 @@ import grpc
 import grpc.aio
 import pytest
 
-from app.daemon.cri import Container, CriError
+from app.daemon import image_plan as images
 from app.daemon.cri.client import GrpcRuntime, error_of
-from app.daemon.images import plan as images
+from app.daemon.cri.types import Container, CriError
 from app.kube.clock import SystemClock
 from app.kube.resources import PODS
-from app.sandbox.cri import SimulatedRuntime
-from app.sandbox.cri.server import CriServer
 from tests.daemon.node import NAMESPACE, Node, node_with_agent
+from tests.kit.runtime import CriServer, SimulatedRuntime
 from tests.kube.fakes import virtual
 
 

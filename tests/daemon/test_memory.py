@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from app.daemon.memory import unmodified_mappings
+from app.daemon.main import unmodified_mappings
 
 MAPS = """\
 55d000000000-55d000001000 r-xp 00000000 fe:00 1  /usr/bin/program
@@ -40,7 +40,7 @@ def test_a_process_goes_on_with_less() -> None:
     script = """
 import re, ssl, json, hashlib
 from app.daemon import main
-from app.daemon.memory import give_back
+from app.daemon.main import give_back
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])
 before = resident()

@@ -17,10 +17,10 @@ from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
 from app.kube.client import Client
 from app.kube.errors import KubeError, RequestInfo, TransportError
 from app.kube.resources import PODS
-from app.kube.virtualtime import run
 from app.kube.wire import Request
-from app.sandbox.cri import SimulatedContainer
 from tests.daemon.node import NAMESPACE, NODE, Node, node, tag
+from tests.kit.runtime import SimulatedContainer
+from tests.kit.virtualtime import run
 from tests.kube.fakes import running
 
 SEEDS = 30

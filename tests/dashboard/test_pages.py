@@ -14,25 +14,24 @@ import orjson
 import pytest
 
 from app.api.crd import manifest
-from app.api.examples import example
-from app.dashboard import sections
-from app.dashboard.board import Board
+from app.dashboard.board import Board, shown, workload
 from app.dashboard.pages import create_dashboard
+from app.framework.commands import Commands
+from app.framework.dashboard import SHOWN
 from app.kube.client import Client, PatchType
 from app.kube.clock import Clock, SystemClock
 from app.kube.errors import NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS
-from app.kube.virtualtime import VirtualClock
-from app.manager.slices import slices
-from app.sandbox.apiserver import ApiServer
-from app.slices.commands import Commands
-from app.slices.dashboard import SHOWN
+from app.manager.apidocs import example
+from app.manager.features import features
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, virtual
 
 pytestmark = pytest.mark.behaviour("CLI-60")
-COMMANDS = [one for declared in slices() for one in declared.commands() if one.progress is not None]
-SECTIONS = [one for declared in slices() for one in declared.dashboard()]
-KINDS = [kind for declared in slices() for kind in declared.kinds]
+COMMANDS = [one for declared in features() for one in declared.commands() if one.progress is not None]
+SECTIONS = [one for declared in features() for one in declared.dashboard()]
+KINDS = [kind for declared in features() for kind in declared.kinds]
 
 
 class Cluster:
@@ -151,12 +150,12 @@ async def test_pages_answer_this_machine_only() -> None:
 def test_objects_of_any_shape_have_a_row(field: str, value: Any) -> None:
     stored = {"metadata": {"name": "web"}, "status": {}, field: value}
     for commands in COMMANDS:
-        sections.workload(commands, stored, [])
+        workload(commands, stored, [])
     for section in SECTIONS:
         section.row(stored, ())
 
 
 def test_a_section_shows_so_many_and_counts_the_others() -> None:
-    found = sections.shown(range(SHOWN + 20), lambda number: -number)
+    found = shown(range(SHOWN + 20), lambda number: -number)
     assert (found["total"], found["more"], len(found["items"])) == (SHOWN + 20, 20, SHOWN)
     assert found["items"][0] == SHOWN + 19

@@ -8,18 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from app.admission import rbac
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
-from app.certs.files import CA_FILE, CERT_FILE, KEY_FILE
-from app.manager import chart, uninstall
+from app.certs.sources import CA_FILE, CERT_FILE, KEY_FILE
+from app.features.deletionprotection.table import load_table
+from app.generate import chart
+from app.generate.chart import admission_policies
+from app.manager import permissions, uninstall
+from app.manager.features import kinds, workloads
 from app.manager.gates import GATES, parse_gates
 from app.manager.handlers import WEBHOOKS
 from app.manager.permissions import default_rules, optional_rules, rules_of_gates
 from app.manager.settings import SECRET_NAME
-from app.manager.slices import kinds, workloads
-from app.protection.deletion.policies import admission_policies
-from app.protection.deletion.table import load_table
 from tests.cluster.helm import helm
 from tests.deploy.rendering import CHART, ROOT, find, refusal, render
 
@@ -261,7 +261,7 @@ def test_the_manager_has_no_rights_on_its_node(defaults: list[dict[str, Any]]) -
 
 @pytest.mark.controlplane
 def test_roles_are_what_the_code_declares_and_nothing_else(defaults: list[dict[str, Any]]) -> None:
-    for declared in rbac.manifests(default_rules(), "kruise-system"):
+    for declared in permissions.manifests(default_rules(), "kruise-system"):
         if declared["kind"] in ("ClusterRole", "Role"):
             found = find(defaults, declared["kind"], declared["metadata"]["name"])
             assert found.get("rules") == declared.get("rules")
@@ -280,7 +280,7 @@ def test_what_a_gate_needs_is_granted_where_it_is_on(defaults: list[dict[str, An
     name = "kruise-manager-resourcedistributiongate-role"
     assert not [one for one in defaults if one["metadata"]["name"] == name]
     granted = find(render(f"featureGates={group}=true"), "ClusterRole", name)["rules"]
-    assert granted == rbac.merged(rules)
+    assert granted == permissions.merged(rules)
     off = render("featureGates=AllBeta=true\\,ResourceDistributionGate=false")
     assert not [one for one in off if one["metadata"]["name"] == name]
 
@@ -340,7 +340,7 @@ def test_the_manager_reads_pull_secrets_by_name_and_where_it_is_let(setting: str
         if account == "kruise-manager" and namespace not in ("kruise-system", "kruise-daemon-config")
     }
     assert set(of_manager) == where
-    declared = rbac.merged(optional_rules()["pull-secrets"])
+    declared = permissions.merged(optional_rules()["pull-secrets"])
     assert all(rules == declared for rules in of_manager.values())
 
 
@@ -377,7 +377,7 @@ def test_the_chart_takes_a_gate_for_on_where_the_manager_does(gates: str, tmp_pa
 
 @pytest.mark.controlplane
 def test_the_hook_before_an_uninstall_has_a_role_of_its_own(defaults: list[dict[str, Any]]) -> None:
-    hooks = rbac.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
+    hooks = permissions.roles(uninstall.permissions(workloads()), "kruise-system", *["kruise-uninstall"] * 3)
     for declared in hooks:
         found = find(defaults, declared["kind"], declared["metadata"]["name"])
         assert found.get("rules") == declared.get("rules")

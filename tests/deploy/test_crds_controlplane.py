@@ -9,7 +9,7 @@ import pytest
 
 from app.admission.configurations import Endpoint, ServiceEndpoint, UrlEndpoint, conversion_patch, release_patch
 from app.api.crd import manifests
-from app.manager.slices import kinds
+from app.manager.features import kinds
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.definitions import delete_definitions

@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from app.manager.counts import of_supervisor
-from app.manager.exposition import families, merged, text
+from app.features.deletionprotection.webhooks import refusal_counters
 from app.manager.metrics import ManagerMetrics
-from app.manager.shared import Replica
-from app.protection.deletion.refusals import refusal_counters
+from app.manager.shared import Replica, families, merged, of_supervisor, text
 from tests.deploy.rendering import ROOT, find, render
 
 DASHBOARD: dict[str, Any] = json.loads(

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from app.api import names
-from app.api.cloneset import CLONE_SET
 from app.api.kind import KindDefinition
-from app.api.resourcedistribution import RESOURCE_DISTRIBUTION
+from app.features.cloneset.kind import CLONE_SET
+from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.kube.admission import PolicyRule
+from app.manager.features import kinds
 from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
-from app.manager.slices import kinds
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.release import NAME, NAMESPACE, Release

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.kube.resources import Resource
-from app.manager.slices import kinds
+from app.manager.features import kinds
 from tests.fuzz import objects, targets
 
 NAMESPACE: Final = "default"

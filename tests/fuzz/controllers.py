@@ -3,7 +3,7 @@
 An object that a decoder accepts gets into a cache, whatever admission said about it. No mapper and no reconcile may
 raise anything but the API server's refusals, none may keep the process from others for longer than a moment, and none
 may write to another namespace than the one it works on. Objects also get owner references, true and forged. The
-controllers come from the list of slices, so a new one is covered without a line here; a controller that no change
+controllers come from the list of features, so a new one is covered without a line here; a controller that no change
 reaches is a failure too.
 
 ``python -m tests.fuzz.controllers [--seed 1] [--changes 20]`` prints a line per controller and fails on any problem.
@@ -22,21 +22,23 @@ from typing import Any, Final
 import msgspec
 import orjson
 
-from app.kube import depth, virtualtime
+from app.framework.feature import ControllerPart
+from app.framework.watched import Watched
+from app.kube import jsonvalues
 from app.kube.client import Client
 from app.kube.errors import KubeError
 from app.kube.events import EventRecorder
 from app.kube.objects import ObjectReference
 from app.kube.resources import ObjectKey
 from app.kube.store import Change
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
+from app.manager.features import features
 from app.manager.gates import GATES
-from app.manager.slices import slices
-from app.slices import ControllerPart, Watched
 from tests.fuzz import cluster, objects
+from tests.kit import virtualtime
+from tests.kit.features import context, stores_of
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
-from tests.slicing import context, stores_of
 
 ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
 #: Processor time of one reconcile.
@@ -82,14 +84,14 @@ class OneObject:
 
 def parts() -> Iterator[ControllerPart]:
     """Every controller."""
-    for one in slices():
+    for one in features():
         yield from one.controllers
 
 
 def decoded(one: Watched[Any], obj: Any) -> Any:
     """Return the object as the cache would hold it; None if its decoder refuses it."""
     try:
-        return depth.read(one.decode, objects.encode(obj))
+        return jsonvalues.read(one.decode, objects.encode(obj))
     except (ValueError, msgspec.MsgspecError):
         return None
 

@@ -16,8 +16,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from app.admission.answers import Refusal, answer, refusal_answer
-from app.admission.envelope import read_review
+from app.admission.review import Refusal, answer, read_review, refusal_answer
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched
 from app.manager.process import GC_THRESHOLD
 from tests.fuzz import objects

@@ -15,7 +15,7 @@ import msgspec
 from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.kube import depth
+from app.kube import jsonvalues
 from app.manager.limits import Connections, Limits
 from app.manager.protocol import BoundedProtocol
 from app.manager.serving import Server
@@ -114,9 +114,9 @@ class Judge:
 
     def _decoded(self, case: Case) -> list[str]:
         decode = self._decoders[case.decoder]
-        depth.split_list(case.body)
+        jsonvalues.split_list(case.body)
         with contextlib.suppress(ValueError, msgspec.MsgspecError):
-            depth.read(decode, case.body)
+            jsonvalues.read(decode, case.body)
         return []
 
     async def _connection(self, pieces: list[bytes]) -> list[str]:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from app.admission.answers import Refusal, answer
-from app.admission.envelope import read_review
 from app.admission.registry import Registry
+from app.admission.review import Refusal, answer, read_review
 from app.kube.admission import Allowed, Decision, Denied, Handler, Patched
 from tests.fuzz import objects
 from tests.fuzz.service import standalone_service

@@ -8,9 +8,8 @@ from random import Random
 from typing import Any, Final
 
 from app.api.conversion import ConversionError, convert
-from app.api.kind import ANY_KEY
+from app.api.kind import ANY_KEY, find_kind
 from app.api.names import CONVERSION_DATA
-from app.api.registry import find_kind
 from app.kube.patches import same
 from tests.fuzz.objects import Json
 

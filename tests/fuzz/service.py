@@ -13,11 +13,11 @@ import yaml
 from app.admission.metrics import AdmissionMetrics
 from app.admission.server import create_app
 from app.api.conversion import convert
-from app.kube.virtualtime import VirtualClock
 from app.manager.gates import GATES as GATE_TABLE
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 from tests.fuzz import objects
+from tests.kit.virtualtime import VirtualClock
 
 #: What patches metadata needs no ConfigMap then.
 GATES = "SidecarSetPatchPodMetadataDefaultsAllowed=true"

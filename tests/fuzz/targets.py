@@ -10,12 +10,11 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from app.admission.registry import Registry
+from app.framework.watched import Watched, merged
 from app.kube import objects as kube_objects
 from app.kube.admission import Operation
 from app.kube.resources import Resource
-from app.manager.slices import kinds, slices
-from app.slices import Watched
-from app.slices.watched import merged
+from app.manager.features import features, kinds
 from tests.admission.recorded import DATA
 from tests.fuzz import objects
 
@@ -69,7 +68,8 @@ def conversions() -> tuple[Conversion, ...]:
 
 
 def decoders() -> dict[str, Callable[[bytes], Any]]:
-    """Every decoder of API server objects, and of what any slice watches the decoder with all indexes of its cache."""
+    """Every decoder of API server objects, and of what any feature watches the decoder with all indexes of its
+    cache."""
     plain = {name: value for name, value in vars(kube_objects).items() if name.startswith("decode_")}
     return {
         **{name: value for name, value in plain.items() if callable(value)},
@@ -80,7 +80,7 @@ def decoders() -> dict[str, Callable[[bytes], Any]]:
 @cache
 def watched() -> tuple[Watched[Any], ...]:
     """All caches that any process of the manager fills."""
-    parts = (part for one in slices() for part in (*one.controllers, *one.background, *one.admission, *one.provides))
+    parts = (part for one in features() for part in (*one.controllers, *one.background, *one.admission, *one.provides))
     return tuple(merged(one for part in parts for one in part.watched).values())
 
 

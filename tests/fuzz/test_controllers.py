@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from app.kube import virtualtime
+from app.framework.feature import ControllerPart
 from app.kube.resources import ObjectKey
-from app.slices import ControllerPart
 from tests.fuzz import objects
 from tests.fuzz.controllers import Trial, parts, tried
+from tests.kit import virtualtime
 
 PARTS = list(parts())
 

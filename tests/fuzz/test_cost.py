@@ -6,26 +6,27 @@ from typing import Any
 import orjson
 import pytest
 
-from app.api.ephemeraljob import EphemeralJob
-from app.api.podprobe import PodProbeMarker
-from app.api.podunavailablebudget import PodUnavailableBudget
-from app.kube import virtualtime
+from app.features.ephemeraljob import feature as ephemeraljob
+from app.features.ephemeraljob.reconcile import EPHEMERAL_JOBS
+from app.features.ephemeraljob.types import EphemeralJob
+from app.features.podprobe import feature as podprobe
+from app.features.podprobe.feature import MARKERS
+from app.features.podprobe.types import PodProbeMarker
+from app.features.podunavailablebudget import feature as podunavailablebudget
+from app.features.podunavailablebudget.targets import BUDGETS
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.framework.feature import Feature
+from app.framework.watched import PODS_BY_NAMESPACE, Watched
 from app.kube.client import Client
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.selectors import compile_selector
 from app.kube.store import Change
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
-from app.operations.podprobe import slice as podprobe
-from app.operations.podprobe.controllers import MARKERS
-from app.protection.podunavailablebudget import slice as podunavailablebudget
-from app.protection.podunavailablebudget.workloads import BUDGETS
-from app.slices import PODS_BY_NAMESPACE, Slice, Watched
-from app.workloads.ephemeraljob import slice as ephemeraljob
-from app.workloads.ephemeraljob.controller import EPHEMERAL_JOBS
+from app.kube.wire import Request, Response
 from tests.fuzz import cost, objects
+from tests.kit import virtualtime
+from tests.kit.features import context, part_of, stores_of
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
-from tests.slicing import context, part_of, stores_of
 
 SMALL, LARGE = 12_000, 48_000
 #: Steps for a Pod of no size, and per byte. The first Pod of 0.4 MB that hung a process took 4,000 per byte.
@@ -126,15 +127,15 @@ def _metadata(number: int) -> Mapping[str, object]:
 @pytest.mark.parametrize(
     ("declared", "watched", "made", "each"),
     [
-        (ephemeraljob.SLICE, EPHEMERAL_JOBS, _job, 1.0),
-        (podprobe.SLICE, MARKERS, _marker, 1.0),
-        (podunavailablebudget.SLICE, BUDGETS, _budget, 1.0),
-        (podunavailablebudget.SLICE, BUDGETS, _budget_of_target, 1.0),
+        (ephemeraljob.FEATURE, EPHEMERAL_JOBS, _job, 1.0),
+        (podprobe.FEATURE, MARKERS, _marker, 1.0),
+        (podunavailablebudget.FEATURE, BUDGETS, _budget, 1.0),
+        (podunavailablebudget.FEATURE, BUDGETS, _budget_of_target, 1.0),
     ],
     ids=["jobs", "markers", "budgets", "budgets of workloads"],
 )
 def test_a_change_of_a_pod_costs_little_whatever_objects_there_are(
-    declared: Slice, watched: Watched[Any], made: Callable[[int], Any], each: float
+    declared: Feature, watched: Watched[Any], made: Callable[[int], Any], each: float
 ) -> None:
     """They are anybody's, and every change of a Pod of their namespace asks them. ``each``: steps for one of them."""
 

@@ -5,10 +5,10 @@ from itertools import islice
 
 import pytest
 
-from app.kube import virtualtime
 from tests.fuzz import objects
 from tests.fuzz.judging import Judge, problem
 from tests.fuzz.objects import Hostile, Target
+from tests.kit import virtualtime
 from tests.selection import NIGHTLY
 
 TARGETS = pytest.mark.parametrize("target", objects.TARGETS, ids=lambda t: f"{t.path[1:]} {t.make()['apiVersion']}")

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from app.kube import virtualtime
+from app.framework.feature import ControllerPart
+from app.framework.watched import Watched
 from app.kube.resources import ObjectKey
-from app.slices import ControllerPart, Watched
 from tests.fuzz import cluster, objects
 from tests.fuzz.controllers import Trial, parts
+from tests.kit import virtualtime
 
 PARTS = list(parts())
 UNRELATED = "unrelated-uid"

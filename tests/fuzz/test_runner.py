@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from app.kube.admission import Allowed, Decision, Review
-from app.manager.slices import kinds
+from app.manager.features import kinds
 from app.manager.standalone import Standalone
 from tests.fuzz import objects, targets
 from tests.fuzz.cases import LARGE_EVERY, Case, Cases

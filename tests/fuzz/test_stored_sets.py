@@ -6,16 +6,17 @@ from typing import Any
 import orjson
 import pytest
 
-from app.api.sidecarset import MalformedSidecarSet, SidecarSet, read_sidecar_set
+from app.features.sidecarset.injection.containers import UnusableSidecarSetError
+from app.features.sidecarset.injection.prepared import prepare_revision
+from app.features.sidecarset.injection.selection import indexed
+from app.features.sidecarset.kind import MalformedSidecarSet, read_sidecar_set
+from app.features.sidecarset.reconcile import malformation
+from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import decode_controller_revision
 from app.kube.store import Store
-from app.sidecars.sidecarset.prepared import prepare_revision
-from app.sidecars.sidecarset.prepared_fields import UnusableSidecarSetError
-from app.sidecars.sidecarset.reconcile import malformation
-from app.sidecars.sidecarset.selection import indexed
+from tests.features.admitting import World, pod, sidecarset
 from tests.fuzz import objects
 from tests.fuzz.objects import Hostile
-from tests.sidecars.admitting import World, pod, sidecarset
 
 ONE_IN = 5
 

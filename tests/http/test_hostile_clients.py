@@ -21,16 +21,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from app.admission import envelope
 from app.admission.metrics import AdmissionMetrics
 from app.admission.registry import build_registry
+from app.admission.review import MAX_BODY_BYTES
 from app.admission.server import create_app
 from app.api.conversion import convert
 from app.certs.context import ServingContext
 from app.certs.issue import issue
 from app.kube.admission import Allowed, Decide, Decision, Handler, Operation, Review, Rule, Webhook
 from app.kube.callers import STRANGER as ASKED_BY_STRANGER
-from app.manager import accepting, limits
+from app.manager import limits, serving
 from app.manager.callers import KnownCallers
 from app.manager.limits import Limits
 from app.manager.protocol import BoundedProtocol
@@ -244,7 +244,7 @@ async def test_a_body_over_the_limit_is_refused_under_its_uid_and_the_rest_is_no
         assert status == 200
         assert b"larger than 7 MiB" in body
         assert b'"code":413' in body
-        assert one.connections.held <= envelope.MAX_BODY_BYTES + MIB
+        assert one.connections.held <= MAX_BODY_BYTES + MIB
         sending.cancel()
 
 
@@ -488,7 +488,7 @@ async def test_a_stranger_whose_turn_does_not_come_is_refused() -> None:
 
 
 async def test_handshakes_have_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accepting, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(serving, "HANDSHAKE_SECONDS", 0.05)
     async with port() as one:
         with socket.create_connection(one.address) as mute:
             mute.setblocking(False)

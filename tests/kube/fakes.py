@@ -11,10 +11,10 @@ from typing import Any
 
 import orjson
 
-from app.kube import virtualtime
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.patches import merge_patch
-from app.kube.transport import Request, Response, Stream
+from app.kube.wire import Request, Response, Stream
+from tests.kit import virtualtime
 
 
 def virtual(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-from app.kube.cardinality import MAX_LENGTH, OTHER, BoundedLabels
+from app.kube.text import MAX_LENGTH, OTHER, BoundedLabels
 
 
 def test_the_first_values_are_told_apart_and_the_rest_is_one():

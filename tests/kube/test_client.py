@@ -5,13 +5,13 @@ import orjson
 import pytest
 
 from app.kube.client import Client, PatchType, encode
+from app.kube.clock import TokenBucket
 from app.kube.errors import DecodeError, Gone, NotFound, ServerError, TooManyRequests
 from app.kube.objects import LeaseSpec, decode_metadata, decode_pod
-from app.kube.ratelimit import TokenBucket
 from app.kube.resources import NAMESPACES, PODS
-from app.kube.transport import Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Response
 from tests.fuzz.objects import nested
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, json_response, listing, obj, pieces, status_body, virtual
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from app.kube.clock import SystemClock, rfc3339, rfc3339_micro
-from app.kube.virtualtime import EPOCH, Stalled, VirtualClock, run
+from tests.kit.virtualtime import EPOCH, Stalled, VirtualClock, run
 from tests.kube.fakes import virtual
 
 

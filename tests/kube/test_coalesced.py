@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from app.kube.callers import STRANGER
-from app.kube.coalesced import Coalesced
+from app.kube.concurrency import Coalesced
 from tests.kube.fakes import virtual
 
 

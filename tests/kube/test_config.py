@@ -108,7 +108,7 @@ async def test_an_exec_plugin_is_asked_again_before_its_token_expires_and_after_
 
 
 async def test_a_token_file_is_read_again_as_it_is_rotated(tmp_path, monkeypatch):
-    monkeypatch.setattr("app.kube.plainconfig.TOKEN_SECONDS", -1.0)
+    monkeypatch.setattr("app.kube.config.TOKEN_SECONDS", -1.0)
     token = tmp_path / "token"
     config = await load_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
     with pytest.raises(ConfigError, match=f"^the token in {token} cannot be read: "):

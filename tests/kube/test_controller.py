@@ -9,7 +9,7 @@ from app.kube.errors import RequestInfo, TransportError, api_error
 from app.kube.objects import ObjectMeta, OwnerReference, Pod
 from app.kube.resources import NODES, REPLICASETS, ObjectKey
 from app.kube.store import Change, Store
-from app.kube.virtualtime import VirtualClock
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until, virtual
 
 A, B = ObjectKey("shop", "a"), ObjectKey("shop", "b")

@@ -9,11 +9,10 @@ import pytest
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.eventcorrelation import EventCorrelator, Occurrence
-from app.kube.events import MAX_MESSAGE, QUEUE_SIZE, EventRecorder, reference
+from app.kube.events import MAX_MESSAGE, QUEUE_SIZE, EventCorrelator, EventRecorder, Occurrence, reference
 from app.kube.objects import ObjectMeta, ObjectReference, Pod, decode_event
 from app.kube.resources import NODES, PODS
-from app.kube.virtualtime import VirtualClock
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

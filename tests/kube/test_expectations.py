@@ -8,7 +8,7 @@ from app.kube.expectations import (
     is_at_least,
 )
 from app.kube.objects import ObjectMeta
-from app.kube.virtualtime import VirtualClock
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
 CREATE, DELETE = ScaleAction.CREATE, ScaleAction.DELETE

@@ -7,18 +7,19 @@ from app.kube.fielderrors import (
     aggregate,
     duplicate,
     forbidden,
+    format_float,
     go_string_map,
     go_string_slice,
     internal,
     invalid,
     not_found,
     not_supported,
+    quote,
     required,
     too_long,
     too_many,
     type_invalid,
 )
-from app.kube.gotext import format_float, quote
 
 PATH = Path("spec").child("x")
 

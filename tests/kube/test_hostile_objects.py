@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube import objects
-from app.kube.depth import read
-from app.kube.watch import metadata_of, read_watch_event
+from app.kube.jsonvalues import read
+from app.kube.wire import metadata_of, read_watch_event
 from tests.kube.hostile import chain
 
 DECODERS = {name: decode for name, decode in vars(objects).items() if name.startswith("decode_")}

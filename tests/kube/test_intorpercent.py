@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.intorpercent import IntOrPercentError, is_percent, percentage, scaled
+from app.kube.quantities import IntOrPercentError, is_percent, percentage, scaled
 from tests.kube.recorded import cases
 
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from app.kube import virtualtime
 from app.kube.client import Client
 from app.kube.clock import rfc3339_micro
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
-from app.kube.virtualtime import EPOCH, VirtualClock
+from tests.kit import virtualtime
+from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/kruise-system/leases/kruise-manager"

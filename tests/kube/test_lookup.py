@@ -2,12 +2,11 @@
 
 import pytest
 
-from app.kube.client import Client
+from app.kube.client import Client, get_or_none
 from app.kube.errors import Forbidden
-from app.kube.lookup import get_or_none
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
-from app.kube.virtualtime import VirtualClock
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, json_response, obj, status_body, virtual
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube import virtualtime
 from app.kube.queue import QueueShutDown, RateLimits, WorkQueue
 from app.kube.resources import ObjectKey
-from app.kube.virtualtime import VirtualClock
+from tests.kit import virtualtime
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, virtual
 
 

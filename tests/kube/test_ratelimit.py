@@ -3,9 +3,8 @@ from random import Random
 
 import pytest
 
-from app.kube.backoff import Backoff
-from app.kube.ratelimit import RejectingBucket, TokenBucket
-from app.kube.virtualtime import VirtualClock
+from app.kube.clock import Backoff, RejectingBucket, TokenBucket
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
 

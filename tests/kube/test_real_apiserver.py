@@ -34,8 +34,7 @@ from app.kube.objects import (
     decode_pod,
     decode_secret,
 )
-from app.kube.reflector import Reflector
-from app.kube.reflector_metrics import ReflectorError
+from app.kube.reflector import Reflector, ReflectorError
 from app.kube.resources import (
     CONFIGMAPS,
     CONTROLLERREVISIONS,
@@ -48,7 +47,8 @@ from app.kube.resources import (
     Resource,
 )
 from app.kube.store import Store
-from app.kube.transport import AiohttpTransport, Request
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Request
 from tests.kube.fakes import running, until
 from tests.kube.test_reflector import Counting
 

@@ -11,12 +11,11 @@ import pytest
 from app.kube.client import Client
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.objects import Pod, decode_pod
-from app.kube.reflector import Reflector
-from app.kube.reflector_metrics import ReflectorError
+from app.kube.reflector import Reflector, ReflectorError
 from app.kube.resources import PODS, ObjectKey
 from app.kube.store import Change, Store
-from app.kube.transport import Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Response
+from tests.kit.virtualtime import VirtualClock
 from tests.kube import hostile
 from tests.kube.fakes import (
     Connections,

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.selector_index import MAX_VALUES, label_keys, selector_keys
-from app.kube.selectors import compile_selector
+from app.kube.selectors import MAX_VALUES, compile_selector, label_keys, selector_keys
 
 KEYS, VALUES = ("a", "b", "x.y/a"), ("", "1", "2")
 expressions = st.one_of(

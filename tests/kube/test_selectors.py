@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.fielderrors import Path, aggregate
+from app.kube.selector_query import SelectorError
 from app.kube.selectors import (
     EVERYTHING,
-    SelectorError,
     compile_selector,
     go_label_selector,
     parse_query,

@@ -6,14 +6,14 @@ from typing import Any
 import orjson
 import pytest
 
-from app.kube.backoff import CONFLICT_ATTEMPTS
 from app.kube.client import Client
+from app.kube.clock import CONFLICT_ATTEMPTS
 from app.kube.errors import Conflict
 from app.kube.objects import ObjectMeta, Pod
 from app.kube.resources import Resource
 from app.kube.statuses import KnownStatus, newest_status, write_status
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
+from app.kube.wire import Request, Response
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
 
 SETS = Resource("apps.example.com", "v1", "things", "Thing", namespaced=False)

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.kube.patches import PatchError
-from app.kube.strategic import strategic_merge
+from app.kube.patches import PatchError, strategic_merge
 from app.sandbox.apiserver.schemas import kind_field
 
 

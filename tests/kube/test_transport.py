@@ -10,8 +10,9 @@ from aiohttp import web
 
 from app.kube.config import ClusterConfig
 from app.kube.errors import TransportError
-from app.kube.plainhttp import PlainTransport
-from app.kube.transport import AiohttpTransport, Request
+from app.kube.http1 import PlainTransport
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Request
 
 
 def get(path: str, **query: str) -> Request:

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.cloneset import CloneSet
-from app.kube import watch
+from app.features.cloneset.types import CloneSet
+from app.kube import wire
 from app.kube.objects import decode_pod
-from app.kube.watch import LineSplitter, metadata_of, read_watch_event, typed_event_decoder
+from app.kube.wire import LineSplitter, metadata_of, read_watch_event, typed_event_decoder
 
 lines = st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=10)
 
@@ -25,7 +25,7 @@ def test_lines_come_out_whole_wherever_the_pieces_were_cut(expected, cuts):
 
 
 def test_a_line_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(watch, "MAX_LINE", 100)
+    monkeypatch.setattr(wire, "MAX_LINE", 100)
     splitter = LineSplitter()
     assert splitter.feed(b"x" * 100) == []
     with pytest.raises(ValueError, match="a line of more than 100 bytes in a watch"):

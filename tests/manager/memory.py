@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from app.kube.transport import Request, Response
+from app.kube.wire import Request, Response
 from tests.kube.fakes import MemoryServer, json_response, status_body
 
 

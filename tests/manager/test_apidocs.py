@@ -9,14 +9,12 @@ import httpx
 import pytest
 
 from app.admission.metrics import AdmissionMetrics
-from app.admission.models import AdmissionAnswer, AdmissionReview
 from app.admission.server import AdmissionApp, create_app
 from app.api.conversion import convert
 from app.kube.clock import SystemClock
-from app.manager.apidocs import add_pages
-from app.manager.cited import rules
-from app.manager.fixtures import review
+from app.manager.apidocs import AdmissionAnswer, AdmissionReview, add_pages, review
 from app.manager.gates import GATES, parse_gates
+from app.manager.index import rules
 from app.manager.standalone import Standalone
 
 pytestmark = pytest.mark.behaviour("MGR-148")

@@ -8,9 +8,9 @@ import orjson
 import pytest
 
 from app.kube.client import Client
-from app.kube.reflector_metrics import NoMetrics
-from app.kube.virtualtime import VirtualClock
+from app.kube.reflector import NoMetrics
 from app.manager.callers import KnownCallers, Turns, plain_address
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, running, until, virtual
 
 pytestmark = pytest.mark.behaviour("MGR-154")

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from app.manager.flags import FLAGS, FlagError, help_text, parse_bool, parse_duration, parse_flags
+from app.framework.options import parse_bool, parse_duration
+from app.generate.pages import flags_page, gates_page
+from app.manager.features import features
+from app.manager.flags import FLAGS, FlagError, help_text, parse_flags
 from app.manager.gates import GATES
-from app.manager.reference import flags_page, gates_page
-from app.manager.slices import slices
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -169,7 +170,7 @@ def test_help_reference_and_chart_say_which_gates_have_no_effect() -> None:
 def test_a_flag_is_said_to_have_no_effect_exactly_if_nothing_reads_it() -> None:
     sources = [path.read_text("utf-8") for path in (ROOT / "app").rglob("*.py") if path.name != "flags.py"]
     read = {name for name in FLAGS if any(f'("{name}")' in text for text in sources)}
-    read |= {part.workers_flag for one in slices() for part in one.controllers if part.workers_flag}
+    read |= {part.workers_flag for one in features() for part in one.controllers if part.workers_flag}
     assert {flag.name for flag in FLAGS.values() if flag.meaningful} == read
 
 

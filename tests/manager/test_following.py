@@ -6,13 +6,13 @@ from random import Random
 import pytest
 
 from app.certs.issue import issue
-from app.certs.secret import SecretReader
+from app.certs.sources import SecretReader
 from app.kube.client import Client
-from app.kube.transport import Request
-from app.kube.virtualtime import EPOCH, VirtualClock
+from app.kube.wire import Request
 from app.manager.following import MISSING_SECONDS, Follower
 from app.manager.metrics import ManagerMetrics
 from app.manager.shared import Certificate, SharedValue
+from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import until, virtual
 from tests.manager.memory import MemoryApi
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.manager.gates import GATES, FeatureGateError, Stage, parse_gates
-from app.manager.slices import slices
+from app.framework.options import Stage
+from app.manager.features import features
+from app.manager.gates import GATES, FeatureGateError, parse_gates
 
 NEEDS_POD_WEBHOOK = [
     "KruisePodReadinessGate",
@@ -95,7 +96,7 @@ def test_cascading_protection_needs_protection() -> None:
 
 @pytest.mark.behaviour("MGR-73")
 def test_no_group_switches_what_openkruise_does_not_have() -> None:
-    ours = {gate.name for one in slices() for gate in one.gates if not isinstance(gate, str)}
+    ours = {gate.name for one in features() for gate in one.gates if not isinstance(gate, str)}
     assert {name for name, gate in GATES.items() if gate.stage is Stage.OURS} == ours
     gates = parse_gates("AllAlpha=true,AllBeta=true")
     assert not any(map(gates.enabled, ours))

@@ -281,7 +281,7 @@ def test_an_api_server_is_told_from_a_stranger_by_its_address(api: ControlPlane,
         assert json.loads(stranger.getresponse().read())["response"]["allowed"]
     create_pod(api, "beside-forged")
     assert strangers(addresses) == 3
-    # The API server of this test lists no address: it calls over loopback, which no slice may hold.
+    # The API server of this test lists no address: it calls over loopback, which no feature may hold.
     slice_ = {"metadata": {"name": "kubernetes"}, "addressType": "IPv4", "endpoints": [{"addresses": ["10.99.0.1"]}]}
     slice_ = {"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", **slice_}
     assert api.request("POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", slice_)[0] == 201

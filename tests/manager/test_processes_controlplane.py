@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
+from app.manager.features import features
 from app.manager.gates import parse_gates
-from app.manager.slices import slices
 from tests.cluster.controlplane import ControlPlane
 from tests.manager.replicas import AT_ONCE, Replica, configuration, published, replica
 from tests.patience import Deadline
@@ -47,7 +47,7 @@ def test_processes_that_die_or_hang_come_back_and_the_others_answer(
         assert re.findall(r"^(\S+) +SidecarSets ", caches, re.M) == [*WEBHOOK_PROCESSES, "reconciler"]
         controllers = re.findall(r"^(\S+): \d+ waiting", one.page(one.health, "debug/queues"), re.M)
         enabled = parse_gates("").enabled
-        assert sorted(controllers) == sorted(part.name for one in slices() for part in one.running(enabled))
+        assert sorted(controllers) == sorted(part.name for one in features() for part in one.running(enabled))
         bundle = published(control_plane)
         for _ in range(20):
             one.review(bundle)

@@ -22,23 +22,20 @@ from app.admission.configurations import (
     without_match_conditions,
 )
 from app.api.crd import manifest
-from app.api.ephemeraljob import EPHEMERAL_JOB
 from app.api.kind import KindDefinition
-from app.api.sidecarset import SIDECAR_SET
-from app.certs.bundle import STEP_SECONDS
-from app.certs.external import ExternalFolder
 from app.certs.issue import issue
-from app.certs.secret import SecretCertificates
+from app.certs.sources import STEP_SECONDS, ExternalFolder, SecretCertificates
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
-from app.kube.errors import KubeError, TransportError
-from app.kube.transport import Request, RequestInfo, Response
-from app.kube.virtualtime import EPOCH, VirtualClock
-from app.manager.exposition import families, text
+from app.kube.errors import KubeError, RequestInfo, TransportError
+from app.kube.wire import Request, Response
 from app.manager.handlers import WEBHOOKS
 from app.manager.metrics import ManagerMetrics
 from app.manager.registration import KEEP_UNKNOWN_SECONDS, REPAIRS_BURST, REPAIRS_PER_SECOND, Registration
-from app.manager.shared import Certificate, SharedValue
+from app.manager.shared import Certificate, SharedValue, families, text
 from tests import openkruise
+from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import json_response, status_body, until, virtual
 from tests.manager.memory import MemoryApi
 

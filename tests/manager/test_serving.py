@@ -13,13 +13,11 @@ import pytest
 from app.admission.configurations import ServiceEndpoint, UrlEndpoint
 from app.certs.context import ServingContext
 from app.certs.issue import issue
-from app.manager.counts import CONTENT_TYPE, of_supervisor
-from app.manager.exposition import families, text
 from app.manager.health import Readiness, endpoint_fault, health_app, loopback_only, metrics_app, self_check
 from app.manager.metrics import ManagerMetrics
+from app.manager.process import Tasks
 from app.manager.serving import Server, StartError, bind, bind_address
-from app.manager.shared import Certificate, Life, Replica, State
-from app.manager.tasks import Tasks
+from app.manager.shared import CONTENT_TYPE, Certificate, Life, Replica, State, families, of_supervisor, text
 
 CERTIFICATES = issue(("127.0.0.1",), datetime.now(UTC))
 

@@ -9,9 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from app.manager.counts import Counts
-from app.manager.exposition import Family, continued, families, merged, text
-from app.manager.shared import Certificate, Life, Replica, SharedValue, State
+from app.manager.shared import (
+    Certificate,
+    Counts,
+    Family,
+    Life,
+    Replica,
+    SharedValue,
+    State,
+    continued,
+    families,
+    merged,
+    text,
+)
 
 
 def test_a_board_shows_another_process_what_was_written_last() -> None:

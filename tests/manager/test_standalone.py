@@ -12,16 +12,16 @@ import orjson
 import pytest
 from msgspec.structs import replace
 
-from app.admission.envelope import read_review
+from app.admission.review import read_review
+from app.features.sidecarset.feature import RECORDED_REVISIONS, SIDECAR_SETS
+from app.features.sidecarset.webhooks import InjectionLookups
+from app.framework.watched import NAMESPACES
 from app.kube.admission import Allowed, Denied, Patched, Review
 from app.kube.patches import apply
-from app.kube.virtualtime import VirtualClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
-from app.sidecars.sidecarset.admission_lookups import InjectionLookups
-from app.sidecars.sidecarset.slice import RECORDED_REVISIONS, SIDECAR_SETS
-from app.slices import NAMESPACES
 from tests.admission.requests import review_of
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until, virtual
 
 SAMPLES = Path(__file__).parent.parent.parent / "policies/samples"

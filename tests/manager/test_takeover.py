@@ -13,13 +13,11 @@ from typing import Any
 
 import pytest
 
-from app.admission.rbac import CLUSTER_ROLE, manifests
-from app.cli.cluster import CommandError
 from app.cli.takeover import ROLLOUT_SECONDS, run
 from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
-from app.kube.errors import AlreadyExists, RequestInfo, TransportError
+from app.kube.errors import AlreadyExists, CommandError, RequestInfo, TransportError
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
@@ -30,10 +28,11 @@ from app.kube.resources import (
     SERVICES,
     Resource,
 )
-from app.kube.transport import AiohttpTransport, Request, Response, Stream, Transport
-from app.manager.permissions import all_rules
-from app.manager.slices import reconciled_kinds
-from app.manager.takeover import (
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Request, Response, Stream, Transport
+from app.manager.features import reconciled_kinds
+from app.manager.permissions import CLUSTER_ROLE, all_rules, manifests
+from app.manager.takeover.model import (
     BACKUP,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -41,14 +40,13 @@ from app.manager.takeover import (
     DAEMON,
     ROLE_BINDINGS,
     ROLES,
+    ROLLING,
     Installed,
     Plan,
     TakeoverError,
-    back_plan,
-    takeover_plan,
     unpacked,
 )
-from app.manager.takeover.model import ROLLING
+from app.manager.takeover.plan import back_plan, takeover_plan
 from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane

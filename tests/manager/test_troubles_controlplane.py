@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from app.certs.issue import issue
+from app.manager.features import features
 from app.manager.gates import parse_gates
 from app.manager.permissions import default_rules
-from app.manager.slices import slices
 from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane
 from tests.cluster.recording import SERVICE_ACCOUNT
@@ -30,7 +30,7 @@ ROLES = (("clusterrole", "kruise-manager-role"), ("role", "kruise-manager-namesp
 NEEDED = {
     **{
         watched.resource.plural: f"caches: {watched.name} are not filled yet"
-        for declared in slices()
+        for declared in features()
         for watched in declared.watched_for_admission(parse_gates("").enabled)
     },
     "secrets": "certificate: there is none yet",

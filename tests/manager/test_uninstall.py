@@ -8,12 +8,12 @@ import pytest
 
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.api.names import DELETION_PROTECTION
-from app.api.sidecarset import SIDECAR_SET
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import Client
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
-from app.manager.slices import workloads
+from app.kube.wire import Request, Response
+from app.manager.features import workloads
 from app.manager.uninstall import STOP_SECONDS, UninstallRefusedError, permissions, prepare_uninstall
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
 
 CLONE_SET = replace(SIDECAR_SET, kind="CloneSet", plural="clonesets", namespaced=True)

@@ -10,7 +10,7 @@ import orjson
 from app.kube.objects import Object
 from app.kube.patches import merge_patch
 from app.kube.store import Store
-from app.kube.transport import Request, Response
+from app.kube.wire import Request, Response
 from tests.kube.fakes import MemoryServer, json_response, status_body
 
 T = TypeVar("T", bound=Object)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.kube.wire import USER_AGENT
-from app.pods.fieldtracking import UNTRACKED
-from tests.sidecars.admitting import World, pod
+from app.pods.admission import UNTRACKED
+from tests.features.admitting import World, pod
 
 
 def entry(manager: str, **more: Any) -> dict[str, Any]:

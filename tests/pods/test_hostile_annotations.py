@@ -10,15 +10,14 @@ import orjson
 import pytest
 
 from app.api import names
+from app.features.ephemeraljob import plan
+from app.features.sidecarset.plan import view
+from app.features.sidecarset.plan.facts import condition_for
 from app.kube.objects import Pod, decode_pod
-from app.pods.inplace import StateError, is_in_grace, is_update_complete
-from app.pods.inplace.spec import GraceError, update_in_grace
-from app.pods.inplace.state import update_state
-from app.pods.readiness.plan import not_ready_keys
-from app.pods.runtimemeta import runtime_meta
-from app.sidecars.sidecarset.plan import records
-from app.sidecars.sidecarset.plan.upgradable import condition_for
-from app.workloads.ephemeraljob.plan import begun
+from app.pods.container_meta import runtime_meta
+from app.pods.inplace.completion import is_update_complete
+from app.pods.inplace.state import GraceError, StateError, is_in_grace, update_in_grace, update_state
+from app.pods.readiness import not_ready_keys
 
 TEXTS = {
     "deep": '{"a":' * 3_000 + "1" + "}" * 3_000,
@@ -41,10 +40,10 @@ KEYS = (
     names.EPHEMERAL_JOB_BEGUN,
 )
 READERS: dict[str, Callable[[Pod], Any]] = {
-    "hash": lambda pod: records.recorded(pod.metadata.annotations, "set"),
-    "states of sets": records.in_place_states,
-    "a state to write": lambda pod: records.with_state(pod, "other", "digest", "2026-01-01T00:00:00Z", {"main": "i"}),
-    "twins": records.working_twins,
+    "hash": lambda pod: view.recorded(pod.metadata.annotations, "set"),
+    "states of sets": view.in_place_states,
+    "a state to write": lambda pod: view.with_state(pod, "other", "digest", "2026-01-01T00:00:00Z", {"main": "i"}),
+    "twins": view.working_twins,
     "state": update_state,
     "complete": lambda pod: is_update_complete(pod, vertical_scaling=True),
     "in grace": is_in_grace,
@@ -52,7 +51,7 @@ READERS: dict[str, Callable[[Pod], Any]] = {
     "meta": runtime_meta,
     "keys": lambda pod: not_ready_keys(pod.status.conditions[0].message),
     "told": lambda pod: condition_for(pod, "set"),
-    "begun": lambda pod: begun.recorded(pod.metadata.annotations[names.EPHEMERAL_JOB_BEGUN]),
+    "begun": lambda pod: plan.recorded(pod.metadata.annotations[names.EPHEMERAL_JOB_BEGUN]),
 }
 
 

@@ -3,12 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.kube.objects import ObjectMeta
-from app.pods.owners import (
-    adoption_patch,
-    controller_reference,
-    release_patch,
-    transfer_patch,
-)
+from app.pods.predicates import adoption_patch, controller_reference, release_patch, transfer_patch
 
 
 @pytest.mark.behaviour("PM-107", "PM-109", "PM-112")

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.kube.objects import OwnerReference, decode_controller_revision
-from app.pods.owners import Owner
+from app.pods.predicates import Owner
 from app.pods.revisions import (
     Create,
     Renumber,
@@ -26,8 +26,8 @@ from app.pods.revisions import (
     revision_of,
     short_hash,
     surplus_of_workload,
+    template_data,
 )
-from app.pods.templates import template_data
 
 
 def revision(number: int, data: bytes = b"", **more: object) -> Revision:

@@ -9,8 +9,8 @@ import pytest
 
 from app.kube.client import Client
 from app.kube.errors import Forbidden
-from app.kube.virtualtime import VirtualClock
 from app.pods.template_check import template_errors
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, json_response, status_body, virtual
 
 TEMPLATE = {"spec": {"containers": [{"name": "a"}]}}

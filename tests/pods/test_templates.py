@@ -6,8 +6,15 @@ import pytest
 
 from app.kube.objects import Pod
 from app.pods.budget import ALLOWED, Disruption, NoBudget
-from app.pods.revisions import Create, Revision
-from app.pods.templates import controller_revision, pod_of_template, recorded_template, revision_labels, template_data
+from app.pods.revisions import (
+    Create,
+    Revision,
+    controller_revision,
+    pod_of_template,
+    recorded_template,
+    revision_labels,
+    template_data,
+)
 
 TEMPLATE = {
     "metadata": {"labels": {"app": "web"}, "annotations": {"cfg": "1"}, "finalizers": ["f"]},

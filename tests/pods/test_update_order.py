@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.api.update_order import UpdatePriorityStrategy, UpdateScatterTerm
+from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
 from app.kube.objects import ObjectMeta, Pod
-from app.pods.update_order import by_priority, in_update_order, preparing_first, scattered, trailing_number
+from app.pods.order import by_priority, in_update_order, preparing_first, scattered, trailing_number
 
 MATCH = [UpdateScatterTerm(key="m", value="1")]
 

@@ -9,20 +9,19 @@ from datetime import datetime
 
 import orjson
 
-from app.admission.pod import pod_handler
+from app.admission.pods import pod_handler
 from app.api.names import SIDECARSET_HASH, SIDECARSET_HASH_WITHOUT_IMAGE
-from app.api.sidecarset.defaults import with_defaults
+from app.features.launchpriority.pod_admission import LaunchPriorityStep
+from app.features.podreadiness.feature import ReadinessGateStep
+from app.features.sidecarset.injection.selection import SidecarSetIndex
+from app.features.sidecarset.kind import sidecarset_hashes, with_defaults
+from app.features.sidecarset.pod_admission import SidecarSetStep
 from app.kube.admission import Denied, GroupVersionKind, GroupVersionResource, Operation, Patched, Review
 from app.kube.clock import SystemClock
 from app.kube.objects import ControllerRevision, decode_controller_revision
-from app.pods.readiness import ReadinessGateStep
-from app.sidecars.launchpriority.step import LaunchPriorityStep
-from app.sidecars.sidecarset.hashing import sidecarset_hashes
-from app.sidecars.sidecarset.selection import SidecarSetIndex
-from app.sidecars.sidecarset.step import SidecarSetStep
+from tests.kit.features import decided
 from tests.property.case import MANAGER_NAMESPACE, NAME_SUFFIX, NOW, Case, Json
 from tests.property.oracle_hash import ALPHABET
-from tests.slicing import decided
 
 POD = GroupVersionKind("", "v1", "Pod")
 PODS = GroupVersionResource("", "v1", "pods")

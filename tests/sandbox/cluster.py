@@ -9,11 +9,11 @@ from typing import Any
 
 from app.kube.client import Client
 from app.kube.resources import PODS, Resource
-from app.kube.virtualtime import VirtualClock
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.cluster import SimulatedCluster
-from app.sandbox.kubelet import Pace
+from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import simulated_nodes
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
 
 CAPACITY = {"cpu": "4", "memory": "8Gi", "pods": "110"}

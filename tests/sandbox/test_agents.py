@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from app.api import crd, names
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
-from app.api.imagepull import NODE_IMAGE
-from app.api.podprobe import NODE_POD_PROBE
 from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.imagepull.kind import NODE_IMAGE
+from app.features.podprobe.kind import NODE_POD_PROBE
 from app.kube.objects import decode_pod
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS
-from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
+from app.pods.container_meta import is_env_current, is_image_current, runtime_meta
 from tests.kube.fakes import virtual
 from tests.sandbox.cluster import Simulated, simulated
 

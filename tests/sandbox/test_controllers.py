@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from app.kube import virtualtime
 from app.kube.errors import NotFound, TooManyRequests
 from app.kube.resources import (
     CONFIGMAPS,
@@ -26,7 +25,8 @@ from app.kube.resources import (
     STATEFULSETS,
 )
 from app.sandbox.controllers.objects import ENDPOINTS, JOBS, PERSISTENTVOLUMES, PODDISRUPTIONBUDGETS
-from app.sandbox.kubelet import BEHAVIOUR, Pace
+from app.sandbox.kubelet.program import BEHAVIOUR, Pace
+from tests.kit import virtualtime
 from tests.kube.fakes import virtual
 from tests.sandbox.cluster import Simulated, simulated
 

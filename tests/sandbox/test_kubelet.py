@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from app.kube.images import parse_image
 from app.kube.patches import merge_patch
-from app.sandbox.kubelet import BEHAVIOUR, CRASH, UNREADY, Pace, PodInputs, PodPlan, PodRun, plan
-from app.sandbox.kubelet.behaviour import script_error
-from app.sandbox.kubelet.environment import needs
-from app.sandbox.kubelet.logs import log_of
+from app.sandbox.kubelet.plan import PodInputs, PodPlan, PodRun, plan
+from app.sandbox.kubelet.program import BEHAVIOUR, CRASH, UNREADY, Pace, script_error
+from app.sandbox.kubelet.status import needs
+from app.sandbox.kubelets import log_of
 from app.sandbox.objects import decode_pod
 
 NOW = datetime(2030, 1, 1, 12, 0, 0, 500_000, tzinfo=UTC)

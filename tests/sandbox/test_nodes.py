@@ -15,12 +15,12 @@ from app.kube.objects import decode_config_map
 from app.kube.patches import merge_patch
 from app.kube.resources import ObjectKey
 from app.kube.store import Store
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
-from app.sandbox.kubelet import Pace
+from app.kube.wire import Request, Response
+from app.sandbox.kubelet.program import Pace
 from app.sandbox.kubelets import PodAddresses
 from app.sandbox.nodes import Nodes, main, simulated_nodes
 from app.sandbox.objects import decode_node, decode_pod
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, running, status_body, until, virtual
 
 SHOP = "/api/v1/namespaces/shop"

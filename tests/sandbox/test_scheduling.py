@@ -3,9 +3,8 @@ from typing import Any
 
 import pytest
 
+from app.sandbox.filters import choose_node, node_infos, requests
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
-from app.sandbox.scheduler.filters import choose_node, node_infos
-from app.sandbox.scheduler.resources import requests
 
 
 def node(name: str, *, taints: Any = (), unschedulable: bool = False, **labels: str) -> Node:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from app.api.persistentpodstate import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from tests.managed import in_managed
 from tests.sandbox.cluster import Simulated
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from app.daemon import meta_plan as meta
 from app.daemon.agent import Agent
-from app.daemon.cri import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, NoSuchContainer
-from app.daemon.meta import plan as meta
+from app.daemon.cri.types import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, NoSuchContainer
 from app.daemon.objects import (
     NODE_IMAGES,
     NODE_POD_PROBES,
@@ -16,11 +16,11 @@ from app.daemon.objects import (
     decode_node_pod_probe,
     decode_recreate_request,
 )
+from app.framework.watched import Scope, Watched
 from app.kube.client import Client
 from app.kube.objects import decode_pod
 from app.kube.resources import NODES, PODS
-from app.pods.runtimemeta import plain_hash
-from app.slices import Scope, Watched
+from app.pods.container_meta import plain_hash
 from tests.shells.building import pod
 from tests.shells.checks import Case, create, patch
 from tests.shells.others import recreate_request
@@ -33,7 +33,7 @@ LABEL: Final = "metadata.labels['color']"
 
 
 class PodsRuntime:
-    """The runtime of a node (:class:`app.daemon.cri.Runtime`): its containers are those of the Pods' statuses."""
+    """The runtime of a node (:class:`app.daemon.cri.types.Runtime`): its containers are those of the Pods' statuses."""
 
     name = "containerd"
 

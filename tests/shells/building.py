@@ -1,28 +1,28 @@
-"""What cases are made of: controllers as their slices declare them, and objects."""
+"""What cases are made of: controllers as their features declare them, and objects."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from app.api.registry import find_kind
+from app.api.kind import find_kind
+from app.framework.feature import ControllerPart
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.resources import Resource
+from app.manager.features import features
 from app.manager.gates import GATES
-from app.manager.slices import slices
-from app.slices import ControllerPart
+from tests.kit.features import context, stores_of
 from tests.shells.checks import Edit
 from tests.shells.world import Running, World
-from tests.slicing import context, stores_of
 
 Json = dict[str, Any]
 ALL_GATES: Final = ",".join(f"{name}=true" for name in GATES)
 
 
 def parts() -> dict[str, ControllerPart]:
-    """Every controller that a slice declares, by name."""
-    return {part.name: part for one in slices() for part in one.controllers}
+    """Every controller that a feature declares, by name."""
+    return {part.name: part for one in features() for part in one.controllers}
 
 
 def controller(name: str) -> Callable[[World, Client], Running]:

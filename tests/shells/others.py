@@ -7,12 +7,13 @@ from datetime import timedelta
 from typing import Any, Final
 
 from app.api import names
+from app.api.names import KRUISE_POD_READY
+from app.features.sidecarset.plan.missed import SIDECARS_MISSING, message
 from app.kube.clock import rfc3339
 from app.kube.resources import CONFIGMAPS, NAMESPACES, NODES, PODS, SECRETS
-from app.sidecars.sidecarset.plan.missed import SIDECARS_MISSING, message
 from tests.shells.building import CLONESETS, SELECTOR, controller, ours, pod, template
 from tests.shells.checks import Case, Edit, create, delete, patch, vanish
-from tests.shells.world import KRUISE_POD_READY, World
+from tests.shells.world import World
 
 Json = dict[str, Any]
 BY_HAND: Final = {"shells.test/by-hand": "true"}

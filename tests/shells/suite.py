@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from app.kube.virtualtime import VirtualLoop
+from tests.kit.virtualtime import VirtualLoop
 from tests.shells.checks import Case, Report, Trial
 from tests.shells.world import Saved, Server
 

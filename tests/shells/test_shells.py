@@ -26,7 +26,7 @@ def written(rules: tuple[PolicyRule, ...]) -> set[str]:
 
 
 def test_each_controller_has_a_case() -> None:
-    """A controller that a slice declares is part of this suite, or this fails."""
+    """A controller that a feature declares is part of this suite, or this fails."""
     assert set(parts()) == {case().name for case in CASES if not case().name.startswith("agent: ")}
 
 

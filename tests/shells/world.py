@@ -19,6 +19,7 @@ import orjson
 
 from app.api.crd import manifest
 from app.api.names import KRUISE_POD_READY
+from app.framework.watched import Scope, Watched
 from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.controller import Controller, Result
@@ -34,13 +35,12 @@ from app.kube.resources import (
 )
 from app.kube.selectors import parse_query
 from app.kube.store import Store
-from app.kube.transport import Request, Response
-from app.kube.virtualtime import VirtualClock
-from app.manager.slices import kinds
-from app.sandbox.apiserver import ApiServer
+from app.kube.wire import Request, Response
+from app.manager.features import kinds
 from app.sandbox.apiserver.requests import Call  # noqa: F401
+from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.apiserver.storage import Collection, Entry
-from app.slices import Scope, Watched
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from app.kube.virtualtime import Stalled
+from tests.kit.virtualtime import Stalled
 from tests.simulation.faults import FAULTS
 from tests.simulation.runs import Outcome, Run
 from tests.simulation.script import LARGE, SMALL

@@ -14,17 +14,25 @@ from contextvars import ContextVar
 from random import Random
 from typing import Any
 
-from app.api.containerrecreate import CONTAINER_RECREATE_REQUEST
 from app.api.names import KRUISE_POD_READY
-from app.api.podprobe import POD_PROBE_MARKER
 from app.daemon.agent import Agent
-from app.daemon.cri import Auth, Container, ContainerDetails, ContainerState, ExecResult, Image, RuntimeUnavailable
+from app.daemon.cri.types import (
+    Auth,
+    Container,
+    ContainerDetails,
+    ContainerState,
+    ExecResult,
+    Image,
+    RuntimeUnavailable,
+)
 from app.daemon.main import USER_AGENT
 from app.daemon.objects import RecreateContainer, RecreateRequest
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.podprobe.kind import POD_PROBE_MARKER
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import PODS
-from app.sandbox.cri.pods import PodRuntime, PodRuntimes, SimulatedNetwork
+from app.sandbox.agents import PodRuntime, PodRuntimes, SimulatedNetwork
 from app.sandbox.nodes import Nodes
 from tests.simulation.faults import FaultyTransport
 from tests.simulation.script import NAMESPACE

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from app.kube.resources import CONTROLLERREVISIONS, PODS, Resource
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 from tests.simulation import invariants, passes
 from tests.simulation.history import History
 from tests.simulation.hooks import Hooks
@@ -15,7 +15,7 @@ from tests.simulation.rest import Rest
 from tests.simulation.trust import Trust
 from tests.simulation.users import Users
 from tests.simulation.volumes import Volumes
-from tests.simulation.workloads import Judge
+from tests.simulation.workloads.judge import Judge
 
 Json = dict[str, Any]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from app.kube.virtualtime import VirtualClock
+from tests.kit.virtualtime import VirtualClock
 
 
 class WallClock(VirtualClock):

@@ -16,7 +16,7 @@ from multidict import CIMultiDict
 
 from app.kube.clock import Clock
 from app.kube.errors import RequestInfo, TransportError
-from app.kube.transport import Request, Response, Stream, Transport
+from app.kube.wire import Request, Response, Stream, Transport
 from tests.simulation.streams import Streams
 
 #: A request that is answered after this is given up by the client (what ``AiohttpTransport`` does).

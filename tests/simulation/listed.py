@@ -1,4 +1,4 @@
-"""Which slices the managers of a run have: those that its world is about, however many there are by now.
+"""Which features the managers of a run have: those that its world is about, however many there are by now.
 
 What other kinds watch and write would change what happens to the ones that are looked at, and with each kind that is
 added the seeds would show something else.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from app.manager import slices
+from app.manager import features
 
 #: By which it is known what a pass of a controller knew.
 OBSERVED = "tests.simulation.observed"
@@ -17,12 +17,12 @@ OBSERVED = "tests.simulation.observed"
 
 @contextmanager
 def listed(folders: Sequence[str]) -> Iterator[None]:
-    """Inside, the list of slices has these, and whoever watches."""
-    before = [*slices.FOLDERS]
-    slices.FOLDERS[:] = [*folders, OBSERVED]
-    slices.slices.cache_clear()
+    """Inside, the list of features has these, and whoever watches."""
+    before = [*features.FOLDERS]
+    features.FOLDERS[:] = [*folders, OBSERVED]
+    features.features.cache_clear()
     try:
         yield
     finally:
-        slices.FOLDERS[:] = before
-        slices.slices.cache_clear()
+        features.FOLDERS[:] = before
+        features.features.cache_clear()

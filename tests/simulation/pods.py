@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from app.api import names
-from app.kube.virtualtime import EPOCH
+from tests.kit.virtualtime import EPOCH
 from tests.simulation import invariants
 from tests.simulation.lifecycle import DELETE_HOOK, UPDATE_HOOK, is_held
 

@@ -19,13 +19,13 @@ from app.certs.context import ServingContext
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.leases import LeadershipLost
+from app.manager.admission import Admission, Listeners
 from app.manager.flags import parse_flags
 from app.manager.process import CHECK_SECONDS, Part, Process
 from app.manager.reconciler import Reconciler
 from app.manager.serving import StartError
 from app.manager.settings import Settings, read_settings
 from app.manager.shared import Certificate, Replica, SharedValue
-from app.manager.webhooks import Admission, Listeners
 from tests.simulation.faults import FaultyTransport
 from tests.simulation.streams import RandomByTask, Streams
 

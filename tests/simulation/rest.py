@@ -11,7 +11,7 @@ from app.certs.issue import CertificateError, expiry, from_secret_data
 from app.kube.clock import Clock
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, SECRETS, Resource
 from app.manager.settings import DEFAULT_RENEW_BEFORE, SECRET_NAME
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 from tests.simulation import invariants
 from tests.simulation.replicas import SimulatedReplica
 from tests.simulation.script import NAMESPACE

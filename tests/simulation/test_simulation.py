@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from app.kube.transport import Request, Response
-from app.kube.wire import USER_AGENT
-from app.manager import slices
+from app.kube.wire import USER_AGENT, Request, Response
+from app.manager import features
 from tests.planted import Fault, load, planted
 from tests.selection import NIGHTLY
 from tests.simulation import invariants
@@ -94,10 +93,10 @@ def test_named_tasks_draw_from_streams_of_their_own() -> None:
 
 
 def test_a_run_has_the_slices_that_it_is_about_and_no_others() -> None:
-    before = [*slices.FOLDERS]
+    before = [*features.FOLDERS]
     with listed(SUBJECTS[DEFAULT].folders):
-        assert [one.kind for one in slices.kinds()] == ["CloneSet", "SidecarSet"]
-    assert before == slices.FOLDERS
+        assert [one.kind for one in features.kinds()] == ["CloneSet", "SidecarSet"]
+    assert before == features.FOLDERS
 
 
 def test_weather_of_one_resource_befalls_no_other() -> None:

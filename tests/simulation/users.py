@@ -22,10 +22,10 @@ from app.kube.resources import (
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
-from app.kube.virtualtime import EPOCH
 from app.manager.settings import SECRET_NAME
-from app.sandbox.apiserver import ApiServer
-from app.sandbox.kubelet import UNREADY
+from app.sandbox.apiserver.server import ApiServer
+from app.sandbox.kubelet.program import UNREADY
+from tests.kit.virtualtime import EPOCH
 from tests.simulation.clocks import WallClock
 from tests.simulation.history import History
 from tests.simulation.pods import is_active

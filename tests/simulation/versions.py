@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from app.kube.transport import Request, Response
+from app.kube.wire import Request, Response
 from tests.simulation.faults import FaultyTransport
 
 #: Seconds after which a controller gives up to expect its write of its cache.

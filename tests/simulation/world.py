@@ -20,12 +20,12 @@ from app.kube.resources import (
     CUSTOMRESOURCEDEFINITIONS,
     NAMESPACES,
 )
-from app.kube.transport import Request
-from app.kube.virtualtime import run as run_virtually
-from app.manager.slices import kinds
-from app.sandbox.apiserver import ApiServer
-from app.sandbox.kubelet import Pace
+from app.kube.wire import Request
+from app.manager.features import kinds
+from app.sandbox.apiserver.server import ApiServer
+from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
+from tests.kit.virtualtime import run as run_virtually
 from tests.simulation import invariants, passes
 from tests.simulation.checks import Checks
 from tests.simulation.clocks import WallClock
@@ -54,7 +54,8 @@ from tests.simulation.streams import RandomByTask, Streams
 from tests.simulation.users import SYSTEM, Users
 from tests.simulation.versions import AttentiveTransport
 from tests.simulation.volumes import Volumes
-from tests.simulation.workloads import SUBJECTS, Review
+from tests.simulation.workloads import SUBJECTS
+from tests.simulation.workloads.judge import Review
 from tests.simulation.workloads.subject import Surroundings
 
 Json = dict[str, Any]

@@ -1,4 +1,4 @@
-"""The toy kind is known everywhere, by its folder and one line in the list of slices."""
+"""The toy kind is known everywhere, by its folder and one line in the list of features."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ import pytest
 
 from app.kube.errors import Invalid
 from app.kube.resources import EVENTS, NAMESPACES, PODS
-from app.manager import slices
-from app.sandbox.kubelet import Pace
+from app.manager import features
+from app.sandbox.kubelet.program import Pace
 from app.sandbox.run import PROGRAM, Options, Sandbox, sandbox, with_manager
-from tests.toy.api.definition import WIDGET
+from tests.toy.widget.kind import WIDGET
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "tests.toy.widget"
 #: The one line.
-LINE = f"from app.manager import slices; slices.FOLDERS.append({FOLDER!r}); "
+LINE = f"from app.manager import features as features; features.FOLDERS.append({FOLDER!r}); "
 WIDGETS = WIDGET.resource()
 
 
 @pytest.fixture
 def listed() -> Iterator[None]:
     """The line stands in the list of this process."""
-    slices.FOLDERS.append(FOLDER)
-    slices.slices.cache_clear()
+    features.FOLDERS.append(FOLDER)
+    features.features.cache_clear()
     yield
-    slices.FOLDERS.remove(FOLDER)
-    slices.slices.cache_clear()
+    features.FOLDERS.remove(FOLDER)
+    features.features.cache_clear()
 
 
 def ran(program: str) -> Any:
@@ -51,7 +51,7 @@ def ran(program: str) -> Any:
 @pytest.fixture(scope="module")
 def files() -> dict[str, str]:
     """The generated files."""
-    made: dict[str, str] = ran("import json; from app.manager.generate import files; print(json.dumps(files()))")
+    made: dict[str, str] = ran("import json; from app.generate.files import files; print(json.dumps(files()))")
     return made
 
 
@@ -85,8 +85,8 @@ def test_its_verb_is_a_command() -> None:
 
 def test_the_dashboard_has_a_section_of_it() -> None:
     program = (
-        "import json; from app.dashboard.model import overview_model; from app.dashboard.pages import page_with\n"
-        "kinds = [one for declared in slices.slices() for one in declared.dashboard()]\n"
+        "import json; from app.dashboard.totals import overview_model; from app.dashboard.pages import page_with\n"
+        "kinds = [one for declared in features.features() for one in declared.dashboard()]\n"
         "row = kinds[-1].row({'metadata': {'name': 'a'}, 'spec': {'colour': 'blue'}}, ())\n"
         "overview = overview_model(kinds)\n"
         "print(json.dumps([page_with(kinds), row.shown.message, 'widgets' in overview.model_fields]))"

@@ -1,4 +1,4 @@
-"""What was seen of an OpenKruise, and what is done about it. Pure."""
+"""What is installed in the cluster, the steps of a takeover, and their progress. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from typing import Any, Final, Literal
 
 import orjson
 
-from app.admission import rbac
 from app.admission.configurations import MUTATING_NAME, VALIDATING_NAME
 from app.api import names
-from app.kube.resources import MUTATINGWEBHOOKCONFIGURATIONS, VALIDATINGWEBHOOKCONFIGURATIONS, Resource
+from app.kube.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    MUTATINGWEBHOOKCONFIGURATIONS,
+    VALIDATINGWEBHOOKCONFIGURATIONS,
+    Resource,
+)
+from app.manager import permissions
 
 DAEMON: Final = "kruise-daemon"
 #: Where what was there before is kept until it is given back.
@@ -116,7 +123,12 @@ def _inflated(packed: bytes) -> bytes:
 def rights(rules: Sequence[Json], does: str, *, exact: bool = False) -> Step:
     """A role's rules, each once."""
     return Step(
-        does, "patch", CLUSTER_ROLES, rbac.CLUSTER_ROLE, body={"rules": list(by_text(rules).values())}, exact=exact
+        does,
+        "patch",
+        CLUSTER_ROLES,
+        permissions.CLUSTER_ROLE,
+        body={"rules": list(by_text(rules).values())},
+        exact=exact,
     )
 
 
@@ -137,3 +149,78 @@ def bundle_of(configurations: Iterable[Mapping[str, Any]]) -> str:
 def in_scope(definition: Mapping[str, Any]) -> bool:
     """Whether a CustomResourceDefinition is of OpenKruise's groups."""
     return definition["spec"]["group"] in _GROUPS
+
+
+#: What our Deployment runs.
+COMMAND: Final = ("pykruise", "manager")
+
+
+def runs_ours(deployment: Mapping[str, Any]) -> bool:
+    """Whether a takeover has changed the Deployment."""
+    return tuple(container_of(deployment).get("command") or ()) == COMMAND
+
+
+def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
+    """The steps that are not done, in their order."""
+    deployment = seen.deployment or {}
+    changed = all(_is_done(step, seen) for step in steps if step.resource is DEPLOYMENTS and step.action == "patch")
+    only_ours = changed and is_rolled_out(deployment)
+    ours = next((step for step in steps if step.exact), None)
+    left = []
+    for step in steps:
+        if step.action == "wait":
+            done = only_ours
+        elif step.resource is CLUSTER_ROLES and only_ours and ours is not None and not step.exact:
+            # What only OpenKruise's manager needed may be gone already.
+            done = _missing(ours, seen) == 0
+        else:
+            done = _is_done(step, seen)
+        if not done:
+            left.append(step)
+    return tuple(left)
+
+
+def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+    """Whether every replica is of the newest template and available."""
+    status = deployment.get("status") or {}
+    updated, wanted, *rest = replica_counts(deployment)
+    seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+    return bool(seen) and [updated, *rest] == [wanted] * 3
+
+
+def replica_counts(deployment: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """How many replicas are updated, wanted, there and available."""
+    status = deployment.get("status") or {}
+    updated, there, available = (status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas"))
+    return updated, deployment["spec"].get("replicas", 1), there, available
+
+
+def _is_done(step: Step, seen: Installed) -> bool:
+    if step.resource is CONFIGMAPS:
+        return seen.backup is not None
+    if step.resource is CUSTOMRESOURCEDEFINITIONS:
+        return _covers(seen.definitions.get(step.name), step.body)
+    if step.resource is DEPLOYMENTS:
+        wanted = container_of(step.body)
+        running = container_of(seen.deployment or step.body)
+        return all((running.get(name) or []) == wanted[name] for name in ("image", "command", "args"))
+    if step.resource is CLUSTER_ROLES:
+        return _missing(step, seen) == 0 and (not step.exact or _held(seen) == by_text(step.body["rules"]).keys())
+    return _covers(seen.granted.get((step.resource.kind, step.name)), step.body)
+
+
+def _held(seen: Installed) -> set[bytes]:
+    return set(by_text((seen.cluster_role or {}).get("rules") or []))
+
+
+def _missing(step: Step, seen: Installed) -> int:
+    return len(by_text(step.body["rules"]).keys() - _held(seen))
+
+
+def _covers(live: Any, wanted: Any) -> bool:
+    """Whether everything that is wanted is there; an API server adds defaults."""
+    if isinstance(wanted, Mapping):
+        return isinstance(live, Mapping) and all(_covers(live.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return isinstance(live, list) and len(live) == len(wanted) and all(map(_covers, live, wanted))
+    return bool(live == wanted)

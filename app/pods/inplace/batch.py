@@ -14,10 +14,18 @@ from typing import Any, Final
 import msgspec
 
 from app.kube.objects import Pod, ResourceRequirements
+from app.pods.container_meta import launch_priorities
 from app.pods.inplace.completion import resources_to_set
-from app.pods.inplace.spec import RefMetadata, UpdateSpec, images_of, resources_json, statuses_of
-from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, state_annotations
-from app.pods.launchpriority import launch_priorities
+from app.pods.inplace.state import (
+    ContainerBefore,
+    InPlaceUpdateState,
+    RefMetadata,
+    UpdateSpec,
+    images_of,
+    resources_json,
+    state_annotations,
+    statuses_of,
+)
 
 _VERSION: Final = re.compile(r"v?(\d+)\.(\d+)", re.ASCII)
 

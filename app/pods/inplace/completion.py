@@ -1,18 +1,49 @@
-"""When the containers of a Pod have become what an in-place update made of them. Pure.
-
-They need not be ready: a new image that crashes at once has been updated to all the same (PM-54). Rules PM-48 … PM-54.
-"""
+"""When the containers of a Pod have become what an in-place update made of them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+from app.kube.images import parse_image
 from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
 from app.kube.quantities import QuantityError, parse
-from app.pods.images import has_digest, same_image
-from app.pods.inplace.spec import images_of, is_in_grace, statuses_of
-from app.pods.inplace.state import ContainerBefore, InPlaceUpdateState, Phase, update_state
-from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
+from app.pods.container_meta import is_env_current, is_image_current, runtime_meta
+from app.pods.inplace.state import (
+    ContainerBefore,
+    InPlaceUpdateState,
+    Phase,
+    images_of,
+    is_in_grace,
+    statuses_of,
+    update_state,
+)
+
+# Whether two image references mean the same image (PM-120).
+
+
+def has_digest(text: str) -> bool:
+    """Whether the reference names its content by digest."""
+    image = parse_image(text)
+    return image is not None and bool(image.digest)
+
+
+def same_image(one: str, other: str) -> bool:
+    """With two digests repository and digest decide, otherwise repository and tag; what cannot be read is never equal.
+
+    Short names are completed, since a Pod's status shows the full name and its spec mostly the short one.
+    """
+    first, second = parse_image(one), parse_image(other)
+    if first is None or second is None or first.repository != second.repository:
+        return False
+    if first.digest and second.digest:
+        return first.digest == second.digest
+    return (first.tag or "latest") == (second.tag or "latest")
+
+
+# When the containers of a Pod have become what an in-place update made of them. Pure.
+#
+# They need not be ready: a new image that crashes at once has been updated to all the same (PM-54). Rules PM-48 …
+# PM-54.
 
 
 def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:

@@ -17,9 +17,9 @@ from app.api import names
 from app.kube.objects import Pod, ResourceRequirements
 from app.kube.patches import PatchError, diff
 from app.kube.quantities import Quantity, QuantityError, parse
-from app.pods.inplace.spec import RefMetadata, UpdateSpec, metadata_patch_bytes
+from app.pods.container_meta import runtime_meta
+from app.pods.inplace.state import RefMetadata, UpdateSpec, metadata_patch_bytes
 from app.pods.revisions import Revision
-from app.pods.runtimemeta import runtime_meta
 
 _TEMPLATE: Final = "/spec/template"
 _IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")

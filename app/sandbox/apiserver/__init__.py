@@ -1,5 +1,1 @@
 """An API server of Kubernetes in memory: resources are data, all verbs, watches, webhooks, CRDs. See ``server``."""
-
-from app.sandbox.apiserver.server import ApiServer
-
-__all__ = ["ApiServer"]

@@ -15,16 +15,15 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.sandbox.apiserver import golang, jsonpatches, status
-from app.sandbox.apiserver.attributes import Attributes
+from app.sandbox.apiserver import golang, patching, status
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.cel import CelError
-from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.hookcalls import CallFailed, HookCaller
 from app.sandbox.apiserver.hooks import (
     MUTATING,
     VALIDATING,
+    CallFailed,
     Hook,
+    HookCaller,
     Hooks,
     Invocation,
     client_config,
@@ -34,13 +33,12 @@ from app.sandbox.apiserver.hooks import (
     variables_of,
 )
 from app.sandbox.apiserver.managing import Managed, managers_of, with_creator, with_managed
-from app.sandbox.apiserver.plugins import Plugins
-from app.sandbox.apiserver.policies import BINDINGS, POLICIES, BoundPolicy, bound_policies, concerned, judge
+from app.sandbox.apiserver.plugins import BINDINGS, POLICIES, BoundPolicy, Plugins, bound_policies, concerned, judge
 from app.sandbox.apiserver.status import Refusal
-from app.sandbox.apiserver.storage import Entry
+from app.sandbox.apiserver.steps import Attributes, fresh
+from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.typecheck import WrongType
 from app.sandbox.apiserver.versions import Versions
-from app.sandbox.apiserver.writesteps import fresh
 
 Json: TypeAlias = dict[str, Any]
 
@@ -190,8 +188,8 @@ class AdmissionChain:
             raise CallFailed(f'unsupported patch type "{response.get("patchType")}"')
         seen, _ = self._seen(invocation.hook, shown)
         try:
-            patched = jsonpatches.apply(operations, seen or {})
-        except (jsonpatches.JsonPatchError, KeyError, TypeError, AttributeError) as error:
+            patched = patching.apply(operations, seen or {})
+        except (patching.JsonPatchError, KeyError, TypeError, AttributeError) as error:
             raise status.internal(str(error)) from None
         if invocation.resource.api_version != attributes.resource.api_version:
             [patched] = await self._versions.convert(invocation.resource, [patched], attributes.resource.api_version)

@@ -1,8 +1,4 @@
-"""Server-side apply: managed fields, conflicts between managers, and what goes when nobody asks for it any more. Pure.
-
-An object without managed fields (somebody emptied them) belongs to ``before-first-apply``, as on a server that meets an
-object from before the time of apply.
-"""
+"""Server-side apply: its request, its merge, and the annotation of client-side apply."""
 
 from __future__ import annotations
 
@@ -10,7 +6,11 @@ from collections.abc import Iterable, Set
 from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
+import orjson
+
+from app.kube.fielderrors import required
 from app.sandbox.apiserver import status
+from app.sandbox.apiserver.bodies import parse_yaml
 from app.sandbox.apiserver.fieldsets import (
     FieldSet,
     Step,
@@ -28,9 +28,19 @@ from app.sandbox.apiserver.fieldsets import (
     without,
     without_system,
 )
-from app.sandbox.apiserver.managing import UPDATE, Manager, ordered
+from app.sandbox.apiserver.managing import APPLY, UPDATE, Manager, ordered, read_managers
+from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.schemas import Field
 from app.sandbox.apiserver.status import Refusal
+from app.sandbox.apiserver.steps import fresh
+from app.sandbox.apiserver.storage import Core
+from app.sandbox.apiserver.typecheck import Reader, WrongType
+from app.sandbox.apiserver.writing import Transform
+
+# Server-side apply: managed fields, conflicts between managers, and what goes when nobody asks for it any more. Pure.
+#
+# An object without managed fields (somebody emptied them) belongs to ``before-first-apply``, as on a server that meets
+# an object from before the time of apply.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -138,3 +148,135 @@ def _refused(conflicts: list[tuple[Manager, tuple[Step, ...]]]) -> Refusal:
         text = "\n".join(line for name in sorted(lines) for line in (f"conflicts with {name}:", *lines[name]))
         message = f"Apply failed with {len(conflicts)} conflicts: {text}"
     return Refusal(409, "Conflict", message, {"causes": causes})
+
+
+# From client-side to server-side apply: what ``kubectl apply`` wrote into its annotation. Pure.
+#
+# Source: apimachinery/pkg/util/managedfields/internal/{lastappliedmanager,lastappliedupdater}.go.
+
+#: The manager that ``kubectl apply --server-side`` writes as.
+KUBECTL: Final = "kubectl"
+_ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def last_applied_fields(live: Json, field: Field | None) -> frozenset[tuple[Step, ...]]:
+    """The fields that are still as client-side apply left them: kubectl may go on with them, whoever manages them."""
+    try:
+        applied = orjson.loads((live["metadata"].get("annotations") or {}).get(_ANNOTATION, "null"))
+    except orjson.JSONDecodeError:
+        return frozenset()
+    if not isinstance(applied, dict):
+        return frozenset()
+    return frozenset(
+        path for path in leaves(fields_of(field, applied)) if lookup(field, applied, path) == lookup(field, live, path)
+    )
+
+
+def keep_last_applied(obj: Json, applied: Json) -> None:
+    """Where there is the annotation, it says what was applied last, for those who go back to client-side apply."""
+    annotations = obj["metadata"].get("annotations") or {}
+    if _ANNOTATION not in annotations:
+        return
+    metadata = dict(applied["metadata"])
+    others = {key: text for key, text in (metadata.pop("annotations", None) or {}).items() if key != _ANNOTATION}
+    if others:
+        metadata["annotations"] = others
+    text = orjson.dumps({**applied, "metadata": metadata}, option=orjson.OPT_SORT_KEYS).decode()
+    obj["metadata"]["annotations"] = {**annotations, _ANNOTATION: f"{text}\n"}
+
+
+def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader | None) -> Transform:
+    """What an apply makes of an object (or of none). Refuses a request that is none."""
+    if not call.query.get("fieldManager"):
+        error = required("fieldManager", "is required for apply patch")
+        raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
+    applied = _configuration(call)
+    shown = _shown(call, applied)
+    force = call.query.get("force", "").lower() in ("1", "t", "true")
+    manager = Manager(call.query["fieldManager"], APPLY, call.resource.api_version, call.subresource, core.now())
+
+    def change(old: Json | None) -> Json:
+        live: Json = fresh(old) if old is not None else {}
+        live.setdefault("metadata", {})
+        if old is None:
+            if uid := applied["metadata"].get("uid"):
+                why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                raise status.conflict(call.resource, call.name, why)
+            applied["metadata"].pop("resourceVersion", None)
+            managers: list[Manager] = []
+        elif "managedFields" in live["metadata"]:
+            managers = read_managers(live)
+        else:
+            managers = first_managers(live, call.resource.api_version, field, core.now())
+        by_kubectl = manager.name == KUBECTL and not manager.subresource
+        handed_over = last_applied_fields(live, field) if by_kubectl else frozenset()
+        found = apply(live, applied, field, managers, manager, force=force, handed_over=handed_over)
+        if by_kubectl:
+            keep_last_applied(found, applied)
+        found["kind"], found["apiVersion"] = call.resource.kind, call.resource.api_version
+        if reader is None:
+            return found
+        try:
+            checked, _ = reader.read(fresh(found))
+        except WrongType as error:
+            raise status.plain_error(f"failed to create typed patch object ({shown}): {error}") from None
+        return dict(checked)
+
+    check_applied(applied, field, shown)
+    return change
+
+
+def _configuration(call: Call) -> Json:
+    applied, repeated = parse_yaml(call.body)
+    if repeated and call.field_validation == "Strict":
+        lines = "".join(f"\n  {line}" for line in repeated)
+        why = f"error converting YAML to JSON: yaml: unmarshal errors:{lines}"
+        raise status.bad_request(f"error strict decoding YAML: {why}")
+    if call.field_validation == "Warn":
+        call.warnings.extend(repeated)
+    if not isinstance(applied, dict):
+        raise status.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{'array' if isinstance(applied, list) else 'string'} into Go value of type map[string]interface {{}}"
+        )
+    resource = call.resource
+    kind, api_version = applied.get("kind") or "", applied.get("apiVersion") or ""
+    if kind != resource.kind or not api_version or api_version.rpartition("/")[0] != resource.group:
+        named = api_version if "/" in api_version else f"/{api_version}"
+        raise status.bad_request(f"invalid object type: {named}, Kind={kind}")
+    if api_version != resource.api_version:
+        if resource.custom is None:
+            named = api_version if "/" in api_version else f"/{api_version}"
+            raise status.bad_request(f"invalid object type: {named}, Kind={kind}")
+        raise status.bad_request(
+            f"Incorrect version specified in apply patch. Specified patch version: {api_version}, expected: "
+            f"{resource.api_version}"
+        )
+    metadata = applied.get("metadata")
+    if metadata is None:
+        metadata = applied["metadata"] = {}
+    if not isinstance(metadata, dict):
+        raise status.bad_request("metadata must be an object")
+    if metadata.get("managedFields") is not None:
+        raise status.bad_request("metadata.managedFields must be nil")
+    name = metadata.get("name") or ""
+    if not name:
+        raise status.bad_request(
+            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
+        )
+    if name != call.name:
+        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+    namespace = metadata.get("namespace")
+    if namespace and namespace != call.namespace:
+        message = "the namespace of the provided object does not match the namespace sent on the request"
+        raise status.bad_request(message)
+    metadata.pop("creationTimestamp", None)
+    return applied
+
+
+def _shown(call: Call, applied: Json) -> str:
+    """The configuration as messages name it, by what it says itself."""
+    place = f"{applied['metadata'].get('namespace') or ''}/{call.name}"
+    resource = call.resource
+    group_version = resource.api_version if resource.group else f"/{resource.version}"
+    return f"{place}; {group_version}, Kind={resource.kind}"

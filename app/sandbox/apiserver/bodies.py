@@ -8,8 +8,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 import yaml
 
-from app.kube.fielderrors import invalid
-from app.kube.gotext import quote
+from app.kube.fielderrors import invalid, quote
 from app.sandbox.apiserver import golang, status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode_object

@@ -13,21 +13,17 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.api.jsonvalue import json_copy
 from app.api.structural import unknown_fields
-from app.kube.fielderrors import FieldError, Path
-from app.kube.gotext import quote
-from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.customrules import has_rules, rule_errors
-from app.sandbox.apiserver.customvalidation import schema_errors
+from app.kube.fielderrors import FieldError, Path, quote
+from app.kube.jsonvalues import json_copy
+from app.sandbox.apiserver.customvalidation import fill_defaults, has_rules, normalized, rule_errors, schema_errors
 from app.sandbox.apiserver.discovery import ServedResource, custom_resources, version_order
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.scaling import ScalePaths, replica_errors
 from app.sandbox.apiserver.schemas import Field, custom_field, object_meta
-from app.sandbox.apiserver.storage import Collection, Entry, Verb
+from app.sandbox.apiserver.storage import Collection, Core, Entry, Verb
 from app.sandbox.apiserver.strategies import Strategy, new_errors
-from app.sandbox.apiserver.structures import fill_defaults, normalized
-from app.sandbox.apiserver.tables import TableKind, custom_table
+from app.sandbox.apiserver.tables.table import TableKind, custom_table
 from app.sandbox.apiserver.typecheck import Checker, Reader
 
 Json: TypeAlias = dict[str, Any]

@@ -1,20 +1,34 @@
-"""What a structural schema forbids in a custom object, in the order and with the words of a real API server.
-
-Source: kube-openapi/pkg/validation/validate and apiextensions-apiserver/pkg/apiserver/{validation,schema/listtype}.
-"""
+"""Validation of custom resources: structural schemas, CEL rules, pruning and defaults."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import date, datetime
 from decimal import Decimal
 from ipaddress import ip_address, ip_network
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, required, too_long, too_many
+from app.kube.fielderrors import (
+    ErrorType,
+    FieldError,
+    Path,
+    duplicate,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+    too_many,
+)
 from app.kube.fielderrors import type_invalid as wrong_type
+from app.kube.jsonvalues import json_copy
 from app.kube.regex import PatternError, compile_re2
+from app.sandbox.apiserver.cel import CelError, compiled
+
+# What a structural schema forbids in a custom object, in the order and with the words of a real API server.
+#
+# Source: kube-openapi/pkg/validation/validate and apiextensions-apiserver/pkg/apiserver/{validation,schema/listtype}.
 
 Schema: TypeAlias = Mapping[str, Any]
 
@@ -237,3 +251,145 @@ _FORMATS: Final[Mapping[str, Any]] = {
     "ipv6": lambda text: _parses(ip_address)(text) and ":" in text,
     "cidr": _parses(ip_network),
 }
+
+
+# Rules in CEL that a custom resource's schema declares: ``x-kubernetes-validations``.
+#
+# Source: apiextensions-apiserver/pkg/apiserver/schema/cel.
+
+_RULES: Final = "x-kubernetes-validations"
+_OLD = re.compile(r"\boldSelf\b")
+_UNKNOWN: Final = object()
+_REASONS: Final = {
+    "FieldValueForbidden": ErrorType.FORBIDDEN,
+    "FieldValueRequired": ErrorType.REQUIRED,
+    "FieldValueDuplicate": ErrorType.DUPLICATE,
+}
+
+
+def has_rules(schema: Schema) -> bool:
+    """Whether there are rules anywhere in a schema."""
+    if schema.get(_RULES):
+        return True
+    children = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
+    return any(has_rules(child) for child in children if isinstance(child, Mapping))
+
+
+def rule_errors(schema: Schema, value: Any, old: Any, path: Path) -> list[FieldError]:
+    """What the rules say of a value. ``old``: the value before an update; None where there was none."""
+    return list(_errors_of_rules(schema, value, _UNKNOWN if old is None else old, path))
+
+
+def _errors_of_rules(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[FieldError]:
+    for rule in schema.get(_RULES) or ():
+        # A rule about a change says nothing of what is new.
+        if _OLD.search(rule["rule"]) and old is _UNKNOWN:
+            continue
+        error = _broken(rule, value, old, path)
+        if error is not None:
+            yield error
+    if isinstance(value, dict):
+        properties, values = schema.get("properties") or {}, schema.get("additionalProperties")
+        for key, item in value.items():
+            child = properties.get(key, values)
+            if isinstance(child, Mapping):
+                yield from _errors_of_rules(child, item, _before(old, key), path.child(key))
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        keys = schema.get("x-kubernetes-list-map-keys") or ()
+        for index, item in enumerate(value):
+            yield from _errors_of_rules(schema["items"], item, _same_item(old, item, keys), path.index(index))
+
+
+def _before(old: Any, key: str) -> Any:
+    return old[key] if isinstance(old, dict) and key in old else _UNKNOWN
+
+
+def _same_item(old: Any, item: Any, keys: Any) -> Any:
+    """The item of a list before with the same keys; items of other lists cannot be told apart."""
+    if not keys or not isinstance(old, list) or not isinstance(item, dict):
+        return _UNKNOWN
+    wanted = [item.get(key) for key in keys]
+    return next((one for one in old if [one.get(key) for key in keys] == wanted), _UNKNOWN)
+
+
+def _broken(rule: Mapping[str, Any], value: Any, old: Any, path: Path) -> FieldError | None:
+    variables = {"self": value}
+    if old is not _UNKNOWN:
+        variables["oldSelf"] = old
+    try:
+        if compiled(rule["rule"]).evaluate(variables) is True:
+            return None
+        message = _message(rule, variables)
+    except CelError as error:
+        message = f"rule evaluation error: {error}"
+    at = f"{path}{rule.get('fieldPath') or ''}"
+    return FieldError(_REASONS.get(rule.get("reason") or "", ErrorType.INVALID), at, json_type(value), message)
+
+
+def _message(rule: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
+    if expression := rule.get("messageExpression"):
+        try:
+            text = compiled(expression).evaluate(variables)
+        except CelError:
+            text = None
+        if isinstance(text, str) and text.strip():
+            return text
+    return str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
+
+
+# Structural schemas applied in place: pruning, nulls and defaults of custom resources. Pure.
+#
+# Validation stands in :mod:`app.api.structural`; this is what happens to an object before it.
+
+_ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
+_PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
+_EMBEDDED: Final = "x-kubernetes-embedded-resource"
+
+
+def normalized(schema: Schema, value: Any, *, top: bool = True) -> Any:
+    """``value`` without the fields the schema does not know, and without nulls where null is no value; a copy."""
+    if isinstance(value, dict):
+        properties: Mapping[str, Schema] = schema.get("properties") or {}
+        values = schema.get("additionalProperties")
+        envelope = top or schema.get(_EMBEDDED)
+        kept: dict[str, Any] = {}
+        for key, item in value.items():
+            child: Any = properties.get(key)
+            if envelope and key in _ENVELOPE:
+                kept[key] = item
+            elif child is not None:
+                if item is not None or child.get("nullable"):
+                    kept[key] = normalized(child, item, top=False)
+            elif isinstance(values, Mapping):
+                if item is not None or values.get("nullable"):
+                    kept[key] = normalized(values, item, top=False)
+            elif schema.get(_PRESERVE) or values is True:
+                kept[key] = item
+        return kept
+    if isinstance(value, list):
+        items = schema.get("items")
+        return [normalized(items, item, top=False) for item in value] if isinstance(items, Mapping) else value
+    return value
+
+
+def fill_defaults(schema: Schema, value: Any, *, top: bool = True) -> None:
+    """Fill in the schema's defaults, in place."""
+    if isinstance(value, dict):
+        for key, child in (schema.get("properties") or {}).items():
+            if top and key in _ENVELOPE:
+                continue
+            if child.get("default") is not None and (
+                key not in value or (value[key] is None and not child.get("nullable"))
+            ):
+                value[key] = json_copy(child["default"])
+            if key in value:
+                fill_defaults(child, value[key], top=False)
+        values = schema.get("additionalProperties")
+        if isinstance(values, Mapping):
+            named = schema.get("properties") or {}
+            for key, item in value.items():
+                if key not in named:
+                    fill_defaults(values, item, top=False)
+    elif isinstance(value, list) and isinstance(schema.get("items"), Mapping):
+        for item in value:
+            fill_defaults(schema["items"], item, top=False)

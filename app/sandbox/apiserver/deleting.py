@@ -13,16 +13,14 @@ import orjson
 from app.kube.clock import rfc3339
 from app.kube.fielderrors import FieldError, invalid, not_supported
 from app.sandbox.apiserver import golang, status
-from app.sandbox.apiserver.attributes import Admission, Attributes, Kinds
 from app.sandbox.apiserver.bodies import no_such_kind, parse_body
-from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.metadata import FOREGROUND, ORPHAN
-from app.sandbox.apiserver.options import dry_run_errors
 from app.sandbox.apiserver.protobuf import MEDIA_TYPE
-from app.sandbox.apiserver.requests import Call
+from app.sandbox.apiserver.requests import Call, dry_run_errors
 from app.sandbox.apiserver.schemas import kind_field
-from app.sandbox.apiserver.storage import Entry, Stale
+from app.sandbox.apiserver.steps import Admission, Attributes, Kinds
+from app.sandbox.apiserver.storage import Core, Entry, Stale
+from app.sandbox.apiserver.strategies import FOREGROUND, ORPHAN
 from app.sandbox.apiserver.typecheck import Checker, WrongType
 
 Json: TypeAlias = dict[str, Any]

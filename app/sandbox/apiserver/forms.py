@@ -9,11 +9,11 @@ from typing import Any, Final, Literal, TypeAlias
 import orjson
 
 from app.kube.clock import Clock
-from app.kube.gotext import quote
+from app.kube.fielderrors import quote
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.tables import TableKind
+from app.sandbox.apiserver.tables.table import TableKind
 
 Shape: TypeAlias = Literal["object", "table", "metadata"]
 MEDIA_TYPES: Final = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")

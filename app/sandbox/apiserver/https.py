@@ -21,13 +21,13 @@ from urllib.parse import parse_qsl
 import yaml
 
 from app.certs.issue import CertificateSet, issue
-from app.kube.transport import Response
+from app.kube.wire import Response
 from app.manager.limits import Limits
 from app.manager.serving import Server, bind
+from app.sandbox.apiserver.access import user_of
 from app.sandbox.apiserver.bodies import MAX_BODY
 from app.sandbox.apiserver.requests import Call, User
 from app.sandbox.apiserver.server import ApiServer
-from app.sandbox.apiserver.tokens import user_of
 from app.sandbox.apiserver.watching import Watcher
 
 Message: TypeAlias = MutableMapping[str, Any]

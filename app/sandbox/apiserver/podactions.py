@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import forbidden, not_supported, required
-from app.kube.gotext import quote
+from app.kube.fielderrors import forbidden, not_supported, quote, required
 from app.kube.selectors import compile_selector
 from app.sandbox.apiserver import status
-from app.sandbox.apiserver.attributes import Attributes, Kinds
-from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter
 from app.sandbox.apiserver.requests import Call
-from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.writesteps import fresh
+from app.sandbox.apiserver.steps import Attributes, Kinds, fresh
+from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.writing import Writer
 
 Json: TypeAlias = dict[str, Any]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from app.kube.fielderrors import FieldError, invalid
-from app.kube.selectors import SelectorError, to_query
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import to_query
 from app.sandbox.apiserver.fieldsets import has
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.managing import Managed

@@ -1,17 +1,12 @@
-"""ApiServer: an API server of Kubernetes in memory. It wires the parts, and answers requests.
-
-    api = ApiServer(clock=SystemClock(), rng=Random(1))
-    client = Client(api.transport(), clock)
-
-Whatever asks, in process or over HTTPS, goes through :meth:`ApiServer.serve`.
-"""
+"""The API server: dispatches requests, in this process or behind a transport."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from random import Random
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 import orjson
 import yaml
@@ -19,42 +14,101 @@ from multidict import CIMultiDict
 
 from app.kube.client import PatchType
 from app.kube.clock import Clock
+from app.kube.errors import RequestInfo, TransportError
 from app.kube.fielderrors import invalid
 from app.kube.resources import Resource
-from app.kube.transport import Response, Transport
+from app.kube.wire import Request, Response, Stream, Transport
 from app.sandbox.apiserver import reading, status
 from app.sandbox.apiserver.admission import AdmissionChain
-from app.sandbox.apiserver.applyrequests import apply_transform
+from app.sandbox.apiserver.applying import apply_transform
 from app.sandbox.apiserver.bodies import parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
 from app.sandbox.apiserver.collector import Collector
-from app.sandbox.apiserver.converting import WebhookConverter
-from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.customresources import CustomResources
 from app.sandbox.apiserver.deleting import DeleteOptions, Deleter, read_body
-from app.sandbox.apiserver.documents import Documents
-from app.sandbox.apiserver.forms import (
-    Accepted,
-    AnyForm,
-    MetadataForm,
-    ObjectForm,
-    TableForm,
-    negotiate,
-    wants_yaml,
-)
-from app.sandbox.apiserver.hookcalls import HookCaller
+from app.sandbox.apiserver.forms import Accepted, AnyForm, MetadataForm, ObjectForm, TableForm, negotiate, wants_yaml
+from app.sandbox.apiserver.hooks import HookCaller, WebhookConverter
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.options import check_options
+from app.sandbox.apiserver.openapi import Documents
 from app.sandbox.apiserver.patching import patch_type, transform
-from app.sandbox.apiserver.requests import Call, User, route
+from app.sandbox.apiserver.requests import Call, User, check_options, route
 from app.sandbox.apiserver.status import Refusal
-from app.sandbox.apiserver.storage import Collection, Entry, Verb
+from app.sandbox.apiserver.steps import fresh
+from app.sandbox.apiserver.storage import Collection, Core, Entry, Verb
 from app.sandbox.apiserver.subresources import Subresources
-from app.sandbox.apiserver.transport import InProcessTransport
 from app.sandbox.apiserver.versions import Versions
 from app.sandbox.apiserver.watching import Watcher
-from app.sandbox.apiserver.writesteps import fresh
 from app.sandbox.apiserver.writing import Json, Writer
+
+
+class Server(Protocol):
+    """What answers requests."""
+
+    async def serve(self, call: Call) -> Answer:
+        """The answer to one request."""
+        ...
+
+
+class InProcessTransport:
+    """Implements ``app.kube.transport.Transport`` on a server in this process.
+
+    ``managed``: the client sees managed fields, as those over HTTPS do.
+    """
+
+    def __init__(self, server: Server, user: User, *, managed: bool = False) -> None:
+        self._server = server
+        self._user = user
+        self._managed = managed
+        self._closed = False
+
+    def _call(self, request: Request) -> Call:
+        if self._closed:
+            raise TransportError(RequestInfo(request.method, request.target), "the transport is closed")
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        call = Call(request.method, request.path, request.query, headers, request.body or b"", self._user)
+        call.managed = self._managed
+        return call
+
+    async def request(self, request: Request) -> Response:
+        """Send, and read the whole answer."""
+        answer = await self._server.serve(self._call(request))
+        if isinstance(answer, Watcher):
+            body = b"".join([chunk async for chunk in answer.chunks()])
+            return Response(200, _watch_headers(), body)
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        """Send, and give the answer as it comes."""
+        answer = await self._server.serve(self._call(request))
+        if isinstance(answer, Watcher):
+            try:
+                yield Stream(200, _watch_headers(), answer.chunks())
+            finally:
+                answer.close()
+        else:
+            yield Stream(answer.status, answer.headers, _once(answer.body))
+
+    async def close(self) -> None:
+        """Refuse further requests."""
+        self._closed = True
+
+
+def _watch_headers() -> CIMultiDict[str]:
+    return CIMultiDict({"Content-Type": "application/json"})
+
+
+async def _once(body: bytes) -> AsyncIterator[bytes]:
+    if body:
+        yield body
+
+
+# ApiServer: an API server of Kubernetes in memory. It wires the parts, and answers requests.
+#
+#     api = ApiServer(clock=SystemClock(), rng=Random(1))
+#     client = Client(api.transport(), clock)
+#
+# Whatever asks, in process or over HTTPS, goes through :meth:`ApiServer.serve`.
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import orjson
 
-from app.kube.fielderrors import FieldError, aggregate
-from app.kube.gotext import quote
+from app.kube.fielderrors import FieldError, aggregate, quote
 from app.sandbox.apiserver.kinds import ResourceType
 
 MODIFIED_MESSAGE = "the object has been modified; please apply your changes to the latest version and try again"

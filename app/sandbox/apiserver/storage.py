@@ -1,8 +1,4 @@
-"""Storage: what etcd is to a real server. Objects by key, one counter of versions, and a history of changes to watch.
-
-Everything here is synchronous: a commit is one step, after which every watcher has its event. Stored objects are never
-changed; a write puts a new :class:`Entry` in place of the old one.
-"""
+"""Storage: objects by kind and key, with versions, history and limits."""
 
 from __future__ import annotations
 
@@ -10,11 +6,21 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from random import Random
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import orjson
 
+from app.kube.clock import Clock, rfc3339
+from app.sandbox.apiserver import status
+from app.sandbox.apiserver.kinds import Registry, ResourceType
 from app.sandbox.apiserver.managing import Managed, with_managed
+from app.sandbox.apiserver.requests import Call
+
+# Storage: what etcd is to a real server. Objects by key, one counter of versions, and a history of changes to watch.
+#
+# Everything here is synchronous: a commit is one step, after which every watcher has its event. Stored objects are
+# never changed; a write puts a new :class:`Entry` in place of the old one.
 
 Json: TypeAlias = dict[str, Any]
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
@@ -286,3 +292,55 @@ def owner_uids(obj: Json) -> tuple[str, ...]:
     """The uids of an object's owners."""
     owners = obj["metadata"].get("ownerReferences")
     return tuple(owner.get("uid", "") for owner in owners) if owners else ()
+
+
+#: Letters of generated names: no vowels and nothing that looks like something else.
+NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+_MAX_GENERATED_BASE: Final = 58
+
+
+@dataclass
+class Core:
+    """The shared state of one server."""
+
+    clock: Clock
+    rng: Random
+    storage: Storage = field(default_factory=Storage)
+    registry: Registry = field(default_factory=Registry.built_in)
+    #: The last second that was written out, and how.
+    _second: int = -1
+    _text: str = ""
+
+    def collection(self, resource: ResourceType) -> Collection:
+        """Where the objects of a resource are, whatever the version."""
+        return self.storage.collection(resource.key)
+
+    def named(self, qualified: str) -> Collection:
+        """A built-in collection by its name (``pods``, ``replicasets.apps``)."""
+        return self.storage.collection(qualified)
+
+    def entry(self, call: Call) -> Entry:
+        """The object a call names. Refuses where there is none."""
+        found = self.collection(call.resource).objects.get(call.key)
+        if found is None:
+            raise status.not_found(call.resource, call.name)
+        return found
+
+    def now(self) -> str:
+        """The time as objects carry it."""
+        moment = self.clock.now()
+        second = int(moment.timestamp())
+        if second != self._second:
+            self._second, self._text = second, rfc3339(moment)
+        return self._text
+
+    def new_uid(self) -> str:
+        """A random (version 4) UUID, the next of this server's history."""
+        bits = self.rng.getrandbits(128)
+        bits = bits & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
+        text = f"{bits:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def generated_name(self, base: str) -> str:
+        """``base`` and five random letters."""
+        return base[:_MAX_GENERATED_BASE] + "".join(self.rng.choices(NAME_LETTERS, k=5))

@@ -1,20 +1,196 @@
-"""What is special about a kind when it is written: defaults, what the server sets, what may not change.
-
-A kind without a row here is treated like any other. The rows are data; the functions they name stand with their kinds.
-"""
+"""Strategies: what is special about a kind when it is written, and metadata that the server sets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError
-from app.sandbox.apiserver import metadata
+import orjson
+
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, quote, required
+from app.kube.validation import is_dns1123_label, is_dns1123_subdomain, is_qualified_name, validate_annotations
+from app.kube.validation import validate_labels as label_errors
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.metadata import NameRule
 
 Json: TypeAlias = dict[str, Any]
+#: The complaints about a name; prefixes of generated names may end in a hyphen.
+NameRule: TypeAlias = Callable[[str], list[str]]
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+_METADATA: Final = Path("metadata")
+_IMMUTABLE: Final = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+_CHECKED: Final = ("name", "namespace", "generateName", "labels", "annotations", "ownerReferences", "finalizers")
+_WIPED: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp")
+
+
+def wipe(metadata: Json) -> None:
+    """Take away what only the server sets."""
+    for name in _WIPED:
+        metadata.pop(name, None)
+
+
+def path_segment_errors(name: str) -> list[str]:
+    """What no name may be or hold, whatever the kind."""
+    if name in (".", ".."):
+        return [f"may not be '{name}'"]
+    return [f"may not contain '{char}'" for char in "/%" if char in name]
+
+
+def prefixed(rule: NameRule, prefix: str) -> list[str]:
+    """The complaints about the prefix of a generated name."""
+    if prefix.endswith("-") and len(prefix) > 1:
+        prefix = f"{prefix[:-2]}a"
+    return rule(prefix)
+
+
+def updated_metadata_errors(
+    metadata: Mapping[str, Any], old: Mapping[str, Any], *, namespaced: bool
+) -> list[FieldError]:
+    """The same of an update: what is as it was stored was found right then."""
+    if all(metadata.get(name) == old.get(name) for name in _CHECKED):
+        return []
+    return metadata_errors(metadata, namespaced=namespaced, rule=path_segment_errors)
+
+
+def metadata_errors(metadata: Mapping[str, Any], *, namespaced: bool, rule: NameRule) -> list[FieldError]:
+    """Everything wrong with an object's metadata, in the server's order."""
+    errors: list[FieldError] = []
+    name, namespace = metadata.get("name") or "", metadata.get("namespace") or ""
+    if generate := metadata.get("generateName") or "":
+        at = _METADATA.child("generateName")
+        errors += [invalid(at, generate, message) for message in prefixed(rule, generate)]
+    if not name:
+        errors.append(required(_METADATA.child("name"), "name or generateName is required"))
+    else:
+        errors += [invalid(_METADATA.child("name"), name, message) for message in rule(name)]
+    if namespaced:
+        if not namespace:
+            errors.append(required(_METADATA.child("namespace")))
+        else:
+            errors += [invalid(_METADATA.child("namespace"), namespace, m) for m in is_dns1123_label(namespace)]
+    elif namespace:
+        errors.append(forbidden(_METADATA.child("namespace"), "not allowed on this type"))
+    return errors + _common_errors(metadata)
+
+
+def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    if labels := metadata.get("labels"):
+        errors += label_errors(labels, _METADATA.child("labels"))
+    if annotations := metadata.get("annotations"):
+        errors += validate_annotations(annotations, _METADATA.child("annotations"))
+    if owners := metadata.get("ownerReferences"):
+        errors += _owner_errors(owners)
+    for finalizer in metadata.get("finalizers") or ():
+        at = _METADATA.child("finalizers")
+        errors += [invalid(at, finalizer, message) for message in is_qualified_name(finalizer)]
+    finalizers = metadata.get("finalizers") or ()
+    if ORPHAN in finalizers and FOREGROUND in finalizers:
+        message = f"finalizer {FOREGROUND} and {ORPHAN} cannot be both set"
+        errors.append(invalid(_METADATA.child("finalizers"), list(finalizers), message))
+    return errors
+
+
+def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
+    """What built-in kinds demand of finalizers: a domain, unless they are the server's own."""
+    detail = "name is neither a standard finalizer name nor is it fully qualified"
+    return [
+        invalid(_METADATA.child("finalizers").index(index), finalizer, detail)
+        for index, finalizer in enumerate(metadata.get("finalizers") or ())
+        if "/" not in finalizer and finalizer not in _STANDARD_FINALIZERS
+    ]
+
+
+def finalizer_warnings(metadata: Mapping[str, Any]) -> list[str]:
+    """The same of custom resources, where it is only advice."""
+    advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
+    return [f"metadata.finalizers: {quote(str(error.value))}: {advice}" for error in finalizer_errors(metadata)]
+
+
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
+
+
+def _owner_errors(owners: list[Json]) -> list[FieldError]:
+    at = _METADATA.child("ownerReferences")
+    errors: list[FieldError] = []
+    controller = ""
+    for owner in owners:
+        place = at
+        api_version = owner.get("apiVersion") or ""
+        if not api_version or api_version.count("/") > 1:
+            errors.append(invalid(place.child("apiVersion"), api_version, "version must not be empty"))
+        for name in ("kind", "name", "uid"):
+            if not owner.get(name):
+                errors.append(invalid(place.child(name), "", "must not be empty"))
+        if owner.get("apiVersion") == "v1" and owner.get("kind") == "Event":
+            shown = GoLiteral(orjson.dumps(owner).decode())
+            errors.append(invalid(place, shown, "/v1, Kind=Event is disallowed from being an owner"))
+        if owner.get("controller"):
+            current = f"{owner.get('kind')}/{owner.get('name')}"
+            if controller:
+                message = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {current}"
+                )
+                errors.append(invalid(at, owners, message))
+            else:
+                controller = current
+    return errors
+
+
+def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:
+    """Put back what an update cannot change, so that clients may leave it out."""
+    metadata["generation"] = old.get("generation")
+    if metadata["generation"] is None:
+        del metadata["generation"]
+    if not metadata.get("uid"):
+        metadata["uid"] = old.get("uid", "")
+    for name in ("creationTimestamp", "deletionTimestamp"):
+        if old.get(name):
+            metadata[name] = old[name]
+    if metadata.get("deletionTimestamp") is None:
+        metadata.pop("deletionTimestamp", None)
+    if old.get("deletionGracePeriodSeconds") is not None and metadata.get("deletionGracePeriodSeconds") is None:
+        metadata["deletionGracePeriodSeconds"] = old["deletionGracePeriodSeconds"]
+    if not metadata.get("namespace") and old.get("namespace"):
+        metadata["namespace"] = old["namespace"]
+
+
+def update_errors(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
+    """What of the metadata an update may not do."""
+    errors: list[FieldError] = []
+    if old.get("deletionTimestamp"):
+        fresh = sorted(set(metadata.get("finalizers") or ()) - set(old.get("finalizers") or ()))
+        if fresh:
+            shown = ", ".join(f'"{name}"' for name in fresh)
+            message = (
+                "no new finalizers can be added if the object is being deleted, found new finalizers "
+                f"[]string{{{shown}}}"
+            )
+            errors.append(forbidden(_METADATA.child("finalizers"), message))
+    for name in _IMMUTABLE:
+        new, before = metadata.get(name), old.get(name)
+        if (new or before) and new != before:
+            errors.append(invalid(_METADATA.child(name), "" if new is None else new, "field is immutable"))
+    return errors
+
+
+def subdomain_rule(name: str) -> list[str]:
+    """Most kinds: names are DNS subdomains."""
+    return is_dns1123_subdomain(name)
+
+
+def label_rule(name: str) -> list[str]:
+    """Namespaces: names are DNS labels."""
+    return is_dns1123_label(name)
+
+
+# What is special about a kind when it is written: defaults, what the server sets, what may not change.
+#
+# A kind without a row here is treated like any other. The rows are data; the functions they name stand with their
+# kinds.
 
 
 def _nothing(_obj: Json) -> None:
@@ -59,7 +235,7 @@ class Strategy:
     status_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
     #: Subresources that write a part of the spec, each with what is checked in place of the rest.
     part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
-    name_rule: NameRule = metadata.subdomain_rule
+    name_rule: NameRule = subdomain_rule
     #: What a client is warned of although it is accepted.
     warnings: Callable[[Json], list[str]] = _no_warnings
     #: Seconds of grace for a deletion that asks for none in particular; None where deletions are immediate.

@@ -11,23 +11,21 @@ from multidict import CIMultiDict
 from app.kube import patches
 from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, forbidden, invalid
-from app.kube.transport import Response
-from app.sandbox.apiserver import jsonpatches, status
+from app.kube.wire import Response
+from app.sandbox.apiserver import patching, status
+from app.sandbox.apiserver.access import review, service_account_token
 from app.sandbox.apiserver.bodies import check_types, parse_body, read_object
 from app.sandbox.apiserver.catalog import Catalog
-from app.sandbox.apiserver.core import Core
 from app.sandbox.apiserver.deleting import Deleter
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.managing import with_managed
 from app.sandbox.apiserver.patching import invalid_patch, patch_type, transform
 from app.sandbox.apiserver.podactions import PodActions, only_ephemeral, only_resources
 from app.sandbox.apiserver.requests import Call
-from app.sandbox.apiserver.reviews import review
 from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled, value_at
-from app.sandbox.apiserver.storage import Entry
-from app.sandbox.apiserver.tokens import service_account_token
+from app.sandbox.apiserver.steps import fresh
+from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.typecheck import WrongType
-from app.sandbox.apiserver.writesteps import fresh
 from app.sandbox.apiserver.writing import Transform, Writer
 
 Json: TypeAlias = dict[str, Any]
@@ -171,10 +169,10 @@ class Subresources:
         scale["spec"].setdefault("replicas", 0)
         try:
             if kind is PatchType.JSON:
-                found: Json = jsonpatches.apply(document, scale)
+                found: Json = patching.apply(document, scale)
             else:
                 found = patches.merge_patch(scale, document)
-        except jsonpatches.JsonPatchError:
+        except patching.JsonPatchError:
             raise status.Refusal(422, "Invalid", _REJECTED) from None
         except patches.PatchError as error:
             raise status.bad_request(str(error)) from None

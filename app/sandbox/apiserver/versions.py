@@ -1,18 +1,120 @@
-"""Versions: objects are stored in one version, and shown and written in any that is served."""
+"""Objects in another version of their group: autoscalers and events."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
-from app.sandbox.apiserver.autoscalerviews import full, simple
-from app.sandbox.apiserver.core import Core
-from app.sandbox.apiserver.eventviews import core_event, new_event
+import orjson
+
 from app.sandbox.apiserver.kinds import ResourceType
-from app.sandbox.apiserver.storage import Entry
+from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.watching import Convert
 
+# HorizontalPodAutoscalers in two versions: ``autoscaling/v1`` knows the share of CPU alone. Pure.
+#
+# What v1 has no field for it carries in annotations, so that who writes v1 loses nothing.
+
 Json: TypeAlias = dict[str, Any]
+
+_PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
+_METRICS: Final = f"{_PREFIX}metrics"
+_BEHAVIOR: Final = f"{_PREFIX}behavior"
+
+
+def simple(scaler: Json) -> Json:
+    """A v2 autoscaler as v1."""
+    spec, status = dict(scaler.get("spec") or {}), dict(scaler.get("status") or {})
+    metrics = spec.pop("metrics", None) or []
+    cpu = next((one for one in metrics if _is_cpu(one)), None)
+    if cpu is not None:
+        spec["targetCPUUtilizationPercentage"] = cpu["resource"]["target"]["averageUtilization"]
+    kept: dict[str, Any] = {_METRICS: [one for one in metrics if one is not cpu], _BEHAVIOR: spec.pop("behavior", None)}
+    current = status.pop("currentMetrics", None) or []
+    for one in current:
+        resource = one.get("resource") or {}
+        if resource.get("name") == "cpu" and "averageUtilization" in (resource.get("current") or {}):
+            status["currentCPUUtilizationPercentage"] = resource["current"]["averageUtilization"]
+    shown = {"currentReplicas": 0, "desiredReplicas": 0, **status}
+    shown.pop("conditions", None)
+    annotations = {key: orjson.dumps(value).decode() for key, value in kept.items() if value}
+    return _as("autoscaling/v1", scaler, spec, shown, annotations)
+
+
+def full(scaler: Json) -> Json:
+    """A v1 autoscaler as v2."""
+    spec, status = dict(scaler.get("spec") or {}), dict(scaler.get("status") or {})
+    annotations = scaler["metadata"].get("annotations") or {}
+    metrics = orjson.loads(annotations.get(_METRICS, "[]"))
+    share = spec.pop("targetCPUUtilizationPercentage", None)
+    if share is not None:
+        metrics.insert(0, _cpu("target", {"type": "Utilization", "averageUtilization": share}))
+    if metrics:
+        spec["metrics"] = metrics
+    if _BEHAVIOR in annotations:
+        spec["behavior"] = orjson.loads(annotations[_BEHAVIOR])
+    current = status.pop("currentCPUUtilizationPercentage", None)
+    status.setdefault("desiredReplicas", 0)
+    status["currentMetrics"] = None if current is None else [_cpu("current", {"averageUtilization": current})]
+    return _as("autoscaling/v2", scaler, spec, status, {})
+
+
+def _cpu(name: str, value: Json) -> Json:
+    return {"type": "Resource", "resource": {"name": "cpu", name: value}}
+
+
+def _is_cpu(metric: Json) -> bool:
+    resource = metric.get("resource") or {}
+    return resource.get("name") == "cpu" and "averageUtilization" in (resource.get("target") or {})
+
+
+def _as(api_version: str, scaler: Json, spec: Json, status: Json, annotations: dict[str, str]) -> Json:
+    metadata = dict(scaler["metadata"])
+    others = {
+        key: text for key, text in (metadata.pop("annotations", None) or {}).items() if not key.startswith(_PREFIX)
+    }
+    if found := {**others, **annotations}:
+        metadata["annotations"] = found
+    return {
+        "kind": scaler.get("kind", ""),
+        "apiVersion": api_version,
+        "metadata": metadata,
+        "spec": spec,
+        "status": status,
+    }
+
+
+#: Field of v1 → field of events.k8s.io/v1, where they differ.
+_NAMES: Final[Mapping[str, str]] = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "reportingComponent": "reportingController",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+}
+
+
+def new_event(event: Json) -> Json:
+    """A v1 Event as ``events.k8s.io/v1``."""
+    empty: Json = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
+    found = _renamed(event, _NAMES, "events.k8s.io/v1")
+    return {**found, **{name: value for name, value in empty.items() if name not in found}}
+
+
+def core_event(event: Json) -> Json:
+    """An ``events.k8s.io/v1`` Event as v1."""
+    return _renamed(event, {new: old for old, new in _NAMES.items()}, "v1")
+
+
+def _renamed(event: Json, names: Mapping[str, str], api_version: str) -> Json:
+    found = {names.get(key, key): value for key, value in event.items()}
+    return {"kind": "Event", "apiVersion": api_version, "metadata": event["metadata"]} | {
+        key: value for key, value in found.items() if key not in ("kind", "apiVersion", "metadata")
+    }
+
+
 #: Asks a webhook to convert objects of a resource to an apiVersion.
 Converter: TypeAlias = Callable[[ResourceType, Sequence[Json], str], Awaitable[list[Json]]]
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol, TypeAlias
 
 import orjson
 
-from app.kube.watch import INITIAL_EVENTS_END
+from app.kube.wire import INITIAL_EVENTS_END
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry, Event, EventType, Storage
 

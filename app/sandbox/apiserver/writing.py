@@ -14,20 +14,18 @@ import orjson
 
 from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
-from app.sandbox.apiserver import metadata as meta
 from app.sandbox.apiserver import status
-from app.sandbox.apiserver.attributes import Admission, Attributes, Kinds
-from app.sandbox.apiserver.core import Core
+from app.sandbox.apiserver import strategies as meta
 from app.sandbox.apiserver.fieldsets import empty_object
 from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.managing import UPDATE, Managed, Manager, change_of, managers_of
 from app.sandbox.apiserver.requests import Call
 from app.sandbox.apiserver.scaling import paths_of, scale_managed, scale_of, scaled
 from app.sandbox.apiserver.schemas import kind_field
-from app.sandbox.apiserver.storage import Entry, Stale
-from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, new_errors, without_status
-from app.sandbox.apiserver.versions import Versions
-from app.sandbox.apiserver.writesteps import (
+from app.sandbox.apiserver.steps import (
+    Admission,
+    Attributes,
+    Kinds,
     check_namespace,
     is_complete,
     keep_outside,
@@ -36,6 +34,9 @@ from app.sandbox.apiserver.writesteps import (
     ordered,
     uid_mismatch,
 )
+from app.sandbox.apiserver.storage import Core, Entry, Stale
+from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, new_errors, without_status
+from app.sandbox.apiserver.versions import Versions
 
 Json: TypeAlias = dict[str, Any]
 #: From the object as it is to the object as it is wanted: a fresh document that may be changed.

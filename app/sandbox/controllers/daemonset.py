@@ -12,17 +12,23 @@ import msgspec
 
 from app.kube.client import Client
 from app.kube.controller import Result, Watch
-from app.kube.intorpercent import scaled
+from app.kube.quantities import scaled
 from app.kube.resources import DAEMONSETS, ObjectKey
 from app.kube.store import Store, key_of
 from app.sandbox.controllers.objects import Workload
-from app.sandbox.controllers.pods import available_in, is_ready, owner_reference, pod_of
-from app.sandbox.controllers.revisions import LABEL, Revisions
-from app.sandbox.controllers.workloads import WorkloadController
-from app.sandbox.controllers.writing import patch_status
+from app.sandbox.controllers.pods import (
+    LABEL,
+    Revisions,
+    WorkloadController,
+    available_in,
+    is_ready,
+    owner_reference,
+    patch_status,
+    pod_of,
+)
+from app.sandbox.filters import suits
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Node, Pod, PodSpec
-from app.sandbox.scheduler.filters import suits
 
 _TOLERATED: Final = (
     ("node.kubernetes.io/not-ready", "NoExecute"),

@@ -1,21 +1,28 @@
-"""What all controllers that own Pods share: whose Pods they are, which are ready, and making and taking away some."""
+"""What controllers of Pods share: creating, deleting and adopting Pods, revisions, and writes."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from random import Random
 from typing import Any, Final
 
+import msgspec
+
 from app.kube.client import Client, PatchType
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller, Result, Watch, to_self
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.expectations import ScaleAction, ScaleExpectations
-from app.kube.objects import Object, ObjectMeta
-from app.kube.resources import PODS, ObjectKey, Resource
-from app.kube.selectors import Selector
+from app.kube.objects import Object, ObjectMeta, Struct, decoder
+from app.kube.reflector import Reflector
+from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey, Resource
+from app.kube.selectors import Selector, compile_selector
 from app.kube.store import Change, Store, key_of
-from app.pods.hashes import random_suffix
+from app.pods.hashes import fnv32a, random_suffix, safe_encode
+from app.sandbox.controllers.objects import Condition, Template, Workload
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Pod
 
@@ -27,7 +34,7 @@ BURST: Final = 500
 EXPECTATION_TIMEOUT: Final = 30.0
 
 #: What a store of Pods must have for these controllers.
-INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
+POD_INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
     OWNER: lambda pod: [pod.metadata.controller.uid] if pod.metadata.controller is not None else [],
     ORPHANS: lambda pod: [pod.metadata.namespace] if pod.metadata.controller is None else [],
 }
@@ -231,3 +238,146 @@ def matching_workloads(workloads: Store[Any], owner: Resource, selector_of: Call
         return found
 
     return keys
+
+
+class WorkloadController:
+    """Subclasses say in :meth:`reconcile` what is done with the Pods of one object."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Store[Pod],
+        resource: Resource,
+        rng: Random,
+        *,
+        workers: int,
+        indexes: Mapping[str, Callable[[Workload], Iterable[str]]] | None = None,
+        others: Sequence[Watch[Any]] = (),
+    ) -> None:
+        self.client = client
+        self.sets: Store[Workload] = Store(indexes)
+        self.control = PodControl(client, pods, resource, rng)
+        self._reflector = Reflector(client, resource, self.sets, decode=decoder(Workload), rng=rng)
+        keys = matching_workloads(self.sets, resource, lambda one: compile_selector(one.spec.selector))
+        watches: list[Watch[Any]] = [Watch(self.sets, to_self), Watch(pods, keys), *others]
+        self.controller = Controller(
+            f"sandbox-{resource.plural}", client.clock, watches, self._reconcile, workers=workers
+        )
+
+    def tasks(self) -> list[Any]:
+        """The coroutines to run side by side until cancelled."""
+        return [self._reflector.run(), self.controller.run()]
+
+    async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
+        """One pass over an object and all Pods that are its own, those that are ending too."""
+        raise NotImplementedError
+
+    async def _reconcile(self, key: ObjectKey) -> Result | None:
+        found = self.sets.by_key(key)
+        if found is None:
+            self.control.forget(key)
+            return None
+        if seconds := self.control.waits(key):
+            return Result(requeue_after=seconds)
+        pods = await self.control.claim(found, compile_selector(found.spec.selector))
+        try:
+            return await self.reconcile(key, found, pods)
+        except NotFound:  # it went in the meantime
+            return None
+
+
+async def patch_status(client: Client, resource: Resource, found: Any, status: Mapping[str, Any]) -> None:
+    """Write the fields of the status that differ. Zero and absent are the same."""
+    old: dict[str, Any] = msgspec.to_builtins(found.status)
+    changes = {key: value for key, value in status.items() if (old.get(key) or None) != (value or None)}
+    if not changes:
+        return
+    metadata = found.metadata
+    body = {"metadata": {"uid": metadata.uid}, "status": changes}
+    await client.patch(resource, metadata.name, body, metadata.namespace, subresource="status")
+
+
+def with_conditions(
+    old: Sequence[Condition], wanted: Sequence[tuple[str, str, str, str]], now: datetime, *, updates: bool = False
+) -> list[dict[str, Any]]:
+    """Conditions as they are to be: type, status, reason and message of each; those not named stay.
+
+    ``updates``: they also have a time of the last update, as a Deployment's.
+    """
+    present = {one.type: one for one in old}
+    named = {one[0] for one in wanted}
+    result = [_printed(one) for one in old if one.type not in named]
+    for type_, status, reason, message in wanted:
+        was = present.get(type_)
+        if was is not None and (was.status, was.reason, was.message) == (status, reason, message):
+            result.append(_printed(was))
+            continue
+        body = {"type": type_, "status": status, "reason": reason, "message": message}
+        since = was.last_transition_time if was is not None and was.status == status else None
+        body["lastTransitionTime"] = rfc3339(since if since is not None else now)
+        if updates:
+            body["lastUpdateTime"] = rfc3339(now)
+        result.append(body)
+    return result
+
+
+def _printed(condition: Condition) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(condition)
+    return found
+
+
+LABEL = "controller-revision-hash"
+
+
+class Recorded(Struct, frozen=True):
+    """A ControllerRevision."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    revision: int = 0
+
+
+class Revisions:
+    """The revisions of all workloads of the native kinds."""
+
+    def __init__(self, client: Client, rng: Random) -> None:
+        self._client = client
+        self.store: Store[Recorded] = Store(
+            {"owner": lambda one: [one.metadata.controller.uid] if one.metadata.controller is not None else []}
+        )
+        self.reflector = Reflector(client, CONTROLLERREVISIONS, self.store, decode=decoder(Recorded), rng=rng)
+
+    def of(self, workload: Workload) -> Sequence[Recorded]:
+        """The workload's revisions, oldest first."""
+        return sorted(self.store.by_index("owner", workload.metadata.uid), key=lambda one: one.revision)
+
+    async def record(self, owner: Resource, workload: Workload) -> str:
+        """Have the template recorded as the newest revision. Returns its hash, which Pods carry as a label."""
+        digest = template_digest(workload.spec.template)
+        known = self.of(workload)
+        name = f"{workload.metadata.name}-{digest}"
+        latest = max((one.revision for one in known), default=0)
+        mine = next((one for one in known if one.metadata.name == name), None)
+        if mine is None:
+            template = {"metadata": workload.spec.template.metadata, "spec": workload.spec.template.spec}
+            body: dict[str, Any] = {
+                "metadata": {
+                    "name": name,
+                    "labels": {**workload.spec.template.labels, LABEL: digest},
+                    "ownerReferences": [owner_reference(owner, workload.metadata)],
+                },
+                "revision": latest + 1,
+                "data": {"spec": {"template": {"$patch": "replace", **template}}},
+            }
+            try:
+                await self._client.create(CONTROLLERREVISIONS, body, workload.metadata.namespace)
+            except AlreadyExists:
+                return digest
+        elif mine.revision < latest:
+            body = {"metadata": {"uid": mine.metadata.uid}, "revision": latest + 1}
+            await self._client.patch(CONTROLLERREVISIONS, name, body, workload.metadata.namespace)
+        return digest
+
+
+def template_digest(template: Template) -> str:
+    """A template's hash."""
+    return safe_encode(str(fnv32a(json.dumps([template.metadata, template.spec], sort_keys=True).encode())))

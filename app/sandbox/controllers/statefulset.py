@@ -14,10 +14,16 @@ from app.kube.errors import AlreadyExists
 from app.kube.resources import PERSISTENTVOLUMECLAIMS, STATEFULSETS, ObjectKey
 from app.kube.store import Store
 from app.sandbox.controllers.objects import Workload
-from app.sandbox.controllers.pods import available_in, is_ready, owner_reference, pod_of
-from app.sandbox.controllers.revisions import LABEL, Revisions
-from app.sandbox.controllers.workloads import WorkloadController
-from app.sandbox.controllers.writing import patch_status
+from app.sandbox.controllers.pods import (
+    LABEL,
+    Revisions,
+    WorkloadController,
+    available_in,
+    is_ready,
+    owner_reference,
+    patch_status,
+    pod_of,
+)
 from app.sandbox.kubelet.plan import FINISHED
 from app.sandbox.objects import Pod
 

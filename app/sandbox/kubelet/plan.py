@@ -16,13 +16,10 @@ from typing import Any, Final
 import msgspec
 
 from app.kube.clock import rfc3339
-from app.sandbox.kubelet.behaviour import CRASH, UNREADY, Behaviour, Pace, Scripts, behaviour_of
-from app.sandbox.kubelet.conditions import condition_patches
 from app.sandbox.kubelet.containers import advance, holds_next_back, restarts, restored, stop_of
-from app.sandbox.kubelet.environment import Data, environment, hindrance, nothing
-from app.sandbox.kubelet.program import KILLED, NEVER
+from app.sandbox.kubelet.program import CRASH, KILLED, NEVER, UNREADY, Behaviour, Pace, Scripts, behaviour_of
 from app.sandbox.kubelet.runs import NEW, Context, Happened, Run, Stage
-from app.sandbox.kubelet.status import ended, printed, waiting
+from app.sandbox.kubelet.status import Data, condition_patches, ended, environment, hindrance, nothing, printed, waiting
 from app.sandbox.objects import Container, ContainerStatus, Pod
 
 FINISHED: Final = frozenset({"Succeeded", "Failed"})

@@ -1,17 +1,103 @@
-"""What a node remembers of a container that runs, and what it notes while containers move on. Pure."""
+"""Runs of simulated containers, and the results of their probes. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from math import ceil
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from app.kube.objects import Struct
-from app.sandbox.kubelet.behaviour import Behaviour, Pace
-from app.sandbox.kubelet.probes import PASSED, Asked
-from app.sandbox.kubelet.program import NEVER
-from app.sandbox.objects import Container, ContainerStatus, Pod
+from app.sandbox.kubelet.program import NEVER, Behaviour, Pace, answer_of
+from app.sandbox.objects import Container, ContainerStatus, Pod, Probe
+
+# Probes: asked at the times a kubelet asks, answered by what the container would do by then. Pure.
+#
+# A probe whose answer cannot change any more is not asked again, so that ten thousand calm Pods cost nothing.
+
+
+class Kind(Enum):
+    """What a probe decides: whether the container has started, is ready, is alive."""
+
+    STARTUP = "Startup"
+    READINESS = "Readiness"
+    LIVENESS = "Liveness"
+
+
+class Asked(Struct, frozen=True):
+    """How far a probe is. ``next``: when it is due, in seconds on the node's clock; ``NEVER``: its result stays."""
+
+    next: float = 0.0
+    streak: int = 0
+    last: bool = False
+    result: bool = False
+
+
+#: Where a container has no probe of a kind, it counts as passed.
+PASSED: Final = Asked(next=NEVER, result=True)
+
+
+def first(probe: Probe | None, started_at: float, not_before: float, *, result: bool) -> Asked:
+    """Before the first question to a container that began at ``started_at``."""
+    if probe is None:
+        return PASSED
+    return Asked(next=max(started_at + probe.initial_delay_seconds, not_before), result=result)
+
+
+def probe_of(container: Container, kind: Kind, behaviour: Behaviour) -> Probe | None:
+    """The container's probe. Readiness may be scripted without one; it is then decided to the second."""
+    match kind:
+        case Kind.STARTUP:
+            return container.startup_probe
+        case Kind.LIVENESS:
+            return container.liveness_probe
+    script = behaviour.script
+    if container.readiness_probe is None and (script.ready_after or script.ready_until < NEVER):
+        return Probe(period_seconds=1, failure_threshold=1)
+    return container.readiness_probe
+
+
+def asked(probe: Probe, kind: Kind, behaviour: Behaviour, state: Asked, started_at: float, now: float) -> Asked:
+    """The probe after all questions that are due by ``now``, or up to the one that decides against the container."""
+    while state.next <= now:
+        ok, stays = _answer(probe, kind, behaviour, state.next - started_at)
+        streak = state.streak + 1 if state.streak and ok is state.last else 1
+        threshold = probe.success_threshold if ok else probe.failure_threshold
+        decided = streak >= max(1, threshold)
+        result = ok if decided else state.result
+        next_ = state.next + max(1, probe.period_seconds)
+        if decided:
+            next_ = max(next_, _first_after(state.next, started_at + stays, max(1, probe.period_seconds)))
+        lost = decided and not ok and kind is not Kind.READINESS
+        state = Asked(NEVER if lost else next_, streak, ok, result)
+    return state
+
+
+def _first_after(tick: float, moment: float, period: int) -> float:
+    """The first time a probe is due at or after ``moment``."""
+    if moment == NEVER:
+        return NEVER
+    return tick + ceil(max(0.0, moment - tick) / period - 1e-9) * period
+
+
+def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> tuple[bool, float]:
+    """The answer that many seconds after the container's start, and until when it stays the same."""
+    script = behaviour.script
+    since, until = {
+        Kind.STARTUP: (script.started_after, NEVER),
+        Kind.READINESS: (script.ready_after, script.ready_until),
+        Kind.LIVENESS: (0.0, script.alive_until),
+    }[kind]
+    if seconds < since:
+        return False, since
+    if seconds >= until:
+        return False, NEVER
+    if probe.exec is None:
+        return True, until
+    ok, stays = answer_of(probe.exec.command, behaviour.program, seconds)
+    return ok, min(stays, until)
+
 
 #: The kubelet's back-off, for pulls and for crashes: this, doubled up to the longest.
 BACK_OFF_SECONDS: Final = 10.0

@@ -11,7 +11,8 @@ from typing import Any
 import orjson
 
 from app.kube.objects import Pod, decode_pod
-from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
+from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
+from app.pods.inplace.state import UpdateSpec
 from app.pods.revisions import Revision
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

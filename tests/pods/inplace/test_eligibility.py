@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.pods.inplace import Blocked, InPlaceOptions, UpdateSpec, update_spec
+from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
+from app.pods.inplace.state import UpdateSpec
 from app.pods.revisions import Revision
 from tests.pods.inplace.pods import ALL_GATES, container, env_from, possible, revision, template, way
 

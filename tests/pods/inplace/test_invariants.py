@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from app.api import names
 from app.kube.objects import Pod
-from app.pods.inplace import RefreshAction, is_in_grace, is_update_complete, refresh, start, unready_patch
-from app.pods.inplace.state import update_state
+from app.pods.inplace.completion import is_update_complete
+from app.pods.inplace.state import is_in_grace, update_state
+from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
 from tests.pods.inplace.pods import NOW, container, later, patched, pod, possible, raw_pod, restarted, template
 
 NAMES = ("a", "b", "c")

@@ -13,21 +13,13 @@ import pytest
 from app.api import names
 from app.kube.objects import decode_controller_revision, decode_pod
 from app.pods.claims import claim_templates_hash
-from app.pods.inplace import (
-    InPlaceOptions,
-    RefreshAction,
-    UpdateSpec,
-    is_update_complete,
-    refresh,
-    start,
-    unready_patch,
-    update_spec,
-    update_state,
-)
-from app.pods.readiness.plan import needs_condition
-from app.pods.revisions import Revision, revision_hash, revision_name, revision_of
-from app.pods.runtimemeta import is_env_current, is_image_current, runtime_meta
-from app.pods.templates import recorded_template, template_data
+from app.pods.container_meta import is_env_current, is_image_current, runtime_meta
+from app.pods.inplace.completion import is_update_complete
+from app.pods.inplace.eligibility import InPlaceOptions, update_spec
+from app.pods.inplace.state import UpdateSpec, update_state
+from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
+from app.pods.readiness import needs_condition
+from app.pods.revisions import Revision, recorded_template, revision_hash, revision_name, revision_of, template_data
 from tests.pods.inplace.pods import patched
 
 DATA = Path(__file__).parents[2] / "data" / "openkruise"

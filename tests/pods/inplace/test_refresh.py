@@ -6,18 +6,10 @@ from typing import Any
 import pytest
 
 from app.api import names
-from app.pods.inplace import (
-    GraceError,
-    RefreshAction,
-    StateError,
-    UpdateSpec,
-    finished_annotations,
-    is_update_complete,
-    refresh,
-    start,
-    unready_patch,
-)
-from app.pods.runtimemeta import plain_hash
+from app.pods.container_meta import plain_hash
+from app.pods.inplace.completion import is_update_complete
+from app.pods.inplace.state import GraceError, StateError, UpdateSpec
+from app.pods.inplace.steps import RefreshAction, finished_annotations, refresh, start, unready_patch
 from tests.pods.inplace.pods import (
     GRACE,
     NOW,

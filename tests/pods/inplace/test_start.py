@@ -8,9 +8,9 @@ import pytest
 
 from app.api import names
 from app.kube.objects import ResourceRequirements
-from app.pods.inplace import UpdateSpec, start, unready_patch
 from app.pods.inplace.batch import containers_of_batch, has_resize_subresource, resize_patch
-from app.pods.inplace.spec import RefMetadata
+from app.pods.inplace.state import RefMetadata, UpdateSpec
+from app.pods.inplace.steps import start, unready_patch
 from tests.pods.inplace.pods import (
     GRACE,
     NOW,

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from app.kube import virtualtime
 from app.kube.client import Client
-from app.kube.virtualtime import VirtualClock
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit import virtualtime
+from tests.kit.virtualtime import VirtualClock
 
 Scenario = Callable[[Client, ApiServer], Awaitable[Any]]
 

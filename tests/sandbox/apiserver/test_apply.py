@@ -8,9 +8,9 @@ import pytest
 from app.kube.client import Client, PatchType
 from app.kube.errors import Conflict
 from app.kube.resources import CONFIGMAPS, DEPLOYMENTS
-from app.sandbox.apiserver import ApiServer
 from app.sandbox.apiserver.fieldsets import changes, fields_of, merged, pruned
 from app.sandbox.apiserver.schemas import kind_field
+from app.sandbox.apiserver.server import ApiServer
 
 Play = Callable[[Any], Any]
 POD = kind_field("v1", "Pod")

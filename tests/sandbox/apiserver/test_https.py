@@ -15,10 +15,11 @@ from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.errors import NotFound
 from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, Resource
-from app.kube.transport import AiohttpTransport, Request
-from app.sandbox.apiserver import ApiServer
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Request
 from app.sandbox.apiserver.https import HttpsServer
 from app.sandbox.apiserver.protobuf import ProtobufError, decode_object
+from app.sandbox.apiserver.server import ApiServer
 
 REVIEWS = Resource("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 

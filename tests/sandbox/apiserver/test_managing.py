@@ -8,10 +8,10 @@ import pytest
 from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
 from app.kube.resources import CONFIGMAPS, DEPLOYMENTS
-from app.sandbox.apiserver import ApiServer
-from app.sandbox.apiserver.autoscalerviews import full, simple
-from app.sandbox.apiserver.celchecks import REQUEST_VARIABLES, RULE_VARIABLES, fault
+from app.sandbox.apiserver.cel import REQUEST_VARIABLES, RULE_VARIABLES, fault
 from app.sandbox.apiserver.customresources import accepted_names
+from app.sandbox.apiserver.server import ApiServer
+from app.sandbox.apiserver.versions import full, simple
 
 Play = Callable[[Any], Any]
 BODY = {"metadata": {"name": "c"}, "data": {"a": "1", "b": "1"}}

@@ -18,7 +18,7 @@ from app.kube.resources import (
     REPLICASETS,
     Resource,
 )
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 
 Play = Callable[[Any], Any]
 PDBS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")

@@ -13,7 +13,7 @@ from app.kube.objects import decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.store import Store
-from app.sandbox.apiserver import ApiServer
+from app.sandbox.apiserver.server import ApiServer
 from tests.kube.fakes import until
 
 Play = Callable[[Any], Any]

@@ -20,8 +20,8 @@ from app.kube.resources import (
     MUTATINGWEBHOOKCONFIGURATIONS,
     VALIDATINGWEBHOOKCONFIGURATIONS,
 )
-from app.sandbox.apiserver import ApiServer
-from app.sandbox.apiserver.hookcalls import CallFailed
+from app.sandbox.apiserver.hooks import CallFailed
+from app.sandbox.apiserver.server import ApiServer
 
 Play = Callable[[Any], Any]
 CONFIG = {"metadata": {"name": "c"}, "data": {"a": "1"}}

@@ -1,1 +1,1 @@
-"""The slice by which the simulation watches workloads: each run has it in its list."""
+"""The feature by which the simulation watches workloads: each run has it in its list."""

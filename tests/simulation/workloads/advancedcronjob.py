@@ -8,9 +8,9 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.advancedcronjob import ADVANCED_CRON_JOB
-from app.api.broadcastjob import BROADCAST_JOB
-from app.api.cron import Every, Schedule, latest_until, parse
+from app.features.advancedcronjob.cron import Every, Schedule, latest_until, parse
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
+from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.users import LABEL
 from tests.simulation.workloads.broadcastjob import ended
@@ -20,10 +20,10 @@ from tests.simulation.workloads.subject import Workload
 Json = dict[str, Any]
 
 FOLDERS = (
-    "app.workloads.newpods",
-    "app.operations.imagepull",
-    "app.workloads.broadcastjob",
-    "app.workloads.advancedcronjob",
+    "app.features.podreadiness",
+    "app.features.imagepull",
+    "app.features.broadcastjob",
+    "app.features.advancedcronjob",
 )
 KIND, CHILD = ADVANCED_CRON_JOB.kind, BROADCAST_JOB.kind
 #: How late a run may be: a clock that was set is looked at within a minute.

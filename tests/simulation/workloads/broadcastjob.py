@@ -8,7 +8,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from app.api.broadcastjob import BROADCAST_JOB
+from app.features.broadcastjob.kind import BROADCAST_JOB
 from tests.simulation import invariants
 from tests.simulation.pods import has_ended
 from tests.simulation.users import LABEL
@@ -18,7 +18,7 @@ from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
-FOLDERS = ("app.workloads.newpods", "app.workloads.broadcastjob")
+FOLDERS = ("app.features.podreadiness", "app.features.broadcastjob")
 KIND = BROADCAST_JOB.kind
 #: What a parallelism that is not said means.
 _ALL = 2**31 - 1

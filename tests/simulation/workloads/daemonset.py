@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.daemonset import DAEMON_SET
+from app.features.daemonset.kind import DAEMON_SET
 from tests.simulation import invariants
 from tests.simulation.lifecycle import LABELS, held_metadata, lifecycle
 from tests.simulation.passes import Pass
@@ -30,7 +30,7 @@ from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
-FOLDERS = ("app.workloads.newpods", "app.workloads.daemonset")
+FOLDERS = ("app.features.podreadiness", "app.features.daemonset")
 #: Nodes of a run, all of which are to have a Pod.
 NODES = 3
 

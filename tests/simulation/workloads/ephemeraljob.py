@@ -7,7 +7,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from app.api.ephemeraljob import EPHEMERAL_JOB
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from tests.simulation import invariants
 from tests.simulation.script import APPS, Action
 from tests.simulation.workloads.broadcastjob import is_active
@@ -16,7 +16,7 @@ from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
-FOLDERS = ("app.workloads.newpods", "app.workloads.ephemeraljob")
+FOLDERS = ("app.features.podreadiness", "app.features.ephemeraljob")
 KIND = EPHEMERAL_JOB.kind
 _MARK = "KRUISE_EJOB_ID"
 _CONTAINER = "debug"

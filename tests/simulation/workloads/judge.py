@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
-from app.manager.caches import Caches
+from app.manager.process import Caches
 from tests.simulation.passes import Pass
 from tests.simulation.replicas import parsed
 

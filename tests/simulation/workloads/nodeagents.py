@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.imagepull import IMAGE_PULL_JOB
 from app.daemon.objects import RecreateRequest
+from app.features.imagepull.kind import IMAGE_PULL_JOB
 from app.kube.images import familiar_image
 from tests.simulation import invariants
 from tests.simulation.agents import CONDITION, CONTAINERS, JudgeOfAgents, NodeAgents
@@ -22,10 +22,10 @@ Json = dict[str, Any]
 Key = tuple[str, str]
 
 FOLDERS = (
-    "app.workloads.newpods",
-    "app.operations.imagepull",
-    "app.operations.containerrecreate",
-    "app.operations.podprobe",
+    "app.features.podreadiness",
+    "app.features.imagepull",
+    "app.features.containerrecreate",
+    "app.features.podprobe",
 )
 KIND = IMAGE_PULL_JOB.kind
 NODES = ("node1", "node2", "node3")

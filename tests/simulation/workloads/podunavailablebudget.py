@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.cloneset import CLONE_SET
-from app.api.podunavailablebudget import POD_UNAVAILABLE_BUDGET
+from app.features.cloneset.kind import CLONE_SET
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended, main_image
@@ -25,10 +25,10 @@ from tests.simulation.workloads.subject import Beside, Workload
 Json = dict[str, Any]
 
 FOLDERS = (
-    "app.workloads.newpods",
-    "app.workloads.cloneset",
-    "app.workloads.statefulset",
-    "app.protection.podunavailablebudget",
+    "app.features.podreadiness",
+    "app.features.cloneset",
+    "app.features.statefulset",
+    "app.features.podunavailablebudget",
 )
 #: Seconds for which a budget may not know of a Pod that was lost without its leave: so far caches are behind at most.
 BEHIND_SECONDS = 600.0

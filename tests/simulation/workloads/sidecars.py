@@ -10,11 +10,11 @@ from datetime import datetime
 from typing import Any
 
 from app.api import names
-from app.api.sidecarset import SIDECAR_SET
+from app.features.sidecarset import feature as sidecarset
+from app.features.sidecarset.kind import SIDECAR_SET
 from app.kube.client import PatchType
 from app.kube.errors import NotFound
-from app.manager.caches import Caches
-from app.sidecars.sidecarset import slice as sidecarset
+from app.manager.process import Caches
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.script import NAMESPACE

@@ -11,8 +11,8 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.cloneset import CLONE_SET
-from app.api.sidecarset import SIDECAR_SET
+from app.features.cloneset.kind import CLONE_SET
+from app.features.sidecarset.kind import SIDECAR_SET
 from tests.simulation import invariants, passes
 from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended
@@ -24,7 +24,7 @@ from tests.simulation.workloads.subject import Beside, Workload
 
 Json = dict[str, Any]
 
-FOLDERS = ("app.workloads.newpods", "app.sidecars.sidecarset", "app.workloads.cloneset")
+FOLDERS = ("app.features.podreadiness", "app.features.sidecarset", "app.features.cloneset")
 #: What a hot upgrade leaves in the twin that is not used.
 EMPTY = "empty:1"
 #: The label of all Pods here: every set selects them all, so most Pods have the containers of two.

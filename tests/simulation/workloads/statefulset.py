@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from app.api import names
-from app.api.statefulset import STATEFUL_SET
+from app.features.statefulset.kind import STATEFUL_SET
 from app.pods.ordinals import ordinal_of
 from tests.simulation import invariants
 from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
@@ -31,7 +31,7 @@ from tests.simulation.workloads.subject import Workload
 
 Json = dict[str, Any]
 
-FOLDERS = ("app.workloads.newpods", "app.workloads.statefulset")
+FOLDERS = ("app.features.podreadiness", "app.features.statefulset")
 POLICIES = ("ReCreate", "InPlaceIfPossible", "InPlaceOnly")
 _PROTECTION = "kubernetes.io/pvc-protection"
 

@@ -74,7 +74,7 @@ class Subject(Protocol):
 
     @property
     def folders(self) -> Sequence[str]:
-        """The slices that its managers have."""
+        """The features that its managers have."""
         ...
 
     @property

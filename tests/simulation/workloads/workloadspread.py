@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from app.api import names
-from app.api.cloneset import CLONE_SET
-from app.api.workloadspread import WORKLOAD_SPREAD
+from app.features.cloneset.kind import CLONE_SET
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from tests.simulation import invariants
 from tests.simulation.passes import Pass
 from tests.simulation.pods import has_ended
@@ -26,10 +26,10 @@ from tests.simulation.workloads.subject import Beside, Workload
 Json = dict[str, Any]
 
 FOLDERS = (
-    "app.workloads.newpods",
-    "app.workloads.cloneset",
-    "app.workloads.statefulset",
-    "app.placement.workloadspread",
+    "app.features.podreadiness",
+    "app.features.cloneset",
+    "app.features.statefulset",
+    "app.features.workloadspread",
 )
 #: Seconds for which a place that was taken by what the spec said then may be filled.
 GRACE_SECONDS = 60.0

@@ -15,10 +15,10 @@ from app.kube.objects import Pod
 from app.kube.resources import PODS, ObjectKey
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store
-from app.pods.owners import BY_CONTROLLER, Owner, controller_reference
-from tests.toy.api.definition import WIDGET
-from tests.toy.api.types import Widget
+from app.pods.predicates import BY_CONTROLLER, Owner, controller_reference
+from tests.toy.widget.kind import WIDGET
 from tests.toy.widget.plan import plan
+from tests.toy.widget.types import Widget
 
 WIDGETS = WIDGET.resource()
 

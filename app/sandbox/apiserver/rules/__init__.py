@@ -1,1 +1,1 @@
-"""What is special about single built-in kinds: defaults, what the server sets, what may not change."""
+"""What is special about built-in kinds: defaults, validation, and what may not change."""

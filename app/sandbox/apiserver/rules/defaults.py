@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, TypeAlias
 
-from app.api.jsonvalue import json_copy
+from app.kube.jsonvalues import json_copy
 
 Json: TypeAlias = dict[str, Any]
 Rows: TypeAlias = tuple[tuple[str, Any], ...]

@@ -1,13 +1,91 @@
-"""Checks of the smaller built-in kinds that users get wrong. Source: Kubernetes 1.34, pkg/apis/*/validation."""
+"""Rules of ConfigMaps, Secrets, Services and other small kinds."""
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Final, TypeAlias
 
-from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, required
-from app.sandbox.apiserver.rules.data import secret_errors as secret_key_errors
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    too_long,
+)
+from app.kube.validation import is_config_map_key, is_dns1035_label
 
 Json: TypeAlias = dict[str, Any]
+
+_IMMUTABLE: Final = "field is immutable"
+
+
+def default_secret(obj: Json) -> None:
+    """``stringData`` is written into ``data``."""
+    given = obj.pop("stringData", None)
+    if given:
+        encoded = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
+        obj["data"] = {**(obj.get("data") or {}), **encoded}
+
+
+def config_map_errors(obj: Json) -> list[FieldError]:
+    """Keys, keys that are in both maps, and the size."""
+    found: list[FieldError] = []
+    data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
+    size = 0
+    for name, values in (("data", data), ("binaryData", binary)):
+        at = Path(name)
+        for key, value in sorted(values.items()):
+            found += [invalid(at.key(key), key, message) for message in is_config_map_key(key)]
+            if name == "data" and key in binary:
+                found.append(invalid(at.key(key), key, "duplicate of key present in binaryData"))
+            size += len(value.encode()) if name == "data" else len(value) * 3 // 4
+    if size > 2**20:
+        found.append(too_long("[]", 2**20))
+    return found
+
+
+def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
+    """What is marked immutable stays as it is."""
+    if not old.get("immutable"):
+        return []
+    message = "field is immutable when `immutable` is set"
+    found = [] if obj.get("immutable") else [forbidden(Path("immutable"), message)]
+    for name in ("data", "binaryData", "stringData"):
+        if (obj.get(name) or {}) != (old.get(name) or {}):
+            found.append(forbidden(Path(name), message))
+    return found
+
+
+def secret_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A Secret keeps its type."""
+    found = [invalid(Path("type"), obj.get("type"), _IMMUTABLE)] if obj.get("type") != old.get("type") else []
+    return found + frozen_data_stays(obj, old)
+
+
+def secret_key_errors(obj: Json) -> list[FieldError]:
+    """Keys of a Secret."""
+    return [
+        invalid(Path("data").key(key), key, message)
+        for key in sorted(obj.get("data") or {})
+        for message in is_config_map_key(key)
+    ]
+
+
+def secret_warnings(secret: Json) -> list[str]:
+    """Advice about a Secret: a certificate that is none."""
+    data = secret.get("data") or {}
+    if secret.get("type") != "kubernetes.io/tls" or "tls.crt" not in data:
+        return []
+    try:
+        text = base64.b64decode(data["tls.crt"])
+    except ValueError:
+        return []
+    return [] if b"-----BEGIN" in text else ["tls: failed to find any PEM data in certificate input"]
+
 
 SPEC: Final = Path("spec")
 #: Keys that a Secret of a type must have.
@@ -186,4 +264,91 @@ def namespace_status_errors(obj: Json, _old: Json) -> list[FieldError]:
         return [invalid("status.Phase", phase or "", "may only be 'Terminating' if `deletionTimestamp` is not empty")]
     if not deleted and phase != "Active":
         return [invalid("status.Phase", phase or "", "may only be 'Active' if `deletionTimestamp` is empty")]
+    return []
+
+
+def default_service(obj: Json) -> None:
+    """Target ports, addresses' families and traffic policies."""
+    spec = obj["spec"]
+    for port in spec.get("ports") or ():
+        if port.get("targetPort") in (None, "", 0):
+            port["targetPort"] = port.get("port") or 0
+    if spec["type"] != "ExternalName":
+        spec.setdefault("internalTrafficPolicy", "Cluster")
+    if spec["type"] in ("NodePort", "LoadBalancer"):
+        spec.setdefault("externalTrafficPolicy", "Cluster")
+    if spec["type"] == "LoadBalancer":
+        spec.setdefault("allocateLoadBalancerNodePorts", True)
+
+
+def prepare_service(obj: Json) -> None:
+    """The families of addresses."""
+    spec = obj["spec"]
+    if spec["type"] != "ExternalName":
+        # Nothing is allotted to a Service that others give its endpoints: it may have both families.
+        both = spec.get("clusterIP") == "None" and not spec.get("selector")
+        spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
+        spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
+
+
+def keep_families(obj: Json, old: Json) -> None:
+    """What was allotted stays where an update says nothing of it."""
+    spec, before = obj["spec"], old.get("spec") or {}
+    if spec["type"] != "ExternalName":
+        for name in ("ipFamilies", "ipFamilyPolicy"):
+            if name in before:
+                spec.setdefault(name, before[name])
+        prepare_service(obj)
+
+
+def service_errors(obj: Json) -> list[FieldError]:
+    """Ports of a Service."""
+    spec = obj.get("spec") or {}
+    ports = spec.get("ports") or []
+    at = SPEC.child("ports")
+    found: list[FieldError] = []
+    if not ports and spec.get("clusterIP") != "None" and spec.get("type") != "ExternalName":
+        found.append(required(at))
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        name = port.get("name") or ""
+        if len(ports) > 1 and not name:
+            found.append(required(at.index(index).child("name")))
+        elif name in names:
+            found.append(duplicate(at.index(index).child("name"), name))
+        names.add(name)
+        if not 0 < (port.get("port") or 0) < 65536:
+            message = "must be between 1 and 65535, inclusive"
+            found.append(invalid(at.index(index).child("port"), port.get("port") or 0, message))
+        target = port.get("targetPort")
+        if isinstance(target, int) and not 0 < target < 65536:
+            message = "must be between 1 and 65535, inclusive"
+            found.append(invalid(at.index(index).child("targetPort"), target, message))
+    types = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
+    if spec.get("type") not in types:
+        found.append(not_supported(SPEC.child("type"), spec.get("type") or "", types))
+    return found
+
+
+def service_stays(obj: Json, old: Json) -> list[FieldError]:
+    """A Service keeps its address."""
+    new, before = obj["spec"], old.get("spec") or {}
+    if new.get("type") == "ExternalName" or before.get("type") == "ExternalName":
+        return []
+    found = []
+    if new.get("clusterIP") != before.get("clusterIP"):
+        at = SPEC.child("clusterIPs").index(0)
+        message = "may not change once set"
+        found.append(invalid(at, [new.get("clusterIP") or ""], message))
+    return found
+
+
+service_name_errors = is_dns1035_label
+
+
+def service_warnings(service: Json) -> list[str]:
+    """Advice about a Service."""
+    spec = service.get("spec") or {}
+    if spec.get("clusterIP") == "None" and spec.get("sessionAffinity"):
+        return ["spec.SessionAffinity is ignored for headless services"]
     return []

@@ -1,7 +1,4 @@
-"""Pods and templates of Pods: defaults, quality of service, and which fields of a Pod may still change.
-
-Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, pkg/registry/core/pod.
-"""
+"""Rules of Pods and their subresources."""
 
 from __future__ import annotations
 
@@ -11,19 +8,26 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.api.core_defaults import default_container, default_volume
-from app.api.core_validation import pod_errors
+from app.api.core.defaults import default_container, default_volume
+from app.api.core.pods import pod_errors
 from app.kube.fielderrors import (
     FieldError,
     Path,
+    duplicate,
     forbidden,
     invalid,
+    not_found,
     not_supported,
+    quote,
     required,
 )
 from app.kube.quantities import parse
 from app.kube.validation import validate_labels
 from app.sandbox.apiserver.strategies import Strategy
+
+# Pods and templates of Pods: defaults, quality of service, and which fields of a Pod may still change.
+#
+# Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, pkg/registry/core/pod.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -326,3 +330,48 @@ STRATEGY: Final = Strategy(
     grace=grace_period,
     keeps_status=True,
 )
+
+
+# What may be written of a Pod through its subresources: new ephemeral containers, other resources.
+#
+# Source: Kubernetes 1.34, pkg/apis/core/validation: ValidatePodEphemeralContainersUpdate, ValidatePodResize.
+
+_EPHEMERAL: Final = Path("spec").child("ephemeralContainers")
+#: What has no meaning for a container that may come at any time.
+_NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy")
+
+
+def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
+    """What is wrong with the ephemeral containers of a Pod: those that are there stay as they are."""
+    spec = pod.get("spec") or {}
+    others = [one.get("name") for key in ("containers", "initContainers") for one in spec.get(key) or ()]
+    found: list[FieldError] = []
+    names = list(others)
+    for index, container in enumerate(spec.get("ephemeralContainers") or ()):
+        at = _EPHEMERAL.index(index)
+        if container.get("name") in names:
+            found.append(duplicate(at.child("name"), container.get("name")))
+        names.append(container.get("name"))
+        target = container.get("targetContainerName")
+        if target and target not in others:
+            found.append(not_found(at.child("targetContainerName"), target))
+        for field in _NOT_EPHEMERAL:
+            if container.get(field):
+                found.append(forbidden(at.child(field), "cannot be set for an Ephemeral Container"))
+    given = {one.get("name"): one for one in spec.get("ephemeralContainers") or ()}
+    for before in (old.get("spec") or {}).get("ephemeralContainers") or ():
+        name = before.get("name")
+        if name in given and given[name] != before:
+            shown = "\n".join(differences(before, given[name], name))
+            found.append(
+                forbidden(_EPHEMERAL, f"existing ephemeral containers {quote(name)} may not be changed\n{shown}")
+            )
+    return found
+
+
+def resize_errors(pod: Json, old: Json) -> list[FieldError]:
+    """What a resize may not do beside what is wrong with any Pod."""
+    before = quality_of_service(old["spec"])
+    if quality_of_service(pod["spec"]) != before:
+        return [invalid("spec", before, "Pod QOS Class may not change as a result of resizing")]
+    return []

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
-from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, required
-from app.kube.gotext import quote
+from app.kube.fielderrors import FieldError, Path, duplicate, invalid, not_supported, quote, required
 from app.kube.selectors import validate_selector
 from app.kube.validation import is_dns1123_subdomain, is_qualified_name
-from app.sandbox.apiserver.celchecks import REQUEST_VARIABLES, fault
+from app.sandbox.apiserver.cel import REQUEST_VARIABLES, fault
 
 Json: TypeAlias = dict[str, Any]
 

@@ -17,7 +17,8 @@ from app.kube.fielderrors import (
     not_supported,
     required,
 )
-from app.kube.selectors import SelectorError, compile_selector, validate_selector
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import compile_selector, validate_selector
 from app.kube.validation import validate_labels
 from app.sandbox.apiserver.rules.pods import default_template, spec_errors
 

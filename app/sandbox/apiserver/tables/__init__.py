@@ -1,5 +1,1 @@
-"""Tables: what `kubectl get` prints, made by the server."""
-
-from app.sandbox.apiserver.tables.table import TableKind, builtin_table, custom_table, partial_object
-
-__all__ = ["TableKind", "builtin_table", "custom_table", "partial_object"]
+"""Tables: what ``kubectl get`` prints, made by the server."""

@@ -13,15 +13,15 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.kube.gotext import format_float
+from app.kube.fielderrors import format_float
 from app.sandbox.apiserver.schemas import read_data
-from app.sandbox.apiserver.tables import core, groups, workloads
+from app.sandbox.apiserver.tables import core, groups
 from app.sandbox.apiserver.tables.jsonpath import JsonPathError, parse
 from app.sandbox.apiserver.tables.words import Cells, Object, age
 
 Document: TypeAlias = dict[str, Any]
 #: By the plural of the resource; no two built-in groups print resources of one name differently.
-_CELLS: Final[Mapping[str, Cells]] = {**core.CELLS, **workloads.CELLS, **groups.CELLS}
+_CELLS: Final[Mapping[str, Cells]] = {**core.CELLS, **groups.WORKLOAD_CELLS, **groups.CELLS}
 _META: Final = "meta.k8s.io/v1"
 _COMPLETED: Final = {
     "Succeeded": "The pod has completed successfully.",

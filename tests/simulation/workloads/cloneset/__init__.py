@@ -29,10 +29,10 @@ class CloneSets:
 
     #: CloneSets and SidecarSets, and Pods whose containers start in order.
     folders: Sequence[str] = (
-        "app.workloads.newpods",
-        "app.sidecars.sidecarset",
-        "app.sidecars.launchpriority",
-        "app.workloads.cloneset",
+        "app.features.podreadiness",
+        "app.features.sidecarset",
+        "app.features.launchpriority",
+        "app.features.cloneset",
     )
     gates: Sequence[str] = ()
     books: str = ""

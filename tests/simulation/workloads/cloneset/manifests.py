@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from app.api.cloneset import CLONE_SET
+from app.features.cloneset.kind import CLONE_SET
 from tests.simulation.lifecycle import FINALIZERS, LABELS, held_metadata, lifecycle
 from tests.simulation.users import LABEL
 

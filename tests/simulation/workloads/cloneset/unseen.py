@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from random import Random
 
-from app.pods.knownrevisions import OWN_WRITE_TTL as KNOWN_SECONDS
+from app.pods.history import OWN_WRITE_TTL as KNOWN_SECONDS
 from tests.simulation.faults import Weather
 from tests.simulation.mishaps import Mishap
 from tests.simulation.script import Action

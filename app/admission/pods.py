@@ -1,0 +1,278 @@
+"""The webhooks of Pods, ``/mutate-pod`` and ``/validate-pod``: they ask the features in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    Patched,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.errors import ApiError, KubeError
+from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, StepOutcome, check_shape
+from app.pods.draft import PodDraft, PodRefusedError
+
+# ``/mutate-pod``: everything that changes a new Pod, as a pipeline of steps on one draft.
+#
+# The order is part of the behaviour (PW-7): labels patched by one step are matched by the next, and launch priority
+# sees the sidecars. A feature declares its steps with their places; ``pod_handler`` puts them in order.
+
+logger = logging.getLogger(__name__)
+
+MUTATE_POD: Final = Webhook(
+    name="mpod.kb.io",
+    path="/mutate-pod",
+    mutating=True,
+    summary="Injects sidecars, launch order and readiness gates into new Pods",
+    rules=(Rule(operations=(Operation.CREATE,), groups=("",), versions=("v1",), resources=("pods",)),),
+    failure_policy="Fail",
+    timeout_seconds=30,
+    side_effects="None",
+    gate="PodWebhook",
+    # PW-3: the system's namespaces, and the manager's own (app.admission.policies adds it), must not depend on us. By
+    # name alone: any other label is the tenant's to write.
+    namespace_selector={
+        "matchExpressions": [
+            {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "kube-public"]},
+        ]
+    },
+    # PW-10: the kubelet runs a static Pod from its manifest; its image in the API is nothing to change. The annotation
+    # alone is anybody's to write.
+    match_conditions=(
+        MatchCondition(
+            "not-a-mirror-pod",
+            f"!has(object.metadata.annotations) || !('{names.MIRROR_POD}' in object.metadata.annotations) || "
+            f"!has(request.userInfo.groups) || !('{names.NODES_GROUP}' in request.userInfo.groups)",
+        ),
+    ),
+)
+
+
+class PodPipeline:
+    """Decides a review of a new Pod by taking the steps in order; the first refusal ends it."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self, steps: Iterable[PodMutator]) -> None:
+        """Raises ValueError for two steps with one place in the order."""
+        self.steps: Sequence[PodMutator] = sorted(steps, key=lambda step: step.order)
+        for first, second in pairwise(self.steps):
+            if first.order == second.order:
+                both = f"{type(first).__name__} and {type(second).__name__}"
+                raise ValueError(f"two Pod admission steps have the place {int(first.order)}: {both}")
+
+    def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
+        """The decision; something to await only where a step has to ask the API server."""
+        if review.operation is not Operation.CREATE or review.subresource:
+            return Allowed()
+        pod = review.object
+        if pod is None:
+            return Denied("request.object: expected a Pod, got nothing", code=400)
+        if names.NODES_GROUP in review.groups and _is_mirror(pod):
+            return Allowed()  # API servers that take no matchConditions send these too
+        try:
+            check_shape(pod)
+            draft = PodDraft(pod, review.namespace)
+            for step in self.steps:
+                outcome = step(draft, review)
+                if outcome is not None:
+                    return outcome if type(outcome) is Denied else self._rest(draft, review, step, outcome)
+        except PodRefusedError as error:
+            return Denied(error.message, code=error.code)
+        return _finished(draft)
+
+    async def _rest(self, draft: PodDraft, review: Review, waiting: PodMutator, outcome: StepOutcome) -> Decision:
+        """From a step on that waits for something."""
+        try:
+            for step in (waiting, *self.steps[self.steps.index(waiting) + 1 :]):
+                if step is not waiting:
+                    outcome = step(draft, review)
+                denied = await outcome if isinstance(outcome, Awaitable) else outcome
+                if denied is not None:
+                    return denied
+        except PodRefusedError as error:
+            return Denied(error.message, code=error.code)
+        return _finished(draft)
+
+
+def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> Handler:
+    """The handler of ``/mutate-pod`` with these steps, in any order."""
+    return Handler(webhook, PodPipeline(steps))
+
+
+def _is_mirror(pod: Mapping[str, Any]) -> bool:
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    return isinstance(annotations, Mapping) and names.MIRROR_POD in annotations
+
+
+def _finished(draft: PodDraft) -> Decision:
+    decision = draft.decision()
+    if type(decision) is Patched and logger.isEnabledFor(logging.DEBUG):
+        rules = dict.fromkeys(operation.rule for operation in decision.operations)
+        logger.debug("%s changed by %s", draft.display, ", ".join(rules))
+    return decision
+
+
+# ``/validate-pod``: everybody who is asked before a Pod is deleted, evicted or changed (PW-20 … PW-25).
+#
+# Features say which Pods they guard; the declarations that all share are made here. The API server calls only about
+# Pods that carry the annotation of a guard, and never about what changes nothing that counts.
+
+Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
+
+PATH: Final = "/validate-pod"
+
+
+def _annotated(pod: str, guarded: Iterable[Guarded]) -> str:
+    keys = [key for one in guarded for key in one.annotations]
+    return f"(has({pod}.metadata.annotations) && {keys}.exists(key, key in {pod}.metadata.annotations))"
+
+
+#: PUB-70: the kubelet's last word about a Pod on its way out.
+_ALIVE: Final = MatchCondition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)")
+_MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
+
+
+def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
+    """The declarations for these Pods: who is never asked about changes has none for them (PUB-129)."""
+    changing = [one for one in guarded if one.change_gate]
+    return (*_removals(guarded), *((_changes(changing),) if changing else ()))
+
+
+def _removals(guarded: Sequence[Guarded]) -> Iterator[Webhook]:
+    if not guarded:
+        return
+    whose = _all(one.whose for one in guarded)
+    gates = tuple(one.removal_gate for one in guarded)
+    yield Webhook(
+        name="vpod.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is deleted",
+        rules=(Rule((Operation.DELETE,), ("",), ("v1",), ("pods",)),),
+        gate="PodWebhook",
+        gates=gates,
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        match_conditions=(MatchCondition("guarded", _annotated("oldObject", guarded)), _ALIVE),
+    )
+    yield Webhook(
+        name="vpodeviction.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is evicted",
+        rules=(Rule((Operation.CREATE,), ("",), ("v1",), ("pods/eviction",)),),
+        gate="PodWebhook",
+        gates=gates,
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        permissions=(_MAY_READ,),
+    )
+
+
+def _changes(guarded: Sequence[Guarded]) -> Webhook:
+    whose = _all(one.whose for one in guarded)
+    labels = " || ".join(
+        f"(has(object.metadata.labels) && object.metadata.labels.exists(key, key.startsWith('{one.label_prefix}')))"
+        for one in guarded
+        if one.label_prefix
+    )
+    return Webhook(
+        name="vpodupdate.kb.io",
+        path=PATH,
+        mutating=False,
+        summary=f"Asks {whose} before a Pod of theirs is changed, resized or marked unavailable",
+        rules=(Rule((Operation.UPDATE,), ("",), ("v1",), ("pods", "pods/resize")),),
+        gate="PodWebhook",
+        gates=tuple(one.change_gate for one in guarded),
+        side_effects="NoneOnDryRun",
+        namespace_selector=MUTATE_POD.namespace_selector,
+        match_conditions=(
+            # PUB-126: the old one counts too, or whoever takes the annotation away is free.
+            MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
+            _ALIVE,
+            # PUB-62
+            MatchCondition("may-hurt", " || ".join(filter(None, ("object.spec != oldObject.spec", labels)))),
+        ),
+    )
+
+
+def _all(names: Iterable[str]) -> str:
+    return " and ".join(names)
+
+
+class PodGuards:
+    """Asks the guards in order; the first refusal ends it."""
+
+    def __init__(self, guards: Iterable[PodValidator], fetch: Fetch) -> None:
+        """``fetch`` reads a Pod (namespace, name) as it is now. Raises ValueError for two guards with one place."""
+        self.guards = sorted(guards, key=lambda guard: guard.order)
+        for first, second in pairwise(self.guards):
+            if first.order == second.order:
+                both = f"{type(first).__name__} and {type(second).__name__}"
+                raise ValueError(f"two Pod guards have the place {int(first.order)}: {both}")
+        self._fetch = fetch
+
+    async def __call__(self, review: Review) -> Decision:
+        """The decision; what cannot be said is refused (PW-21)."""
+        request = self._request(review)
+        if request is None:
+            return Allowed()
+        try:
+            for guard in self.guards:
+                denied = await guard(request)
+                if denied is not None:
+                    return denied
+        except KubeError as error:
+            return Denied(error.message if isinstance(error, ApiError) else str(error), code=400)
+        return Allowed()
+
+    def _request(self, review: Review) -> PodRequest | None:
+        """PW-22: what this review is about; None for what nobody guards."""
+        dry = review.dry_run or _is_dry(review.options)
+        if review.operation is Operation.CREATE and review.subresource == "eviction":
+            eviction = review.object or {}
+            kind, dry = PodRequestKind.EVICT, dry or _is_dry(eviction.get("deleteOptions"))
+        elif review.old_object is None:
+            return None
+        elif review.operation is Operation.DELETE and not review.subresource:
+            kind = PodRequestKind.DELETE
+        elif (
+            review.operation is Operation.UPDATE and review.subresource in ("", "resize") and review.object is not None
+        ):
+            kind = PodRequestKind.UPDATE
+        else:
+            return None
+        return PodRequest(review, kind, _name(review), review.namespace, dry, self._fetch)
+
+
+def handlers(guarded: Sequence[Guarded], guards: Iterable[PodValidator], fetch: Fetch) -> tuple[Handler, ...]:
+    """The handlers of the declarations for these Pods, with these guards in any order."""
+    decide = PodGuards(guards, fetch)
+    return tuple(Handler(webhook, decide) for webhook in webhooks(guarded))
+
+
+def _is_dry(options: object) -> bool:
+    given = options.get("dryRun") if isinstance(options, Mapping) else None
+    return isinstance(given, list) and bool(given)
+
+
+def _name(review: Review) -> str:
+    """In the deletion of a collection only the object itself has its name."""
+    metadata = (review.old_object or {}).get("metadata")
+    found = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return review.name or (found if isinstance(found, str) else "")

@@ -1,0 +1,238 @@
+"""Decisions within their time limit; large ones run in a thread of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from types import CoroutineType, coroutine
+from typing import Any, Final, TypeVar
+
+import msgspec
+import orjson
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.conversion import ConversionError, as_hub
+from app.api.kind import KindDefinition, find_kind
+from app.api.model import ObjectMeta
+from app.api.structural import invalid_message, readable
+from app.api.webhooks import is_leaving, unreadable
+from app.kube.admission import Decide, Decision, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.callers import STRANGER
+from app.kube.fielderrors import Path, forbidden
+from app.kube.jsonvalues import MAX_DEPTH, cut, nested_deeper
+from app.kube.patches import same
+
+T = TypeVar("T")
+
+
+async def in_time(decision: Awaitable[T], seconds: float) -> T:
+    """What a decision comes to. Raises TimeoutError where it waits longer.
+
+    A timer is made only for one that really waits: making and cancelling it is a tenth of a review's time.
+    """
+    if not isinstance(decision, CoroutineType):
+        async with asyncio.timeout(seconds):
+            return await decision
+    try:
+        waits_for = decision.send(None)
+    except StopIteration as done:
+        found: T = done.value
+        return found
+    async with asyncio.timeout(seconds):
+        return await _resumed(decision, waits_for)
+
+
+@coroutine
+def _resumed(begun: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """The rest of a coroutine that has begun and waits for something."""
+    while True:
+        try:
+            try:
+                value = yield waits_for
+            except BaseException as error:  # noqa: BLE001 - it is the coroutine's: a cancellation as well as a failure
+                waits_for = begun.throw(error)
+            else:
+                waits_for = begun.send(value)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+
+
+# Large reviews of our own kinds, decided beside the loop (MGR-149).
+#
+# To judge 1.5 MB takes a third of a second, and no Pod shall wait for that. A thread of its own decides about one of
+# them after the other, with an event loop of its own for what it asks; while it works the interpreter goes back and
+# forth between it and the loop that answers all others. Namespaces take turns: whoever writes many large objects waits
+# for himself, and anybody else for one of his.
+
+#: How long the loop waits at most, in seconds, until the thread lets it go on; Python's own is five times that.
+SWITCH_SECONDS: Final = 0.001
+
+
+class LargeReviews:
+    """The thread; it is there once it is needed."""
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._busy = False
+        #: Who waits for the thread, by stranger and namespace; those whose turn is next come first.
+        self._waiting: OrderedDict[str, OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
+
+    async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
+        """The decision. Raises what ``decide`` raises, and ``TimeoutError``."""
+        if self._thread is None:
+            sys.setswitchinterval(SWITCH_SECONDS)
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
+        async with asyncio.timeout(seconds):
+            # A stranger has one turn, whatever namespaces it names.
+            await self._turn(STRANGER.get(), review.namespace)
+            try:
+                run = copy_context().run
+                return await asyncio.get_running_loop().run_in_executor(self._thread, run, _decided, decide, review)
+            finally:
+                self._pass_on()
+
+    async def _turn(self, stranger: str, namespace: str) -> None:
+        """Wait until the thread is this review's."""
+        if not self._busy:
+            self._busy = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(stranger, OrderedDict()).setdefault(namespace, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._pass_on()  # it came too late
+            raise
+
+    def _pass_on(self) -> None:
+        """Give the thread to the next namespace. Who has given up waiting has no turn."""
+        while self._waiting:
+            stranger, namespaces = self._waiting.popitem(last=False)
+            namespace, turns = namespaces.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                namespaces[namespace] = turns
+            if namespaces:
+                self._waiting[stranger] = namespaces
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._busy = False
+
+    def close(self) -> None:
+        """End the thread when it is done with what it is at."""
+        if self._thread is not None:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+def _decided(decide: Decide, review: Review) -> Decision:
+    return asyncio.run(_awaited(decide, review))
+
+
+async def _awaited(decide: Decide, review: Review) -> Decision:
+    outcome = decide(review)
+    return await outcome if isinstance(outcome, Awaitable) else outcome
+
+
+# Reviews of our own kinds, as their handlers may rely on them, and in the version that is stored.
+#
+# An API server vouches for the types of a new object's fields, and for nothing in one that was stored before our
+# definitions were there. What it drops, nulls, may come from others who reach the port.
+
+#: What etcd takes in one request where nobody says otherwise: a larger object can never be stored.
+MAX_STORED_BYTES: Final = 1_572_864
+
+
+def prepared(review: Review, body_bytes: int) -> Review | Denied:
+    """The review with its stored object readable; a refusal of a new object that is larger than what can be stored.
+
+    The time that judging takes grows with the object: nobody should have us spend it on what is refused anyway.
+    """
+    kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
+    if kind is None:
+        return review
+    if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
+        size = _size(review.object)
+        if size > MAX_STORED_BYTES:
+            message = (
+                f"request.object: has {size} bytes; no more than {MAX_STORED_BYTES} can be stored, make it smaller"
+            )
+            return Denied(message, code=413)
+    version = kind.version(f"{review.kind.group}/{review.kind.version}")
+    if version is None:
+        return review
+    changed: dict[str, Any] = {}
+    if review.object is not None:
+        given = readable(version.schema, review.object, mistyped=False)
+        if given is not review.object:
+            changed["object"] = given
+    if review.old_object is not None:
+        try:
+            ObjectMeta.model_validate(review.old_object.get("metadata") or {})
+        except ValidationError as error:
+            return Denied(unreadable(error, "request.oldObject.metadata"), code=400)
+        shallow = cut(review.old_object) if nested_deeper(review.old_object) else review.old_object
+        stored = readable(version.schema, shallow)
+        if stored is not review.old_object:
+            changed["old_object"] = stored
+    return msgspec.structs.replace(review, **changed) if changed else review
+
+
+def stored_form(review: Review) -> Review | Denied | None:
+    """Return the review in the version that is stored; None where it is in that version, or not about a kind of ours.
+
+    A conversion note may add to the spec what the version of the request does not show, so the stored form is judged
+    too. It must fit its schema, which an API server does not check after a conversion. [MGR-151]
+    """
+    kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
+    if kind is None or review.subresource or review.kind.version == kind.hub.name:
+        return None
+    if review.object is not None and (field := nested_deeper(review.object)):
+        return None if is_leaving(review) else Denied(f"{field}: nested deeper than {MAX_DEPTH} levels", code=400)
+    try:
+        new = as_hub(kind, review.object) if review.object is not None else None
+        old = as_hub(kind, review.old_object) if review.old_object is not None else None
+    except ConversionError as error:
+        # What was stored while nobody judged must not stand in the way of something better.
+        return Denied(str(error), code=400) if review.operation is Operation.CREATE else None
+    if new is not None:
+        if message := invalid_message(kind, kind.hub, {key: value for key, value in new.items() if key != "status"}):
+            return Denied(message, code=422, reason="Invalid")
+        if old is not None and _changes_only_note(review, new, old):
+            return Denied(_note_only(kind, review), code=403)
+    return msgspec.structs.replace(
+        review,
+        kind=GroupVersionKind(kind.group, kind.hub.name, kind.kind),
+        resource=GroupVersionResource(kind.group, kind.hub.name, kind.plural),
+        object=new,
+        old_object=readable(kind.hub.schema, old) if old is not None else None,
+    )
+
+
+def _changes_only_note(review: Review, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
+    """Whether the stored spec changes while the spec in the request does not: its generation would stay the same."""
+    given, before = (obj.get("spec") if obj is not None else None for obj in (review.object, review.old_object))
+    return same(given, before) and not same(new.get("spec"), old.get("spec"))
+
+
+def _note_only(kind: KindDefinition, review: Review) -> str:
+    path = Path("metadata").child("annotations").key(names.CONVERSION_DATA)
+    detail = (
+        f"holds what {review.kind.version} cannot express and cannot be changed on its own; "
+        f"keep it, or update the object as {kind.resource().api_version}"
+    )
+    return str(forbidden(path, detail))
+
+
+def _size(obj: Any) -> int:
+    try:
+        return len(orjson.dumps(obj))
+    except (TypeError, ValueError):
+        return 0  # nested too deep, which is refused with its field

@@ -1,0 +1,1 @@
+"""Core types inside our kinds: what Kubernetes defaults and validates in a Pod template."""

@@ -1,0 +1,260 @@
+"""Validation of containers: names, images, ports, probes, lifecycle handlers and resources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from app.api.core.env import device_errors, env_errors, env_from_errors, mount_errors
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_found, not_supported, required
+from app.kube.quantities import Quantity, parse
+from app.kube.validation import is_dns1123_label, is_port_name, is_port_number, is_qualified_name, regex_message
+
+Json = Mapping[str, Any]
+
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket", "grpc", "sleep")
+_NUMBERS: Final = (
+    "initialDelaySeconds",
+    "timeoutSeconds",
+    "periodSeconds",
+    "successThreshold",
+    "failureThreshold",
+)
+#: The longest grace period. That of the Pods a container will run in is not known, so it must not limit a sleep.
+LONGEST_GRACE_PERIOD_SECONDS: Final = 2**31 - 1
+_HEADER: Final = "[-A-Za-z0-9]+"
+_HEADER_MESSAGE: Final = "a valid HTTP header must consist of alphanumeric characters or '-'"
+NEGATIVE: Final = "must be greater than or equal to 0"
+
+
+def probe_errors(container: Json, path: Path) -> list[FieldError]:
+    """The three probes of a container that has been defaulted."""
+    errors: list[FieldError] = []
+    for name in ("livenessProbe", "readinessProbe", "startupProbe"):
+        if name not in container:
+            continue
+        probe, at = container[name], path.child(name)
+        errors += _probe_errors(probe, at)
+        grace = probe.get("terminationGracePeriodSeconds")
+        if name == "readinessProbe":
+            if grace is not None:
+                detail = "must not be set for readinessProbes"
+                errors.append(invalid(at.child("terminationGracePeriodSeconds"), grace, detail))
+        elif probe.get("successThreshold", 0) != 1:
+            errors.append(invalid(at.child("successThreshold"), probe.get("successThreshold", 0), "must be 1"))
+    return errors
+
+
+def _probe_errors(probe: Json, path: Path) -> list[FieldError]:
+    errors = handler_errors(probe, path)
+    for name in _NUMBERS:
+        if probe.get(name, 0) < 0:
+            errors.append(invalid(path.child(name), probe[name], NEGATIVE))
+    grace = probe.get("terminationGracePeriodSeconds")
+    if grace is not None and grace <= 0:
+        errors.append(invalid(path.child("terminationGracePeriodSeconds"), grace, "must be greater than 0"))
+    return errors
+
+
+def lifecycle_errors(container: Json, path: Path) -> list[FieldError]:
+    """``lifecycle``: its hooks each have one handler."""
+    lifecycle = container.get("lifecycle", {})
+    errors: list[FieldError] = []
+    for hook in ("postStart", "preStop"):
+        if hook in lifecycle:
+            errors += handler_errors(lifecycle[hook], path.child("lifecycle", hook))
+    return errors
+
+
+def handler_errors(handler: Json, path: Path) -> list[FieldError]:
+    """Exactly one handler, and what is wrong with it."""
+    given = [name for name in _HANDLERS if name in handler]
+    if not given:
+        return [required(path, "must specify a handler type")]
+    first, *others = given
+    errors = _action_errors(first, handler[first], path.child(first))
+    return errors + [forbidden(path.child(name), "may not specify more than 1 handler type") for name in others]
+
+
+def _action_errors(name: str, action: Json, path: Path) -> list[FieldError]:
+    match name:
+        case "exec":
+            return [] if action.get("command") else [required(path.child("command"))]
+        case "httpGet":
+            errors = _action_port_errors(action["port"], path.child("port"))
+            if action.get("scheme") not in ("HTTP", "HTTPS"):
+                errors.append(not_supported(path.child("scheme"), action.get("scheme", ""), ("HTTP", "HTTPS")))
+            return errors + _header_errors(action, path.child("httpHeaders"))
+        case "sleep":
+            limit = LONGEST_GRACE_PERIOD_SECONDS
+            if 0 <= action["seconds"] <= limit:
+                return []
+            detail = f"must be non-negative and less than terminationGracePeriodSeconds ({limit})"
+            return [invalid(path, action["seconds"], detail)]
+        case _:
+            return _action_port_errors(action["port"], path.child("port"))
+
+
+def _header_errors(action: Json, path: Path) -> list[FieldError]:
+    wrong = [h["name"] for h in action.get("httpHeaders", ()) if not re.fullmatch(_HEADER, h["name"])]
+    return [invalid(path, name, regex_message(_HEADER_MESSAGE, _HEADER, "X-Header-Name")) for name in wrong]
+
+
+def _action_port_errors(port: int | str, path: Path) -> list[FieldError]:
+    messages = is_port_name(port) if isinstance(port, str) else is_port_number(port)
+    return [invalid(path, port, message) for message in messages]
+
+
+_STANDARD: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGE_PAGES: Final = "hugepages-"
+
+
+def resource_errors(resources: Json, path: Path) -> list[FieldError]:
+    """``resources``, in order of names. Quantities have been read before, so each of them is one."""
+    limits, requests = _parsed(resources.get("limits", {})), _parsed(resources.get("requests", {}))
+    errors: list[FieldError] = []
+    for name, quantity in limits.items():
+        errors += _quantity_errors(name, quantity, path.child("limits").key(name))
+    for name, quantity in requests.items():
+        errors += _quantity_errors(name, quantity, path.child("requests").key(name))
+        errors += _limit_errors(name, quantity, limits.get(name), path)
+    for index, claim in enumerate(resources.get("claims", ())):
+        # The Pod's resourceClaims are not part of what is checked here; a container cannot bring one along.
+        errors.append(not_found(path.child("claims").index(index), claim["name"]))
+    return errors
+
+
+def _parsed(quantities: Mapping[str, str]) -> dict[str, Quantity]:
+    return {name: parse(quantities[name]) for name in sorted(quantities)}
+
+
+def _quantity_errors(name: str, quantity: Quantity, path: Path) -> list[FieldError]:
+    errors = [invalid(path, name, message) for message in is_qualified_name(name)]
+    if not errors and "/" not in name and name not in _STANDARD and not name.startswith(_HUGE_PAGES):
+        errors = [
+            invalid(path, name, "must be a standard resource type or fully qualified"),
+            invalid(path, name, "must be a standard resource for containers"),
+        ]
+    if quantity.sign < 0:
+        errors.append(invalid(path, str(quantity), NEGATIVE))
+    if _is_extended(name) and quantity.milli_value() % 1000:
+        errors.append(invalid(path, str(quantity), "must be an integer"))
+    return errors
+
+
+def _is_extended(name: str) -> bool:
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def _limit_errors(name: str, request: Quantity, limit: Quantity | None, path: Path) -> list[FieldError]:
+    # What cannot be shared between containers must be reserved in full.
+    exact = _is_extended(name) or name.startswith(_HUGE_PAGES)
+    if limit is None:
+        detail = "Limit must be set for non overcommitable resources"
+        return [required(path.child("limits"), detail)] if exact else []
+    if exact and request != limit:
+        return [invalid(path.child("requests"), str(request), f"must be equal to {name} limit of {limit}")]
+    if request > limit:
+        detail = f"must be less than or equal to {name} limit of {limit}"
+        return [invalid(path.child("requests"), str(request), detail)]
+    return []
+
+
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
+_PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
+_RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+_LARGEST_ID: Final = 2**31 - 1
+_FOR_NATIVE_SIDECARS: Final = ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe")
+
+
+def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    """One of ``spec.containers``. ``volumes``: the valid volumes by name."""
+    errors = _common_errors(container, volumes, path)
+    return errors + lifecycle_errors(container, path) + probe_errors(container, path)
+
+
+def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    """One of ``spec.initContainers``."""
+    errors = _common_errors(container, volumes, path)
+    policy = container.get("restartPolicy")
+    if policy is not None and policy not in _RESTART_POLICIES:
+        errors.append(not_supported(path.child("restartPolicy"), policy, _RESTART_POLICIES))
+    if policy == "Always":
+        return errors + lifecycle_errors(container, path) + probe_errors(container, path)
+    detail = "may not be set for init containers without restartPolicy=Always"
+    return errors + [forbidden(path.child(name), detail) for name in _FOR_NATIVE_SIDECARS if name in container]
+
+
+def _common_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    name, image = container["name"], container.get("image", "")
+    if name:
+        errors = [invalid(path.child("name"), name, message) for message in is_dns1123_label(name)]
+    else:
+        errors = [required(path.child("name"))]
+    if not image:
+        errors.append(required(path.child("image")))
+    elif image != image.strip():
+        errors.append(invalid(path.child("image"), image, "must not have leading or trailing whitespace"))
+    message_policy = container.get("terminationMessagePolicy", "File")
+    if message_policy not in _MESSAGE_POLICIES:
+        errors.append(not_supported(path.child("terminationMessagePolicy"), message_policy, _MESSAGE_POLICIES))
+    errors += _port_errors(container.get("ports", ()), path.child("ports"))
+    errors += env_errors(container.get("env", ()), path.child("env"))
+    errors += env_from_errors(container.get("envFrom", ()), path.child("envFrom"))
+    errors += mount_errors(container, volumes, path.child("volumeMounts"))
+    errors += device_errors(container, volumes, path.child("volumeDevices"))
+    if container["imagePullPolicy"] not in _PULL_POLICIES:
+        errors.append(not_supported(path.child("imagePullPolicy"), container["imagePullPolicy"], _PULL_POLICIES))
+    errors += resource_errors(container.get("resources", {}), path.child("resources"))
+    return errors + _security_errors(container.get("securityContext", {}), path.child("securityContext"))
+
+
+def _port_errors(ports: Sequence[Json], path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    names: set[str] = set()
+    for index, port in enumerate(ports):
+        at = path.index(index)
+        name, number, host_port = port.get("name", ""), port["containerPort"], port.get("hostPort", 0)
+        if name:
+            messages = is_port_name(name)
+            errors += [invalid(at.child("name"), name, message) for message in messages]
+            if not messages and name in names:
+                errors.append(duplicate(at.child("name"), name))
+            names.add(name)
+        if number:
+            errors += [invalid(at.child("containerPort"), number, message) for message in is_port_number(number)]
+        else:
+            errors.append(required(at.child("containerPort")))
+        if host_port:
+            errors += [invalid(at.child("hostPort"), host_port, message) for message in is_port_number(host_port)]
+        if port["protocol"] not in _PROTOCOLS:
+            errors.append(not_supported(at.child("protocol"), port["protocol"], _PROTOCOLS))
+    return errors
+
+
+def host_port_errors(containers: Sequence[Json], path: Path) -> list[FieldError]:
+    """No two containers may take one port of the node."""
+    errors: list[FieldError] = []
+    taken: set[str] = set()
+    for index, container in enumerate(containers):
+        for position, port in enumerate(container.get("ports", ())):
+            if port.get("hostPort"):
+                name = f"{port['protocol']}/{port.get('hostIP', '')}/{port['hostPort']}"
+                if name in taken:
+                    errors.append(duplicate(path.index(index).child("ports").index(position).child("hostPort"), name))
+                taken.add(name)
+    return errors
+
+
+def _security_errors(context: Json, path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for name in ("runAsUser", "runAsGroup"):
+        number = context.get(name, 0)
+        if not 0 <= number <= _LARGEST_ID:
+            errors.append(invalid(path.child(name), number, f"must be between 0 and {_LARGEST_ID}, inclusive"))
+    if context.get("allowPrivilegeEscalation") is False and context.get("privileged"):
+        detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"
+        errors.append(invalid(path, context, detail))
+    return errors

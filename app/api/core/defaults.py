@@ -1,0 +1,233 @@
+"""Defaults of the core types inside our kinds, as OpenKruise writes them.
+
+Hashes and revisions are made of defaulted containers and templates (SS-6, SS-7, CS-16), so a default more or less than
+OpenKruise writes is a new revision. An API server adds others, such as serviceAccount. Functions change the dict they
+are given and leave values of another type for validation to name.
+
+Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from app.api.gojson import normalized
+from app.api.gopod import POD_TEMPLATE
+from app.kube.images import parse_image
+from app.kube.jsonvalues import json_copy
+from app.kube.patches import same
+from app.kube.quantities import QuantityError, parse
+
+_MILLI: Final = -3
+_FILE_MODE: Final = 0o644
+_TOKEN_SECONDS: Final = 3600
+_GRACE_PERIOD_SECONDS: Final = 30
+_PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
+_PROBE_NUMBERS: Final[Mapping[str, int]] = {
+    "timeoutSeconds": 1,
+    "periodSeconds": 10,
+    "successThreshold": 1,
+    "failureThreshold": 3,
+}
+#: Defaults of volume sources that an API server writes and OpenKruise does not.
+_VOLUME_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "iscsi": {"iscsiInterface": "default"},
+    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
+    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
+    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
+}
+
+
+def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) -> None:
+    """Fill in the defaults of a Pod template. [CS-16]
+
+    ``host_ports``: with hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
+    becomes Always whatever the tag; that of an init container stays missing.
+    """
+    spec = template.setdefault("spec", {}) if template.get("spec") is None else _object(template, "spec")
+    if spec is None:
+        return
+    _fill(spec, {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"})
+    if spec.get("securityContext") is None:
+        spec["securityContext"] = {}
+    if spec.get("terminationGracePeriodSeconds") is None:
+        spec["terminationGracePeriodSeconds"] = _GRACE_PERIOD_SECONDS
+    for volume in objects(spec.get("volumes")):
+        default_volume(volume)
+    for name in ("initContainers", "containers", "ephemeralContainers"):
+        for container in objects(spec.get(name)):
+            if name != "initContainers":
+                _fill(container, {"imagePullPolicy": "Always"})
+            _default_container_fields(container, startup_probe=True)
+            if host_ports and spec.get("hostNetwork") is True:
+                for port in objects(container.get("ports")):
+                    _fill(port, {"hostPort": port.get("containerPort")})
+    round_up_to_milli(spec.get("overhead"))
+
+
+def completed_template(template: dict[str, Any], former: Any = None, *, host_ports: bool = False) -> dict[str, Any]:
+    """Return the Pod template with its defaults, or ``former``, the stored one, if the two differ in defaults only.
+
+    Manifests that are applied again leave defaults out. Which of them were written depends on the program and the
+    release that stored the object; a difference in nothing else must not make a revision. [CS-16]
+    """
+    if isinstance(former, dict) and same(_with_every_default(template, former), _with_every_default(former, template)):
+        kept: dict[str, Any] = json_copy(former)
+        return kept
+    default_pod_template(template, host_ports=host_ports)
+    return template
+
+
+def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -> Any:
+    """The template as a copy with every default that OpenKruise, Kubernetes or an earlier release may have written."""
+    completed = json_copy(dict(template))
+    spec = completed.get("spec")
+    if isinstance(spec, dict):
+        for volume in objects(spec.get("volumes")):
+            default_volume(volume, every=True)
+        others = list(objects((_object(other, "spec") or {}).get("initContainers")))
+        for index, container in enumerate(objects(spec.get("initContainers"))):
+            if not container.get("imagePullPolicy"):
+                given = others[index].get("imagePullPolicy") if index < len(others) else None
+                default = default_pull_policy(container.get("image"))
+                container["imagePullPolicy"] = "Always" if given == "Always" else default
+        for container in (one for field in ("initContainers", "containers") for one in objects(spec.get(field))):
+            for probe in (_object(container, field) for field in _PROBES):
+                _fill_missing(_object(probe, "grpc"), {"service": ""})
+    default_pod_template(completed, host_ports=True)
+    return normalized(POD_TEMPLATE, completed, "spec.template")
+
+
+def default_claim_template(claim: dict[str, Any]) -> None:
+    """CS-17: as OpenKruise has it, without the volumeMode that the claim itself will get."""
+    status = claim.setdefault("status", {}) if claim.get("status") is None else _object(claim, "status")
+    if status is not None:
+        _fill(status, {"phase": "Pending"})
+        round_up_to_milli(status.get("capacity"))
+    resources = _object(_object(claim, "spec"), "resources")
+    for name in ("limits", "requests"):
+        round_up_to_milli((resources or {}).get(name))
+
+
+def default_container(container: dict[str, Any], *, startup_probe: bool = False) -> None:
+    """SS-6. ``startup_probe``: default that one too, which OpenKruise's SidecarSet leaves as it is (and so hashes)."""
+    if not container.get("imagePullPolicy"):
+        container["imagePullPolicy"] = default_pull_policy(container.get("image"))
+    _default_container_fields(container, startup_probe=startup_probe)
+
+
+def _default_container_fields(container: dict[str, Any], *, startup_probe: bool) -> None:
+    _fill(container, {"terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File"})
+    for port in objects(container.get("ports")):
+        _fill(port, {"protocol": "TCP"})
+    for env in objects(container.get("env")):
+        default_field_ref(_object(_object(env, "valueFrom"), "fieldRef"))
+    resources = container.get("resources")
+    if isinstance(resources, dict):
+        for name in ("limits", "requests"):
+            round_up_to_milli(resources.get(name))
+    for probe in (_object(container, name) for name in (_PROBES if startup_probe else _PROBES[:2])):
+        if probe is not None:
+            _fill(probe, _PROBE_NUMBERS)
+            _default_http_get(probe)
+    lifecycle = _object(container, "lifecycle")
+    for hook in ("postStart", "preStop"):
+        _default_http_get(_object(lifecycle, hook))
+
+
+def default_pull_policy(image: Any) -> str:
+    """``Always`` for tag latest or an image without tag and digest, else ``IfNotPresent``."""
+    # A transport prefix is something nodes report; in a spec it makes the reference invalid, so no tag is found.
+    reference = parse_image(image) if isinstance(image, str) and "://" not in image else None
+    latest = reference is not None and (reference.tag == "latest" or not (reference.tag or reference.digest))
+    return "Always" if latest else "IfNotPresent"
+
+
+def default_field_ref(reference: dict[str, Any] | None) -> None:
+    """An ObjectFieldSelector: apiVersion v1."""
+    if reference is not None:
+        _fill(reference, {"apiVersion": "v1"})
+
+
+def round_up_to_milli(quantities: Any) -> None:
+    """A ResourceList: nothing finer than thousandths, written canonically."""
+    if not isinstance(quantities, dict):
+        return
+    for name, quantity in quantities.items():
+        if isinstance(quantity, str | int | float) and not isinstance(quantity, bool):
+            try:
+                quantities[name] = str(parse(quantity).round_up(_MILLI))
+            except QuantityError:
+                continue
+
+
+def default_volume(volume: dict[str, Any], *, every: bool = False) -> None:
+    """Fill in the defaults of a volume. [SS-7] ``every``: also those that only an API server writes."""
+    if not any(value is not None for key, value in volume.items() if key != "name"):
+        volume["emptyDir"] = {}
+    host_path = _object(volume, "hostPath")
+    if host_path is not None and host_path.get("type") is None:
+        host_path["type"] = ""
+    for name in ("secret", "configMap", "downwardAPI", "projected"):
+        source = _object(volume, name)
+        if source is not None and source.get("defaultMode") is None:
+            source["defaultMode"] = _FILE_MODE
+    _default_downward_api(_object(volume, "downwardAPI"))
+    for projection in objects((_object(volume, "projected") or {}).get("sources")):
+        _default_downward_api(_object(projection, "downwardAPI"))
+        token = _object(projection, "serviceAccountToken")
+        if token is not None and token.get("expirationSeconds") is None:
+            token["expirationSeconds"] = _TOKEN_SECONDS
+    if every:
+        _default_rare_sources(volume)
+
+
+def _default_rare_sources(volume: dict[str, Any]) -> None:
+    for name, fields in _VOLUME_FIELDS.items():
+        source = _object(volume, name)
+        if source is not None:
+            _fill(source, fields)
+    image = _object(volume, "image")
+    if image is not None and not image.get("pullPolicy"):
+        image["pullPolicy"] = default_pull_policy(image.get("reference"))
+    claim = _object(_object(_object(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
+    if claim is not None:
+        _fill(claim, {"volumeMode": "Filesystem"})
+        for name in ("limits", "requests"):
+            round_up_to_milli((_object(claim, "resources") or {}).get(name))
+
+
+def _default_downward_api(source: dict[str, Any] | None) -> None:
+    for item in objects((source or {}).get("items")):
+        default_field_ref(_object(item, "fieldRef"))
+
+
+def _default_http_get(handler: dict[str, Any] | None) -> None:
+    action = _object(handler, "httpGet")
+    if action is not None:
+        _fill(action, {"path": "/", "scheme": "HTTP"})
+
+
+def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        # Go sees no difference between a missing field and its zero. false is its own default where it is one.
+        if not target.get(key) and target.get(key) is not False:
+            target[key] = value
+
+
+def _fill_missing(target: dict[str, Any] | None, values: Mapping[str, Any]) -> None:
+    for key, value in values.items():
+        if target is not None and target.get(key) is None:
+            target[key] = value
+
+
+def _object(parent: Mapping[str, Any] | None, key: str) -> dict[str, Any] | None:
+    value = parent.get(key) if parent is not None else None
+    return value if isinstance(value, dict) else None
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """The objects of a list; nothing where ``value`` is none, or for items that are none."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))

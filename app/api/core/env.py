@@ -1,0 +1,279 @@
+"""Validation of environment variables, volume mounts and the paths they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from app.kube.fielderrors import FieldError, Path, forbidden, invalid, not_found, not_supported, required
+from app.kube.validation import is_config_map_key, is_dns1123_subdomain, is_env_var_name, is_qualified_name
+
+Json = Mapping[str, Any]
+
+ENV_FIELDS: Final = (
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+    "spec.nodeName",
+    "spec.serviceAccountName",
+    "status.hostIP",
+    "status.hostIPs",
+    "status.podIP",
+    "status.podIPs",
+)
+_CONVERTIBLE: Final = frozenset(
+    (
+        *ENV_FIELDS,
+        "metadata.annotations",
+        "metadata.labels",
+        "spec.host",
+        "spec.restartPolicy",
+        "spec.schedulerName",
+        "status.phase",
+    )
+)
+_RESOURCES: Final = (
+    "limits.cpu",
+    "limits.ephemeral-storage",
+    "limits.memory",
+    "requests.cpu",
+    "requests.ephemeral-storage",
+    "requests.memory",
+)
+_SOURCES: Final = ("fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef")
+_NO_SOURCE: Final = "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"
+_TWO_SOURCES: Final = "may not have more than one field specified at a time"
+
+
+def env_errors(variables: Sequence[Json], path: Path) -> list[FieldError]:
+    """``env``. Names may occur twice: the last one wins, and tools rely on it."""
+    errors: list[FieldError] = []
+    for index, variable in enumerate(variables):
+        at = path.index(index)
+        if variable["name"]:
+            name = variable["name"]
+            errors += [invalid(at.child("name"), name, message) for message in is_env_var_name(name)]
+        else:
+            errors.append(required(at.child("name")))
+        if "valueFrom" in variable:
+            errors += _source_errors(variable, at.child("valueFrom"))
+    return errors
+
+
+def _source_errors(variable: Json, path: Path) -> list[FieldError]:
+    source = variable["valueFrom"]
+    errors: list[FieldError] = []
+    if "fieldRef" in source:
+        errors += field_ref_errors(source["fieldRef"], ENV_FIELDS, path.child("fieldRef"))
+    if "resourceFieldRef" in source:
+        errors += resource_ref_errors(source["resourceFieldRef"], path.child("resourceFieldRef"))
+    for kind in ("configMapKeyRef", "secretKeyRef"):
+        if kind in source:
+            errors += _key_errors(source[kind], path.child(kind))
+    given = sum(kind in source for kind in _SOURCES)
+    if not given:
+        errors.append(invalid(path, "", _NO_SOURCE))
+    elif variable.get("value"):
+        errors.append(invalid(path, "", "may not be specified when `value` is not empty"))
+    elif given > 1:
+        errors.append(invalid(path, "", _TWO_SOURCES))
+    return errors
+
+
+def _key_errors(selector: Json, path: Path) -> list[FieldError]:
+    name, key = selector.get("name", ""), selector["key"]
+    errors = [invalid(path.child("name"), name, message) for message in is_dns1123_subdomain(name)]
+    if not key:
+        return [*errors, required(path.child("key"))]
+    return errors + [invalid(path.child("key"), key, message) for message in is_config_map_key(key)]
+
+
+def field_ref_errors(reference: Json, fields: Sequence[str], path: Path) -> list[FieldError]:
+    """A reference to a field of the Pod: one of ``fields``, a label or an annotation."""
+    version, label = reference.get("apiVersion") or "", reference.get("fieldPath") or ""
+    if not version or not label:
+        return [required(path.child("fieldPath" if version else "apiVersion"))]
+    if version != "v1":
+        return [_unconvertible(label, f"unsupported pod version: {version}", path)]
+    name, bracket, rest = label.partition("['")
+    if not (bracket and name and rest.endswith("']")):
+        if label not in _CONVERTIBLE:
+            return [_unconvertible(label, f"field label not supported: {label}", path)]
+        known = "spec.nodeName" if label == "spec.host" else label
+        return [] if known in fields else [not_supported(path.child("fieldPath"), known, fields)]
+    key = rest.removesuffix("']")
+    if name == "metadata.labels":
+        return [invalid(path, key, message) for message in is_qualified_name(key)]
+    if name == "metadata.annotations":
+        return [invalid(path, key.lower(), message) for message in is_qualified_name(key.lower())]
+    return [_unconvertible(label, f"field label does not support subscript: {label}", path)]
+
+
+def _unconvertible(label: str, reason: str, path: Path) -> FieldError:
+    return invalid(path.child("fieldPath"), label, f"error converting fieldPath: {reason}")
+
+
+def resource_ref_errors(reference: Json, path: Path, *, of_volume: bool = False) -> list[FieldError]:
+    """A reference to a container's resources; in a volume it has to say whose."""
+    resource = reference.get("resource", "")
+    if of_volume and not reference.get("containerName"):
+        return [required(path.child("containerName"))]
+    if not resource:
+        return [required(path.child("resource"))]
+    if resource in _RESOURCES or resource.startswith(("limits.hugepages-", "requests.hugepages-")):
+        return []
+    return [not_supported(path.child("resource"), resource, _RESOURCES)]
+
+
+def env_from_errors(sources: Sequence[Json], path: Path) -> list[FieldError]:
+    """``envFrom``. What is wrong with the number of sources is reported at the list, as Kubernetes does."""
+    errors: list[FieldError] = []
+    for index, source in enumerate(sources):
+        at = path.index(index)
+        prefix = source.get("prefix")
+        if prefix:
+            errors += [invalid(at.child("prefix"), prefix, message) for message in is_env_var_name(prefix)]
+        given = [kind for kind in ("configMapRef", "secretRef") if kind in source]
+        for kind in given:
+            name = source[kind].get("name", "")
+            if name:
+                errors += [invalid(at.child(kind, "name"), name, message) for message in is_dns1123_subdomain(name)]
+            else:
+                errors.append(required(at.child(kind, "name")))
+        if not given:
+            errors.append(invalid(path, "", "must specify one of: `configMapRef` or `secretRef`"))
+        elif len(given) > 1:
+            errors.append(invalid(path, "", _TWO_SOURCES))
+    return errors
+
+
+def backstep_errors(text: str, path: Path) -> list[FieldError]:
+    """No ``..`` element."""
+    return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
+
+
+def descending_errors(text: str, path: Path) -> list[FieldError]:
+    """Relative, and without a ``..`` element."""
+    absolute = [invalid(path, text, "must be a relative path")] if text.startswith("/") else []
+    return absolute + backstep_errors(text, path)
+
+
+def local_file_errors(text: str, path: Path) -> list[FieldError]:
+    """The same, and not beginning with two dots, which the kubelet keeps for itself."""
+    errors = descending_errors(text, path)
+    if text.startswith("..") and not text.startswith("../") and text != "..":
+        errors.append(invalid(path, text, "must not start with '..'"))
+    return errors
+
+
+def mode_errors(mode: int | None, path: Path) -> list[FieldError]:
+    """Permission bits of a file."""
+    if mode is None or 0 <= mode <= 0o777:
+        return []
+    return [invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")]
+
+
+_PROPAGATIONS: Final = ("Bidirectional", "HostToContainer", "None")
+_RECURSIVE: Final = ("Disabled", "Enabled", "IfPossible")
+_NO_BLOCK: Final = "can only use volume source type of PersistentVolumeClaim or Ephemeral for block mode"
+
+
+def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    """``volumeMounts``. ``volumes``: the valid volumes by name."""
+    errors: list[FieldError] = []
+    devices = {device["name"]: device["devicePath"] for device in container.get("volumeDevices", ())}
+    taken: set[str] = set()
+    for index, mount in enumerate(container.get("volumeMounts", ())):
+        at = path.index(index)
+        name, mount_path = mount["name"], mount["mountPath"]
+        if not name:
+            errors.append(required(at.child("name")))
+        if name not in volumes:
+            errors.append(not_found(at.child("name"), name))
+        if not mount_path:
+            errors.append(required(at.child("mountPath")))
+        if mount_path in taken:
+            errors.append(invalid(at.child("mountPath"), mount_path, "must be unique"))
+        taken.add(mount_path)
+        if name in devices:
+            errors.append(invalid(at.child("name"), name, "must not already exist in volumeDevices"))
+        if mount_path in devices.values():
+            detail = "must not already exist as a path in volumeDevices"
+            errors.append(invalid(at.child("mountPath"), mount_path, detail))
+        # Kubernetes reports these at the list instead of the item.
+        errors += _sub_path_errors(mount, path, at)
+        errors += _mode_errors(mount, container, path)
+    return errors
+
+
+def _sub_path_errors(mount: Json, path: Path, at: Path) -> list[FieldError]:
+    plain, expression = mount.get("subPath", ""), mount.get("subPathExpr", "")
+    errors = descending_errors(plain, path.child("subPath"))
+    if expression:
+        if plain:
+            detail = "subPathExpr and subPath are mutually exclusive"
+            errors.append(invalid(at.child("subPathExpr"), expression, detail))
+        errors += descending_errors(expression, path.child("subPathExpr"))
+    return errors
+
+
+def _mode_errors(mount: Json, container: Json, path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    propagation, recursive = mount.get("mountPropagation"), mount.get("recursiveReadOnly")
+    if propagation is not None:
+        at = path.child("mountPropagation")
+        if propagation not in _PROPAGATIONS:
+            errors.append(not_supported(at, propagation, _PROPAGATIONS))
+        if propagation == "Bidirectional" and not container.get("securityContext", {}).get("privileged"):
+            detail = "Bidirectional mount propagation is available only to privileged containers"
+            errors.append(forbidden(at, detail))
+    if recursive is not None:
+        at = path.child("recursiveReadOnly")
+        if recursive not in _RECURSIVE:
+            errors.append(not_supported(at, recursive, _RECURSIVE))
+        elif recursive != "Disabled":
+            if not mount.get("readOnly"):
+                errors.append(forbidden(at, "may only be specified when readOnly is true"))
+            if propagation not in (None, "None"):
+                detail = "may only be specified when mountPropagation is None or not specified"
+                errors.append(forbidden(at, detail))
+    return errors
+
+
+def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    """``volumeDevices``: volumes as raw block devices, which only claims can be."""
+    errors: list[FieldError] = []
+    mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
+    names: set[str] = set()
+    taken: set[str] = set()
+    for index, device in enumerate(container.get("volumeDevices", ())):
+        at = path.index(index)
+        name, device_path = device["name"], device["devicePath"]
+        if not name:
+            errors.append(required(at.child("name")))
+        if name in names:
+            errors.append(invalid(at.child("name"), name, "must be unique"))
+        errors += _claim_errors(name, volumes, at.child("name"))
+        if not device_path:
+            errors.append(required(at.child("devicePath")))
+        if device_path in taken:
+            errors.append(invalid(at.child("devicePath"), device_path, "must be unique"))
+        if backstep_errors(device_path, at):
+            errors.append(invalid(at.child("devicePath"), device_path, "can not contain backsteps ('..')"))
+        else:
+            taken.add(device_path)
+        if name in mounts:
+            errors.append(invalid(at.child("name"), name, "must not already exist in volumeMounts"))
+        if device_path in mounts.values():
+            detail = "must not already exist as a path in volumeMounts"
+            errors.append(invalid(at.child("devicePath"), device_path, detail))
+        if name:
+            names.add(name)
+    return errors
+
+
+def _claim_errors(name: str, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
+    if name not in volumes:
+        return [not_found(path, name)]
+    claims = any(volumes[name].get(source) is not None for source in ("persistentVolumeClaim", "ephemeral"))
+    return [] if claims else [invalid(path, name, _NO_BLOCK)]

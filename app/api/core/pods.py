@@ -1,0 +1,233 @@
+"""Validation of a Pod template as a whole, and of its scheduling fields."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.api.core.containers import container_errors, host_port_errors, init_container_errors
+from app.api.core.defaults import default_container, default_volume
+from app.api.core.volumes import volume_errors
+from app.api.fields import NodeSelectorRequirement, NodeSelectorTerm, PreferredSchedulingTerm, Toleration
+from app.api.gocore import container_json
+from app.api.gojson import GoType, GoTypeError, go_value
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    quote,
+    required,
+    type_invalid,
+)
+from app.kube.jsonvalues import json_copy
+from app.kube.validation import is_dns1123_subdomain, is_label_value, is_qualified_name
+
+_Objects = Sequence[Mapping[str, Any]]
+
+
+def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Objects, path: Path) -> list[FieldError]:
+    """Everything wrong with the lists at ``path`` (such as ``spec``), as a Pod with restartPolicy Always has them.
+
+    Defaults are filled in on a copy, startup probes included, so what is left out is never an error. Either list of
+    containers may be empty.
+    """
+    at, init_at = path.child("containers"), path.child("initContainers")
+    lists = ((at, containers), (init_at, init_containers), (path.child("volumes"), volumes))
+    mistyped = [error for where, items in lists for error in _list_errors(where, items)]
+    if mistyped:
+        return mistyped
+    errors, sources = volume_errors([_defaulted_volume(volume) for volume in volumes], path.child("volumes"))
+    try:
+        regular, inits = _typed(containers, at), _typed(init_containers, init_at)
+    except GoTypeError as error:
+        field, _, reason = str(error).partition(": ")
+        return [*errors, type_invalid(field, "", reason)]
+    names: set[str] = set()
+    for index, container in enumerate(regular):
+        errors += container_errors(container, sources, at.index(index))
+        errors += _name_errors(container, names, at.index(index))
+    errors += host_port_errors(regular, at)
+    for index, container in enumerate(inits):
+        errors += init_container_errors(container, sources, init_at.index(index))
+        errors += _name_errors(container, names, init_at.index(index))
+        # Init containers run one by one, so only ports of the same one can clash.
+        errors += host_port_errors([container], init_at)
+    return errors
+
+
+def _list_errors(path: Path, items: Any) -> list[FieldError]:
+    """What is no list of objects: a template is of any shape where nobody has checked it."""
+    if not isinstance(items, Sequence) or isinstance(items, str):
+        return [type_invalid(path, "", "expected a list")]
+    return [
+        type_invalid(path.index(index), "", "expected an object")
+        for index, item in enumerate(items)
+        if not isinstance(item, Mapping)
+    ][:1]
+
+
+def _name_errors(container: Mapping[str, Any], names: set[str], path: Path) -> list[FieldError]:
+    name = container["name"]
+    if name in names:
+        return [duplicate(path.child("name"), name)]
+    if name:
+        names.add(name)
+    return []
+
+
+def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = json_copy(dict(volume))
+    default_volume(copied, every=True)
+    return copied
+
+
+def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
+    """The containers as Go would print them: every field of its type, empty ones left out."""
+    typed = []
+    for index, container in enumerate(containers):
+        # Once before defaulting, which passes over what has the wrong type.
+        copied = json_copy(container_json(container, str(path.index(index))))
+        default_container(copied, startup_probe=True)
+        typed.append(container_json(copied, str(path.index(index))))
+    return typed
+
+
+def unknown_fields(go_type: GoType, obj: Any, path: str) -> list[str]:
+    """Paths in ``obj`` that this Go type does not have, and so would lose without a word."""
+    try:
+        return list(_unknown(obj, go_value(go_type, obj, path), path))
+    except GoTypeError:
+        return []
+
+
+def _unknown(given: Any, known: Any, path: str) -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(known, dict):
+        for key, value in given.items():
+            if key in known:
+                yield from _unknown(value, known[key], f"{path}.{key}")
+            elif value:
+                # What is empty is left out by Go whether it knows the field or not.
+                yield f"{path}.{key}"
+    elif isinstance(given, list) and isinstance(known, list):
+        for index, (item, known_item) in enumerate(zip(given, known, strict=True)):
+            yield from _unknown(item, known_item, f"{path}[{index}]")
+
+
+# Node selector terms, preferred terms and tolerations, with the API server's messages (WS-10).
+#
+# Source: Kubernetes 1.34, pkg/apis/core/validation/validation.go.
+
+_SET: Final = ("In", "NotIn")
+_PRESENCE: Final = ("Exists", "DoesNotExist")
+_COMPARISON: Final = ("Gt", "Lt")
+_NAME_FIELD: Final = "metadata.name"
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_MOST_WEIGHT: Final = 100
+
+
+def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldError]:
+    """What is wrong with a term."""
+    errors: list[FieldError] = []
+    for index, requirement in enumerate(term.match_expressions or ()):
+        errors += _label_errors(requirement, path.child("matchExpressions").index(index))
+    for index, requirement in enumerate(term.match_fields or ()):
+        errors += _field_errors(requirement, path.child("matchFields").index(index))
+    return errors
+
+
+def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) -> list[FieldError]:
+    """What is wrong with preferred terms."""
+    errors: list[FieldError] = []
+    for index, term in enumerate(terms):
+        at = path.index(index)
+        if not 0 < term.weight <= _MOST_WEIGHT:
+            errors.append(invalid(at.child("weight"), term.weight, "must be in the range 1-100"))
+        errors += node_selector_term_errors(term.preference, at.child("preference"))
+    return errors
+
+
+def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> list[FieldError]:
+    """What is wrong with tolerations."""
+    errors: list[FieldError] = []
+    for index, toleration in enumerate(tolerations):
+        errors += _toleration_errors(toleration, path.index(index))
+    return errors
+
+
+def _label_errors(requirement: NodeSelectorRequirement, path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    values = requirement.values or []
+    if requirement.operator in _SET:
+        if not values:
+            errors.append(required(path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'"))
+    elif requirement.operator in _PRESENCE:
+        if values:
+            detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
+            errors.append(forbidden(path.child("values"), detail))
+    elif requirement.operator in _COMPARISON:
+        if len(values) != 1:
+            detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
+            errors.append(required(path.child("values"), detail))
+    else:
+        errors.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
+    errors += [invalid(path.child("key"), requirement.key, text) for text in is_qualified_name(requirement.key)]
+    for index, value in enumerate(values):
+        errors += [invalid(path.child("values").index(index), value, text) for text in is_label_value(value)]
+    return errors
+
+
+def _field_errors(requirement: NodeSelectorRequirement, path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    values = requirement.values or []
+    if requirement.operator not in _SET:
+        errors.append(invalid(path.child("operator"), requirement.operator, "not a valid selector operator"))
+    elif len(values) != 1:
+        detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        errors.append(required(path.child("values"), detail))
+    if requirement.key != _NAME_FIELD:
+        errors.append(invalid(path.child("key"), requirement.key, "not a valid field selector key"))
+        return errors
+    for index, value in enumerate(values):
+        errors += [invalid(path.child("values").index(index), value, text) for text in is_dns1123_subdomain(value)]
+    return errors
+
+
+def _toleration_errors(toleration: Toleration, path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    operator = path.child("operator")
+    errors += [invalid(path.child("key"), toleration.key, text) for text in _key_errors(toleration.key)]
+    if not toleration.key and toleration.operator != "Exists":
+        detail = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        errors.append(invalid(operator, toleration.operator, detail))
+    if toleration.toleration_seconds is not None and toleration.effect != "NoExecute":
+        detail = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        errors.append(invalid(path.child("effect"), toleration.effect, detail))
+    if toleration.operator in ("Equal", ""):
+        texts = is_label_value(toleration.value)
+        if texts:
+            errors.append(invalid(operator, toleration.value, ";".join(texts)))
+    elif toleration.operator == "Exists":
+        if toleration.value:
+            errors.append(invalid(operator, _go(toleration), "value must be empty when `operator` is 'Exists'"))
+    else:
+        errors.append(not_supported(operator, toleration.operator, ("Equal", "Exists")))
+    if toleration.effect and toleration.effect not in _EFFECTS:
+        errors.append(not_supported(path.child("effect"), toleration.effect, _EFFECTS))
+    return errors
+
+
+def _key_errors(key: str) -> list[str]:
+    return is_qualified_name(key) if key else []
+
+
+def _go(toleration: Toleration) -> GoLiteral:
+    seconds = toleration.toleration_seconds
+    return GoLiteral(
+        f"core.Toleration{{Key:{quote(toleration.key)}, Operator:{quote(toleration.operator)}, "
+        f"Value:{quote(toleration.value)}, Effect:{quote(toleration.effect)}, "
+        f"TolerationSeconds:{'(*int64)(nil)' if seconds is None else seconds}}}"
+    )

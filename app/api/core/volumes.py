@@ -1,0 +1,220 @@
+"""Volumes: their names, and the sources that sidecars commonly use. Rare sources are left to the API server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from app.api.core.env import (
+    ENV_FIELDS,
+    backstep_errors,
+    field_ref_errors,
+    local_file_errors,
+    mode_errors,
+    resource_ref_errors,
+)
+from app.api.gocore import VOLUME_SOURCES
+from app.api.gojson import GoTypeError, go_value
+from app.kube.fielderrors import (
+    FieldError,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    required,
+    type_invalid,
+)
+from app.kube.quantities import parse
+from app.kube.validation import is_dns1123_label, is_dns1123_subdomain
+
+Json = Mapping[str, Any]
+
+_HOST_PATH_TYPES: Final = (
+    "",
+    "BlockDevice",
+    "CharDevice",
+    "Directory",
+    "DirectoryOrCreate",
+    "File",
+    "FileOrCreate",
+    "Socket",
+)
+_FILE_FIELDS: Final = ("metadata.annotations", "metadata.labels", *ENV_FIELDS[:3])
+_LONGEST_TOKEN: Final = 1 << 32
+
+
+#: The sources that are looked into, in the order Kubernetes looks at them.
+_SOURCES: Final = (
+    "emptyDir",
+    "hostPath",
+    "secret",
+    "nfs",
+    "persistentVolumeClaim",
+    "downwardAPI",
+    "configMap",
+    "projected",
+    "csi",
+)
+
+
+def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError], dict[str, Json]]:
+    """What is wrong with the (defaulted) volumes, and the valid ones by name."""
+    errors: list[FieldError] = []
+    valid: dict[str, Json] = {}
+    for index, volume in enumerate(volumes):
+        at = path.index(index)
+        found = _source_errors(volume, at)
+        name = volume.get("name")
+        if not isinstance(name, str | None):
+            found.append(type_invalid(at.child("name"), "", "expected string"))
+        elif not name:
+            found.append(required(at.child("name")))
+        else:
+            found += [invalid(at.child("name"), name, message) for message in is_dns1123_label(name)]
+            if name in valid:
+                found.append(duplicate(at.child("name"), name))
+        errors += found
+        if not found:
+            valid[str(name)] = volume
+    return errors, valid
+
+
+def _source_errors(volume: Json, path: Path) -> list[FieldError]:
+    # Sources we know come first and in Kubernetes' order; that decides which of several is one too many.
+    given = [key for key in _SOURCES if volume.get(key) is not None]
+    given += [key for key, value in volume.items() if value is not None and key != "name" and key not in _SOURCES]
+    errors: list[FieldError] = []
+    for position, kind in enumerate(given):
+        if position:
+            errors.append(forbidden(path.child(kind), "may not specify more than 1 volume type"))
+        elif kind in _SOURCES:
+            try:
+                source = go_value(VOLUME_SOURCES[kind], volume[kind], str(path.child(kind)))
+            except GoTypeError as error:
+                field, _, reason = str(error).partition(": ")
+                errors.append(type_invalid(field, "", reason))
+            else:
+                errors += _CHECKS[kind](source, path.child(kind))
+    return errors
+
+
+def _empty_dir(source: Json, path: Path) -> list[FieldError]:
+    limit = source.get("sizeLimit")
+    if limit is not None and parse(limit).sign < 0:
+        return [forbidden(path.child("sizeLimit"), "SizeLimit field must be a valid resource quantity")]
+    return []
+
+
+def _host_path(source: Json, path: Path) -> list[FieldError]:
+    if not source["path"]:
+        return [required(path.child("path"))]
+    errors = backstep_errors(source["path"], path.child("path"))
+    if source.get("type", "") not in _HOST_PATH_TYPES:
+        errors.append(not_supported(path.child("type"), source["type"], _HOST_PATH_TYPES))
+    return errors
+
+
+def _keyed(name: str) -> Callable[[Json, Path], list[FieldError]]:
+    """A Secret or ConfigMap as files: ``name`` is the field that says which."""
+
+    def errors_of(source: Json, path: Path) -> list[FieldError]:
+        errors = [] if source.get(name) else [required(path.child(name))]
+        errors += mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+        for index, item in enumerate(source.get("items", ())):
+            at = path.child("items").index(index)
+            errors += [required(at.child(key)) for key in ("key", "path") if not item[key]]
+            errors += local_file_errors(item["path"], at.child("path"))
+            errors += mode_errors(item.get("mode"), at.child("mode"))
+        return errors
+
+    return errors_of
+
+
+def _nfs(source: Json, path: Path) -> list[FieldError]:
+    errors = [required(path.child(key)) for key in ("server", "path") if not source[key]]
+    if not source["path"].startswith("/"):
+        errors.append(invalid(path.child("path"), source["path"], "must be an absolute path"))
+    return errors
+
+
+def _claim(source: Json, path: Path) -> list[FieldError]:
+    return [] if source["claimName"] else [required(path.child("claimName"))]
+
+
+def _csi(source: Json, path: Path) -> list[FieldError]:
+    driver, at = source["driver"], path.child("driver")
+    errors = [] if driver else [required(at)]
+    return errors + [invalid(at, driver, message) for message in is_dns1123_subdomain(driver.lower())]
+
+
+def _downward_api(source: Json, path: Path) -> list[FieldError]:
+    errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+    for item in source.get("items", ()):
+        # Kubernetes reports all items at the source itself.
+        if not item["path"]:
+            errors.append(required(path.child("path")))
+        errors += local_file_errors(item["path"], path.child("path"))
+        field, resource = item.get("fieldRef"), item.get("resourceFieldRef")
+        if field is not None:
+            errors += field_ref_errors(field, _FILE_FIELDS, path.child("fieldRef"))
+            if resource is not None:
+                detail = "fieldRef and resourceFieldRef can not be specified simultaneously"
+                errors.append(invalid(path, "resource", detail))
+        elif resource is not None:
+            errors += resource_ref_errors(resource, path.child("resourceFieldRef"), of_volume=True)
+        else:
+            errors.append(required(path, "one of fieldRef and resourceFieldRef is required"))
+        errors += mode_errors(item.get("mode"), path.child("mode"))
+    return errors
+
+
+def _projected(source: Json, path: Path) -> list[FieldError]:
+    errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
+    taken: set[str] = set()
+    for index, projection in enumerate(source.get("sources") or ()):
+        at = path.child("sources").index(index)
+        for kind in projection:
+            if kind in _PROJECTIONS:
+                errors += _PROJECTIONS[kind](projection[kind], at.child(kind))
+            for item in projection[kind].get("items") or ():
+                if item["path"] in taken:
+                    shown = item["path"] if kind == "downwardAPI" else projection[kind].get("name", "")
+                    errors.append(invalid(path, shown, "conflicting duplicate paths"))
+                taken.add(item["path"])
+        if len(projection) > 1:
+            errors.append(forbidden(at, "may not specify more than 1 volume type per source"))
+    return errors
+
+
+def _token(source: Json, path: Path) -> list[FieldError]:
+    seconds, at = source["expirationSeconds"], path.child("expirationSeconds")
+    errors: list[FieldError] = []
+    if seconds < 600:
+        errors.append(invalid(at, seconds, "may not specify a duration less than 10 minutes"))
+    if seconds > _LONGEST_TOKEN:
+        errors.append(invalid(at, seconds, "may not specify a duration larger than 2^32 seconds"))
+    # Kubernetes reports the path at the volume's source, two levels up.
+    projected = Path(str(path).rpartition(".sources[")[0])
+    if not source["path"]:
+        return [*errors, required(projected.child("path"))]
+    return errors + local_file_errors(source["path"], projected.child("path"))
+
+
+_PROJECTIONS: Final[Mapping[str, Callable[[Json, Path], list[FieldError]]]] = {
+    "secret": _keyed("name"),
+    "configMap": _keyed("name"),
+    "downwardAPI": _downward_api,
+    "serviceAccountToken": _token,
+}
+_CHECKS: Final[Mapping[str, Callable[[Json, Path], list[FieldError]]]] = {
+    "emptyDir": _empty_dir,
+    "hostPath": _host_path,
+    "secret": _keyed("secretName"),
+    "nfs": _nfs,
+    "persistentVolumeClaim": _claim,
+    "downwardAPI": _downward_api,
+    "configMap": _keyed("name"),
+    "projected": _projected,
+    "csi": _csi,
+}

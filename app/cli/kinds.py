@@ -1,0 +1,169 @@
+"""The kinds that have commands: found by what people call them, without importing any other."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from app.framework.commands import Commands
+from app.kube.errors import CommandError, NotFound, WrongCommandError
+from app.manager.features import FOLDERS
+
+if TYPE_CHECKING:
+    from app.framework.commands import Verb
+    from app.framework.verbs import LongVerb
+    from app.kube.client import Client
+    from app.workloads.commands import OwnedObjects
+
+
+_FILE: Final = Path(__file__).resolve().parent.parent / "manager" / "commands.json"
+
+
+@cache
+def _index() -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
+    if found["folders"] == FOLDERS:
+        return found
+    # Somebody adds a feature, and has not generated anything yet.
+    from app.manager.index import gathered_commands
+
+    return gathered_commands()
+
+
+def kinds() -> Sequence[Mapping[str, Any]]:
+    """The kinds that have commands: what they are called, and where the commands stand."""
+    found: Sequence[Mapping[str, Any]] = _index()["kinds"]
+    return found
+
+
+def verbs() -> Mapping[str, Mapping[str, str]]:
+    """Name of a verb → where it stands, and its help."""
+    found: Mapping[str, Mapping[str, str]] = _index()["verbs"]
+    return found
+
+
+def verb_called(name: str) -> Verb | LongVerb:
+    """The verb of this name, which there is."""
+    found: Any = _at(verbs()[name]["at"])
+    if hasattr(found, "long_verbs"):
+        found = next(one for one in (*found.verbs(), *found.long_verbs()) if one.name == name)
+    made: Verb | LongVerb = found
+    return made
+
+
+def commands_of(entry: Mapping[str, Any]) -> Commands:
+    """The commands of one of ``kinds()``."""
+    found: Any = _at(entry["at"])
+    if hasattr(found, "long_verbs"):
+        found = next(one for one in found.commands() if one.kind.kind == entry["kind"])
+    made: Commands = found
+    return made
+
+
+def commands_called(word: str) -> Commands | None:
+    """The commands of the kind that a person calls so."""
+    return _first(lambda one: word in one["words"])
+
+
+def commands_by_kind(group: str, kind: str) -> Commands | None:
+    """The commands of a kind by its name."""
+    return _first(lambda one: (one["group"], one["kind"]) == (group, kind))
+
+
+def _first(meant: Callable[[Mapping[str, Any]], bool]) -> Commands | None:
+    return next((commands_of(one) for one in kinds() if meant(one)), None)
+
+
+def _at(place: str) -> Any:
+    """What stands in ``module:NAME``: commands or a verb, or the feature that makes them."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def known() -> Sequence[Commands]:
+    """The commands of all kinds that have some."""
+    return tuple(map(commands_of, kinds()))
+
+
+def commands_for(api_version: object, kind: object) -> Commands | None:
+    """The commands of the kind that a manifest or an owner reference names."""
+    return commands_by_kind(str(api_version).rpartition("/")[0], str(kind))
+
+
+#: Kinds that people name and that are not ours, with what to type instead.
+_BUILT_IN: Final = re.compile(
+    r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
+)
+_ROLLOUTS: Final = ("rollout", "rollouts", "ro", "batchrelease", "batchreleases", "trafficrouting")
+
+
+def parts_of(words: Sequence[str]) -> tuple[str, str]:
+    """Kind and name in ``KIND NAME`` or ``KIND/NAME``, the kind in small letters; the name may be missing. Raises
+    WrongCommandError."""
+    parts = [part for word in words for part in word.split("/")]
+    if not parts or len(parts) > 2 or not parts[0] or (len(parts) == 2 and not parts[1]):
+        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME, or KIND/NAME")
+    return parts[0].lower(), parts[1] if len(parts) == 2 else ""
+
+
+def wanted(words: Sequence[str]) -> tuple[Commands, str]:
+    """The kind and name that ``cloneset NAME``, ``cloneset/NAME`` or ``clone/NAME`` mean. Raises CommandError."""
+    word, name = parts_of(words)
+    found = kind_of(word)
+    if not name:
+        raise WrongCommandError(f"{' '.join(words)}: which {found.kind.kind}? Expected KIND NAME, or KIND/NAME")
+    return found, name
+
+
+def kind_of(word: str) -> Commands:
+    """The commands of the kind that a person calls so. Raises WrongCommandError with what there is instead."""
+    if found := commands_called(word):
+        return found
+    raise WrongCommandError(f"{word} {_instead(word)}")
+
+
+def _instead(word: str) -> str:
+    if _BUILT_IN.fullmatch(word):
+        return "is built into Kubernetes; kubectl looks after it: kubectl rollout, kubectl set image, kubectl describe"
+    if word in _ROLLOUTS:
+        return "is a kind of Kruise Rollouts, another project; ask for its workload: pykruise rollout status KIND NAME"
+    from app.manager.features import kinds as known_kinds
+
+    for kind in known_kinds():
+        if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
+            what = f"kubectl describe {kind.singular}.{kind.group} NAME"
+            return f"has no roll-out and no commands of its own; look at it with {what}"
+    return f"is not a kind that pykruise knows; it knows {', '.join(one['singular'] for one in kinds())}"
+
+
+def scope(commands: Commands, namespace: str) -> str:
+    """The namespace of an object of this kind; '' where it has none."""
+    return namespace if commands.kind.namespaced else ""
+
+
+async def read(client: Client, commands: Commands, namespace: str, name: str) -> dict[str, Any]:
+    """The stored object. Raises CommandError where there is none."""
+    try:
+        found: dict[str, Any] = await client.get(commands.kind.resource(), name, scope(commands, namespace))
+    except NotFound:
+        if not commands.kind.namespaced:
+            raise CommandError(f"{commands.kind.kind} {name}: not found") from None
+        raise CommandError(
+            f"{commands.kind.kind} {namespace}/{name}: not found; name another namespace with -n"
+        ) from None
+    return found
+
+
+async def owned(client: Client, stored: Mapping[str, Any]) -> OwnedObjects:
+    """The Pods that a stored object controls, and its revisions."""
+    from app.pods.predicates import Owner
+    from app.workloads.commands import owned_objects
+
+    metadata = stored["metadata"]
+    owner = Owner(stored["apiVersion"], stored["kind"], metadata["name"], metadata["namespace"], metadata["uid"])
+    return await owned_objects(client, owner, stored["spec"].get("selector"))

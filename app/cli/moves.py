@@ -1,0 +1,329 @@
+"""Moves of built-in workloads to ours: by adopting their Pods, or by scaling one down and the other up."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+
+from app.api import names
+from app.cli.terminal import complain, write
+from app.framework.commands import left_behind
+from app.kube.client import get_or_none
+from app.kube.errors import CommandError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from app.cli.migrate import Limits
+    from app.framework.commands import Commands, Migration
+    from app.kube.client import Client
+    from app.kube.resources import Resource
+
+
+# ``pykruise migrate`` where ours is made beside the source: replicas move over as ours become available.
+#
+# How far it is stands in an annotation of ours, written in one request with the replicas it is about, so that the same
+# command goes on where another was interrupted, and neither of the two is left with too many.
+
+_POLL_SECONDS: Final = 1.0
+#: As many replicas as a field of 32 bits can say.
+_MOST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationProgress:
+    """How far a migration is: ``moved`` of ``number`` replicas (None: of all) have moved, and ours has ``owed`` more
+    that the source has yet to give up."""
+
+    number: int | None
+    moved: int = 0
+    owed: int = 0
+
+
+def written(source: Mapping[str, Any], number: int | None, moved: int, target: int) -> str:
+    """What the annotation says while the source goes to ``target`` replicas, after ``moved`` have moved."""
+    there = _replicas(source)
+    return orjson.dumps(
+        {"uid": source["metadata"].get("uid"), "number": number, "moved": moved, "from": there, "to": target}
+    ).decode()
+
+
+def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> MigrationProgress:
+    """What an earlier command of the same source left, as far as it is for this ``number`` to go on with."""
+    try:
+        found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
+        if not isinstance(found, dict) or found.get("uid") != source["metadata"].get("uid"):
+            return MigrationProgress(number)
+        before, after, moved = (found[key] for key in ("from", "to", "moved"))
+    except (ValueError, KeyError):
+        return MigrationProgress(number)  # not written by us
+    if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
+        return MigrationProgress(number)  # nor that
+    there = _replicas(source)
+    owed = max(before - after, 0) if there == before else 0
+    if found.get("number") != number:
+        return MigrationProgress(number, 0, owed)
+    return MigrationProgress(number, moved + (before - after if there == after else 0), owed)
+
+
+async def replicas_moved(
+    client: Client,
+    commands: Commands,
+    migration: Migration,
+    namespace: str,
+    pair: tuple[str, str],
+    limits: Limits,
+    *,
+    dry_run: bool = False,
+) -> bool:
+    """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
+    name, source_name = pair
+    called = f"{migration.source.kind} {namespace}/{source_name}"
+    ours_called = f"{commands.kind.kind} {namespace}/{name}"
+    try:
+        old: dict[str, Any] = await client.get(migration.source, source_name, namespace)
+    except NotFound:
+        raise CommandError(f"{called}: not found; name another namespace with -n") from None
+    resource, made = commands.kind.resource(), migration.made(old, name)
+    ours: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
+    stand = stand_of(ours, old, limits.replicas) if ours is not None else MigrationProgress(limits.replicas)
+    there = _replicas(old) + stand.moved
+    number = there if stand.number is None else stand.number
+    if number > there:
+        raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
+    if ours is None:
+        with left_behind(lambda: f"{ours_called} may have been made, with no Pods yet; {_GOES_ON}"):
+            ours = await client.create(resource, made, namespace, field_manager="pykruise")
+        write(f"{ours_called} made from {called}{' (dry run)' if dry_run else ''}")
+    else:
+        _same_pods(ours, made, ours_called, called)
+    if dry_run:
+        write(f"{number - stand.moved} replicas would move, {limits.max_surge} at a time")
+        return True
+    if not number:
+        write(f"{called}: has no replicas that could move")
+    elif stand.moved:
+        write(f"{stand.moved} of {number} replicas have moved before; {_on(number - stand.moved)}")
+    move = _Move(client, commands, migration, namespace, name, source_name, number, stand, limits)
+    with left_behind(lambda: f"{move.moved} of {number} replicas have moved, and both workloads run on; {_GOES_ON}"):
+        return await move.run(ours, there)
+
+
+_GOES_ON: Final = "the same command goes on"
+
+
+def _on(left: int) -> str:
+    return f"{left} {'is' if left == 1 else 'are'} left" if left else "none is left"
+
+
+@dataclass(slots=True)
+class _Move:
+    """One command that moves replicas."""
+
+    client: Client
+    commands: Commands
+    migration: Migration
+    namespace: str
+    name: str
+    source: str
+    number: int
+    stand: MigrationProgress
+    limits: Limits
+    moved: int = 0
+
+    async def run(self, ours: Mapping[str, Any], there: int) -> bool:
+        """Step by step; ``there`` is what the source had before the first."""
+        stand, limits, client = self.stand, self.limits, self.client
+        resource = self.commands.kind.resource()
+        self.moved = stand.moved
+        begun = max(_replicas(ours) - stand.moved - stand.owed, 0)
+        deadline = client.clock.monotonic() + (limits.seconds or float("inf"))
+        while self.moved < self.number:
+            # What an interrupted command has added already is part of the first step, whatever its size was.
+            step = max(limits.max_surge, stand.owed if self.moved == stand.moved else 0)
+            moving = min(self.moved + step, self.number)
+            # Ours come first, so that there are never fewer than before.
+            source = await client.get(self.migration.source, self.source, self.namespace)
+            about = written(source, stand.number, self.moved, there - moving)
+            await self._patch(resource, self.name, begun + moving, about)
+            while not _available(await client.get(resource, self.name, self.namespace), begun + moving):
+                if client.clock.monotonic() >= deadline:
+                    late = f"not available within {limits.seconds:g} s; those of the source stay, and {_GOES_ON}"
+                    write(f"{moving} of {self.number} replicas: {late}")
+                    return False
+                await client.clock.sleep(_POLL_SECONDS)
+            body = {"spec": {"replicas": there - moving}}
+            await client.patch(self.migration.source, self.source, body, self.namespace, field_manager="pykruise")
+            self.moved = moving
+            write(f"{moving} of {self.number} replicas moved")
+        if self.stand.moved < self.number or (ours["metadata"].get("annotations") or {}).get(names.MIGRATION):
+            await self._patch(resource, self.name, None, None)
+        return True
+
+    async def _patch(self, resource: Any, name: str, replicas: int | None, about: str | None) -> None:
+        body: dict[str, Any] = {"metadata": {"annotations": {names.MIGRATION: about}}}
+        if replicas is not None:
+            body["spec"] = {"replicas": replicas}
+        await self.client.patch(resource, name, body, self.namespace, field_manager="pykruise")
+
+
+def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:
+    """Raises CommandError where the two would not run the same Pods, or not take theirs apart."""
+    images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
+    if images[0] != images[1]:
+        raise CommandError(f"{called}: is there and runs other images than {source}; bring both together first")
+
+
+def _replicas(obj: Mapping[str, Any]) -> int:
+    given = obj["spec"].get("replicas")
+    return 1 if given is None else int(given)
+
+
+def _available(stored: Mapping[str, Any], wanted: int) -> bool:
+    status = stored.get("status") or {}
+    seen = status.get("observedGeneration") == stored["metadata"]["generation"]
+    return seen and int(status.get("availableReplicas") or 0) >= wanted
+
+
+# ``pykruise migrate`` where ours is the built-in kind under another apiVersion: it adopts the Pods as they run.
+#
+# The built-in object is deleted without its Pods, and ours is made under its name; its controller adopts them. What is
+# asked of the API server before is whether it would take ours, so that nothing is deleted for an object that it
+# refuses.
+
+
+async def adopted(
+    client: Client,
+    commands: Commands,
+    migration: Migration,
+    namespace: str,
+    name: str,
+    *,
+    seconds: float,
+    dry_run: bool,
+) -> bool:
+    """Move a built-in workload over, a line for each step; whether it was done in time. Raises CommandError."""
+    from app.framework.commands import left_behind
+    from app.kube.errors import CommandError, InterruptedCommandError
+
+    source, resource = migration.source, commands.kind.resource()
+    native = f"{source.kind}.{source.group} {namespace}/{name}"
+    ours = f"{commands.kind.kind}.{commands.kind.group} {namespace}/{name}"
+    deadline = client.clock.monotonic() + (seconds or float("inf"))
+    found: dict[str, Any] | None = await get_or_none(client, source, name, namespace)
+    if found is None:
+        there: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
+        if there is None:
+            raise CommandError(f"{native}: not found; name another namespace with -n")
+        write(f"{native} is gone, and {ours} is there: nothing is left to do; {_see('rollout status', commands, name)}")
+        return True
+    # Deleted without its Pods is what a command of ours did that could not go on.
+    goes = bool(found["metadata"].get("deletionTimestamp"))
+    if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
+        raise CommandError(f"{native}: is being deleted with its Pods")
+    made = migration.made(found, name)
+    await client.create(resource, made, namespace, dry_run=True, field_manager="pykruise")
+    if dry_run:
+        write(f"{native} would be deleted without its Pods, and {ours} made, which adopts them (dry run)")
+        return True
+    replacing = asyncio.ensure_future(_replaced(client, migration, resource, made, found, (native, ours), deadline))
+    interrupted = False
+    try:
+        stored = await asyncio.shield(replacing)
+    except asyncio.CancelledError:
+        # Whoever interrupts is not left with neither of the two; it is a matter of a second.
+        interrupted = True
+        complain(f"interrupted; {ours} is made before, since it would be nowhere")
+        stored = await replacing
+    if stored is None:
+        raise CommandError(f"{native}: is not gone within {seconds:g} s; the same command goes on, or {_again(made)}")
+    write(f"{ours} made")
+    see = _see("rollout status", commands, name)
+    if interrupted:
+        raise InterruptedCommandError(f"{ours} is made, and the manager lets it adopt the Pods; {see}")
+    with left_behind(lambda: f"{ours} is made, and the manager lets it adopt the Pods; {see}"):
+        while not _has_pods(stored, found):
+            if client.clock.monotonic() >= deadline:
+                why = _see("explain", commands, name)
+                write(f"{ours}: has not adopted its Pods within {seconds:g} s; {why}")
+                return False
+            await client.clock.sleep(_POLL_SECONDS)
+            stored = await client.get(resource, name, namespace)
+    write(f"{ours} has adopted its Pods; {see}")
+    return True
+
+
+async def _replaced(
+    client: Client,
+    migration: Migration,
+    resource: Resource,
+    made: Mapping[str, Any],
+    native: Mapping[str, Any],
+    called: tuple[str, str],
+    deadline: float,
+) -> dict[str, Any] | None:
+    """Ours, made as soon as the built-in one is gone; None where that is there still when time is over. Raises
+    CommandError, or KubeError while nothing has been changed."""
+    from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
+
+    metadata = native["metadata"]
+    name, namespace, uid = metadata["name"], metadata["namespace"], str(metadata["uid"])
+    if not metadata.get("deletionTimestamp"):
+        try:
+            await client.delete(migration.source, name, namespace, propagation_policy="Orphan", uid=uid)
+        except (KubeError, OSError) as error:
+            if isinstance(error, ApiError) and not isinstance(error, ServerError):
+                raise
+            # It may be done all the same, and the object nowhere then.
+            may = f"may be deleted ({sentence(error)}); if it is there, the same command goes on, if not"
+            raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
+        except BaseException:
+            write(_again(made))
+            raise
+    write(f"{called[0]} deleted; its Pods run on")
+    try:
+        if not await _gone(client, migration, namespace, name, uid, deadline):
+            return None
+        stored: dict[str, Any] = await client.create(resource, made, namespace, field_manager="pykruise")
+    except (KubeError, OSError) as error:
+        raise CommandError(f"{called[1]}: not made ({sentence(error)}); {_again(made)}") from None
+    except BaseException:
+        write(_again(made))  # interrupted a second time: the object is nowhere else
+        raise
+    return stored
+
+
+async def _gone(client: Client, migration: Migration, namespace: str, name: str, uid: str, deadline: float) -> bool:
+    """Wait until the object is gone; False where it is there still when time is over."""
+    while True:
+        found: dict[str, Any] | None = await get_or_none(client, migration.source, name, namespace)
+        if found is None or found["metadata"]["uid"] != uid:
+            return True
+        if client.clock.monotonic() >= deadline:
+            return False
+        await client.clock.sleep(_POLL_SECONDS)
+
+
+def _has_pods(stored: Mapping[str, Any], native: Mapping[str, Any]) -> bool:
+    """Whether the controller has seen the object, and counts no fewer Pods than the built-in one did."""
+    now, before = stored.get("status") or {}, native.get("status") or {}
+    if now.get("observedGeneration") != stored["metadata"].get("generation"):
+        return False
+    counts = ("replicas", "currentNumberScheduled")
+    return all(int(now.get(count) or 0) >= int(before.get(count) or 0) for count in counts)
+
+
+def _again(made: Mapping[str, Any]) -> str:
+    """What makes the object, for somebody who has to do it by hand."""
+    import shlex
+
+    import orjson
+
+    return f"make it with: echo {shlex.quote(orjson.dumps(made).decode())} | kubectl create -f -"
+
+
+def _see(verb: str, commands: Commands, name: str) -> str:
+    return f"see: pykruise {verb} {commands.kind.singular}/{name}"

@@ -1,0 +1,390 @@
+"""``pykruise plan`` and ``pykruise explain``: what the next roll-out would do, and why a Pod is as it is."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
+
+import typer
+
+from app.cli.terminal import Context, Gates, Kubeconfig, Namespace, Output, failed, with_cluster, words, write, written
+from app.kube.errors import CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping, Sequence
+
+    from app.framework.commands import Commands, Report
+    from app.kube.client import Client
+
+_PODS: Final = ("pod", "pods", "po")
+#: How many things to do are named.
+_MOST: Final = 5
+_NODES: Final = ("node", "nodes", "no")
+
+
+def register(app: typer.Typer) -> None:
+    """Add both commands."""
+    app.command()(plan)
+    app.command()(explain)
+
+
+def plan(
+    what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
+    file: Annotated[
+        str, typer.Option("--filename", "-f", metavar="FILE", help="The object as you want it; - for standard input")
+    ] = "",
+    origin: Annotated[
+        str, typer.Option("--from", metavar="KIND/NAME", help="What becomes of a native StatefulSet that is moved over")
+    ] = "",
+    namespace: Namespace = "",
+    output: Output = "text",
+    feature_gates: Gates = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Show what a workload would do to each Pod.
+
+    In which order, in place or not, and why: as FILE would have it, or as it is. Changes nothing.
+    """
+    gates = _gates(feature_gates)
+    if [bool(what), bool(file), bool(origin)].count(True) != 1:
+        expected = "-f FILE, the object as you want it, KIND NAME: what comes next as it is, or --from KIND/NAME"
+        raise failed(f"plan: expected one of {expected}", 2)
+    manifest = _manifest(file) if file else {}
+    given = str((manifest.get("metadata") or {}).get("namespace") or "")
+    if namespace and given not in ("", namespace):
+        raise failed(f"{file}: the {manifest['kind']} is of namespace {given}, not {namespace}", 2)
+
+    async def work(client: Client, where: str) -> Report:
+        if origin:
+            return await moved(client, where, origin, gates)
+        if what:
+            return await coming(client, where, what, gates)
+        return await planned(client, given or where, manifest, gates)
+
+    _print(with_cluster(kubeconfig, context, namespace, work), output)
+
+
+def explain(
+    what: Annotated[list[str], words("pod NAME, node NAME, or KIND NAME of one of our kinds")],
+    namespace: Namespace = "",
+    output: Output = "text",
+    feature_gates: Gates = "",
+    kubeconfig: Kubeconfig = "",
+    context: Context = "",
+) -> None:
+    """Explain why a Pod, a node or a workload is as it is.
+
+    What it waits for, what comes next for it, and what you can do. What a node lacks; who lacks a sidecar.
+    """
+    from app.cli.kinds import kind_of, parts_of
+
+    gates = _gates(feature_gates) if feature_gates else _DefaultGates()
+    try:
+        word, name = parts_of(what)
+        commands = None if word in (*_PODS, *_NODES) else kind_of(word)
+    except CommandError as error:
+        raise failed(f"explain: {error}; also pod NAME and node NAME", error.exit_code) from None
+    if not name:
+        raise failed(f"explain {' '.join(what)}: expected KIND NAME, or KIND/NAME", 2)
+
+    async def work(client: Client, where: str) -> Report:
+        if commands is not None:
+            return await whole(client, commands, where, name, gates)
+        if word in _NODES:
+            return await of_node(client, name, gates)
+        return await of_pod(client, where, name, gates)
+
+    _print(with_cluster(kubeconfig, context, namespace, work), output)
+
+
+class HasGates(Protocol):
+    """Feature gates that can be asked."""
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on."""
+
+
+class _DefaultGates:
+    """The gates by default. To know them takes the import of every kind, so that waits until one is asked."""
+
+    @cached_property
+    def _found(self) -> HasGates:
+        return _gates("")
+
+    def enabled(self, name: str) -> bool:
+        """Whether a gate is on."""
+        return self._found.enabled(name)
+
+
+def _print(found: Report, output: Any) -> None:
+    write(found.text() if output == "text" else written(found.data(), output))
+
+
+def _gates(text: str) -> HasGates:
+    from app.manager.gates import FeatureGateError, parse_gates
+
+    try:
+        return parse_gates(text)
+    except FeatureGateError as error:
+        raise failed(str(error), 2) from None
+
+
+def _manifest(file: str) -> dict[str, Any]:
+    import sys
+
+    from app.cli.kinds import commands_for, known
+    from app.manager.manifests import ManifestError, parse_manifests, read_manifests
+
+    try:
+        found = parse_manifests(sys.stdin.read(), "standard input") if file == "-" else read_manifests(Path(file))
+    except ManifestError as error:
+        raise failed(str(error), 2) from None
+    ours = [
+        one.object for one in found if _is_planned(commands_for(one.object.get("apiVersion"), one.kind), one.object)
+    ]
+    if len(ours) != 1:
+        kinds = " or ".join(one.kind.kind for one in known() if one.plan is not None)
+        raise failed(f"{file}: expected one {kinds}, found {len(ours)}", 2)
+    if problem := _unusable(ours[0]):
+        raise failed(f"{file}: {problem}", 2)
+    return dict(ours[0])
+
+
+def _is_planned(commands: Commands | None, manifest: Mapping[str, Any]) -> bool:
+    """Whether there are plans for objects of this kind, and its version is served."""
+    return (
+        commands is not None and commands.plan is not None and commands.kind.version(manifest["apiVersion"]) is not None
+    )
+
+
+def _unusable(manifest: Mapping[str, Any]) -> str:
+    """What keeps a manifest from being looked up at all; '' if nothing."""
+    kind, metadata = manifest["kind"], manifest.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if not isinstance(name, str) or not name:
+        return f"the {kind} has no metadata.name"
+    return "" if isinstance(manifest.get("spec"), dict) else f"{kind} {name} has no spec"
+
+
+async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> str:
+    """The table of what would happen, as text."""
+    return (await planned(client, namespace, manifest, features)).text()
+
+
+async def coming(client: Client, namespace: str, what: Sequence[str], features: HasGates) -> Report:
+    """What happens to Pods from here on, if nothing is changed. Raises CommandError."""
+    from app.cli.kinds import read, wanted
+    from app.framework.commands import report
+
+    commands, name = wanted(what)
+    if commands.plan is None:
+        raise CommandError(f"{commands.kind.kind} {name}: there is no plan for objects of this kind")
+    return report(await commands.plan(client, await read(client, commands, namespace, name), features.enabled))
+
+
+async def moved(client: Client, namespace: str, origin: str, features: HasGates) -> Report:
+    """What becomes of a built-in workload that is moved over to our kind of its name. Raises CommandError."""
+    from app.cli.kinds import known, parts_of
+    from app.kube.errors import WrongCommandError
+
+    word, name = parts_of([origin])
+    ours = {one.kind.kind.lower(): one.moving for one in known() if one.moving is not None}
+    kind = {"sts": "statefulset"}.get(word, word.removesuffix(".apps").removesuffix("s"))
+    move = ours.get(kind)
+    if move is None or not name:
+        expected = " or ".join(f"{one}/NAME" for one in ours)
+        raise WrongCommandError(f"--from {origin}: expected {expected}, a workload of Kubernetes itself")
+    return await move(client, namespace, name, features.enabled)
+
+
+async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> Report:
+    """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
+    from app.cli.kinds import commands_for
+    from app.framework.commands import report
+    from app.kube.errors import Forbidden, sentence
+
+    commands = commands_for(manifest.get("apiVersion"), manifest.get("kind"))
+    if commands is None or commands.plan is None:
+        raise CommandError(f"{manifest.get('kind')}: there is no plan for objects of this kind")
+    try:
+        stored = await _as_it_would_be(client, commands, namespace, manifest)
+    except Forbidden as error:
+        raise CommandError(f"{sentence(error)} (a dry run stores nothing, but takes the right to write)") from None
+    return report(await commands.plan(client, stored, features.enabled))
+
+
+async def _as_it_would_be(
+    client: Client, commands: Commands, namespace: str, manifest: dict[str, Any]
+) -> dict[str, Any]:
+    """The object (in its stored version) as the API server would store it: it and the webhooks are asked, and nothing
+    is stored."""
+    from app.api.conversion import convert
+    from app.cli.kinds import scope
+    from app.kube.errors import NotFound
+    from app.manager.features import features
+
+    features()  # conversion knows their kinds from here on
+    kind, name = commands.kind, str(manifest["metadata"]["name"])
+    namespace = scope(commands, namespace)
+    version = str(manifest["apiVersion"]).rpartition("/")[2]
+    resource = kind.resource(version)
+    try:
+        live: dict[str, Any] = await client.get(resource, name, namespace)
+    except NotFound:
+        answer: dict[str, Any] = await client.create(resource, manifest, namespace, dry_run=True)
+    else:
+        spec = dict(manifest.get("spec") or {})
+        # Somebody else, such as an autoscaler, may see to what the manifest leaves out.
+        if "replicas" in live["spec"]:
+            spec.setdefault("replicas", live["spec"]["replicas"])
+        answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
+    return answer if version == kind.hub.name else convert(answer, kind.resource().api_version)
+
+
+async def explanation(client: Client, namespace: str, name: str, features: HasGates) -> str:
+    """Everything about one Pod, as text."""
+    return (await of_pod(client, namespace, name, features)).text()
+
+
+async def of_pod(client: Client, namespace: str, name: str, features: HasGates) -> Report:
+    """Everything about one Pod. Raises CommandError."""
+    from app.cli.kinds import commands_for, known, read
+    from app.framework.commands import Report
+    from app.kube.errors import NotFound
+    from app.kube.objects import decode_pod
+    from app.kube.resources import PODS
+    from app.pods.obstacles import obstacles
+
+    try:
+        pod = await client.get(PODS, name, namespace, decode=decode_pod)
+    except NotFound:
+        raise CommandError(f"Pod {namespace}/{name}: not found; name another namespace with -n") from None
+    reference = pod.metadata.controller
+    commands = commands_for(reference.api_version, reference.kind) if reference is not None else None
+    beside = [
+        line
+        for one in known()
+        if one.explain_any is not None
+        for line in await _allowed(one.explain_any(client, pod, features.enabled), one.kind.kind)
+    ]
+    found = obstacles(pod)
+    waits, todo = [f"  {one.what}" for one in found], [one.way_out for one in found]
+    head = f"Pod {namespace}/{name}"
+    if reference is None or commands is None or commands.explain is None:
+        if not beside and not waits:
+            kinds = " or ".join(one.kind.kind for one in known() if one.explain is not None)
+            raise CommandError(f"Pod {namespace}/{name}: no {kinds} controls it, and it lacks nothing")
+        return Report(head, notes=[*waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
+    stored = await read(client, commands, namespace, reference.name)
+    lines = await commands.explain(client, pod, stored, features.enabled)
+    todo += _held(commands, stored)
+    head = f"{head} of {commands.kind.kind} {reference.name}"
+    return Report(head, notes=[*lines, *waits, *beside], todo=list(dict.fromkeys(todo)) or ["nothing"])
+
+
+def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
+    """What lets the roll-out of an object go on, where a person holds it."""
+    found: Any = stored
+    try:
+        where = commands.paused_of(stored)
+    except CommandError:
+        return []  # what it makes cannot be paused
+    for key in where:
+        found = found.get(key) if isinstance(found, dict) else None
+    if commands.pausable and isinstance(found, dict) and found.get("paused") is True:
+        return [f"pykruise rollout resume {commands.kind.singular} {stored['metadata']['name']}"]
+    return []
+
+
+async def of_node(client: Client, name: str, features: HasGates) -> Report:
+    """Which Pods that belong on every node it has, which it lacks and why; what its agent does. Raises CommandError."""
+    from app.cli.kinds import known
+    from app.framework.commands import Report
+    from app.kube.errors import NotFound
+    from app.kube.objects import decode_node
+    from app.kube.resources import NODES
+    from app.manager.features import features as slices
+
+    try:
+        node = await client.get(NODES, name, "", decode=decode_node)
+    except NotFound:
+        raise CommandError(f"Node {name}: not found") from None
+    lines = [
+        line
+        for one in known()
+        if one.explain_node is not None
+        for line in await _allowed(one.explain_node(client, node, features.enabled), one.kind.kind)
+    ]
+    lines = lines or ["nothing runs on every node"]
+    for asked in (explain for one in slices() for explain in one.explain_node()):
+        lines += await asked(client, node, features.enabled)
+    return Report(f"Node {name}", notes=lines)
+
+
+async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]:
+    """Lines about one kind; who may not read it is told so, and the rest."""
+    from app.kube.errors import Forbidden, sentence
+
+    try:
+        return await asked
+    except Forbidden as error:
+        return [f"{about}: not looked at: {sentence(error)}"]
+
+
+async def whole_explanation(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> str:
+    """How the Pods of an object stand, as text."""
+    return (await whole(client, commands, namespace, name, features)).text()
+
+
+async def whole(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> Report:
+    """How the Pods of an object stand, and what can be done. Raises CommandError."""
+    from dataclasses import replace
+
+    from app.cli.kinds import read
+    from app.framework.commands import Report, report
+    from app.kube.errors import Forbidden, sentence
+
+    stored = await read(client, commands, namespace, name)
+    if commands.explain_object is None and commands.progress is None:
+        raise CommandError(f"{commands.kind.kind} {name}: only its Pods are explained: pykruise explain pod NAME")
+    try:
+        if commands.explain_object is None:
+            return await _standing(client, commands, stored)
+        found = report(await commands.explain_object(client, stored, features.enabled))
+    except Forbidden as error:
+        rest = f"the rest was not looked at: {sentence(error)}"
+        return Report(_head(commands, stored), notes=[rest], todo=_held(commands, stored))
+    todo = list(dict.fromkeys([*found.todo, *_held(commands, stored)]))[:_MOST]
+    return replace(found, todo=todo or ["nothing"])
+
+
+def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
+    """What an object is called, and how far it is."""
+    from app.kube.errors import describe
+
+    metadata = stored["metadata"]
+    called = describe(commands.kind.kind, metadata.get("namespace") or "", metadata["name"])
+    return called if commands.progress is None else f"{called}: {commands.progress(stored).text}"
+
+
+async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
+    """How far an object is, and which of its Pods are not ready, and why."""
+    from app.cli.kinds import owned
+    from app.framework.commands import Report
+    from app.pods.obstacles import obstacles
+    from app.pods.predicates import is_ready
+
+    progress = commands.progress(stored) if commands.progress is not None else None
+    rows, todo = [], list[str]()
+    for pod in sorted((await owned(client, stored)).pods, key=lambda pod: pod.metadata.name):
+        found = obstacles(pod)
+        revision = pod.metadata.labels.get("controller-revision-hash", "-")
+        state = "ready" if is_ready(pod) else "not ready"
+        rows.append((pod.metadata.name, revision, state, found[0].what if found else "-"))
+        todo += [one.way_out for one in found]
+    notes = [progress.failed] if progress is not None and progress.failed else []
+    todo += _held(commands, stored)
+    first = list(dict.fromkeys(todo))[:_MOST]
+    return Report(_head(commands, stored), ("pod", "revision", "state", "because"), rows, notes, first or ["nothing"])

@@ -1,0 +1,244 @@
+"""What all commands share: options, completion, the cluster, and printing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, TypeVar
+
+import typer
+
+from app.framework.options import parse_duration
+from app.kube.errors import CommandError
+from app.kube.text import one_line, printable
+
+if TYPE_CHECKING:
+    from app.kube.client import Client
+    from app.kube.config import ClusterConfig
+    from app.kube.wire import Transport
+
+
+Format: TypeAlias = Literal["text", "json", "yaml"]
+
+
+def written(data: Mapping[str, Any] | Sequence[Any], output: Format, *, one_line: bool = False) -> str:
+    """Data as JSON or YAML, without the newline at its end; what a terminal would obey is escaped."""
+    if output == "json":
+        import orjson
+
+        return printable(orjson.dumps(data, option=0 if one_line else orjson.OPT_INDENT_2).decode())
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    if printable(text) != text:
+        text = yaml.safe_dump(data, sort_keys=False)
+    return f"---\n{text.rstrip()}" if one_line else text.rstrip()
+
+
+def write(text: str) -> None:
+    """Print it, whatever characters the terminal knows, and nothing that it obeys: much of it is other people's."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(printable(text).encode(encoding, "replace").decode(encoding), flush=True)
+
+
+def items(found: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
+    """A list as programs know it from kubectl."""
+    return {"kind": kind, "items": [dict(one) for one in found]}
+
+
+def complain(message: str) -> None:
+    """One line on standard error, in the one style that all commands have."""
+    with contextlib.suppress(OSError):  # the exit code is told all the same
+        sys.stderr.write(f"pykruise: {one_line(message)}\n")
+        sys.stderr.flush()
+
+
+#: A person waits at the keyboard.
+_SECONDS: Final = 2.0
+#: To kubectl: do not complete names of files.
+_NO_FILES: Final = ":4"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(completion)
+
+
+def completion(
+    shell: Annotated[Literal["bash", "zsh", "fish"], typer.Argument(help="The shell", show_default=False)],
+) -> None:
+    """Print the completion script of a shell.
+
+    bash and zsh: source <(pykruise completion bash); fish: pykruise completion fish | source.
+    """
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    write(get_completion_script(prog_name="pykruise", complete_var="_PYKRUISE_COMPLETE", shell=shell))
+
+
+def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
+    """What may stand where an object is named: kinds, and behind a kind the names of its objects."""
+    from app.cli.kinds import kinds
+
+    kind, slash, name = incomplete.partition("/")
+    given = [*(ctx.params.get("what") or ()), *args]
+    words = [word for one in kinds() for word in one["words"]]
+    if slash:
+        return [f"{kind}/{found}" for found in _names(ctx, kind) if found.startswith(name)]
+    before = next((word for word in reversed(given) if word in words), "")
+    if before:
+        return [found for found in _names(ctx, before) if found.startswith(incomplete)]
+    return sorted(one["singular"] for one in kinds() if one["singular"].startswith(incomplete))
+
+
+def _names(ctx: Any, word: str) -> list[str]:
+    """Names of objects in the cluster; none where it does not answer: this is a help, not a command."""
+    from app.cli.kinds import kind_of, scope
+    from app.kube.errors import CommandError, KubeError
+
+    async def listed() -> list[str]:
+        commands = kind_of(word.lower())
+        async with cluster(ctx.params.get("kubeconfig") or "", ctx.params.get("context") or "") as (client, default):
+            namespace = scope(commands, ctx.params.get("namespace") or default)
+            found = await client.list(commands.kind.resource(), namespace)
+        return [str(one["metadata"]["name"]) for one in found.items]
+
+    async def in_time() -> list[str]:
+        return await asyncio.wait_for(listed(), _SECONDS)
+
+    try:
+        return asyncio.run(in_time())
+    except (CommandError, KubeError, OSError, TimeoutError):
+        return []
+
+
+def for_kubectl() -> None:
+    """The program ``kubectl_complete-kruise``: kubectl asks it to complete ``kubectl kruise …``."""
+    words = sys.argv[1:]
+    asked = {
+        "COMP_WORDS": " ".join(("pykruise", *words)),
+        "COMP_CWORD": str(len(words)),
+        "_PYKRUISE_COMPLETE": "complete_bash",
+    }
+    program = [sys.executable, "-c", "import sys; sys.argv = ['pykruise']; from app.cli.main import main; main()"]
+    found = subprocess.run(program, env=os.environ | asked, capture_output=True, text=True, check=False)  # noqa: S603 - ourselves
+    write(found.stdout.rstrip("\n"))
+    write(_NO_FILES)
+
+
+#: How what is read is printed.
+Output: TypeAlias = Annotated[
+    Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="For people, or programs")
+]
+Namespace = Annotated[
+    str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: the namespace of the context")
+]
+AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces")]
+Kubeconfig = Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")]
+Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Only ask the API server whether it would accept it; change nothing")
+]
+Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false, as the manager has them")]
+
+
+def words(help_text: str = "KIND NAME, or KIND/NAME", metavar: str = "KIND NAME") -> typer.models.ArgumentInfo:
+    """An argument that names an object."""
+    argument: typer.models.ArgumentInfo = typer.Argument(
+        help=help_text, show_default=False, metavar=metavar, autocompletion=objects
+    )
+    return argument
+
+
+What = Annotated[list[str], words()]
+
+
+def duration(given: str | float) -> float:
+    """Seconds in ``5m``, ``1h30m``, ``90s`` or ``90``; a default is seconds already. Raises typer.BadParameter."""
+    text = f"{given:g}" if isinstance(given, float) else given
+    try:
+        seconds = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a duration; write it like 90s, 5m or 1h30m") from None
+    if seconds < 0 or seconds > 1e9:
+        raise typer.BadParameter(f"{text} is no time to wait; write it like 90s, 5m or 1h30m, 0: without end")
+    return seconds
+
+
+Timeout = Annotated[
+    float,
+    typer.Option(
+        "--timeout", parser=duration, metavar="DURATION", show_default=False, help="Give up after this, such as 5m"
+    ),
+]
+
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> AsyncIterator[tuple[Client, str]]:
+    """A client, and the namespace of the context."""
+    from app.kube.client import Client
+    from app.kube.clock import SystemClock
+    from app.kube.config import load_config
+
+    config = await load_config(kubeconfig, context or None)
+    transport = _transport(config)
+    try:
+        client = Client(transport, SystemClock(), user_agent="pykruise", dry_run=dry_run)
+        yield client, config.namespace or "default"
+    finally:
+        await transport.close()
+
+
+def _transport(config: ClusterConfig) -> Transport:
+    """The way to the API server; the plain one, where it does, is there in a fifth of the time."""
+    if config.proxy:
+        from app.kube.transport import AiohttpTransport
+
+        return AiohttpTransport(config)
+    from app.kube.http1 import PlainTransport
+
+    return PlainTransport(config)
+
+
+def with_cluster(
+    kubeconfig: str,
+    context: str,
+    namespace: str,
+    work: Callable[[Client, str], Awaitable[T]],
+    *,
+    dry_run: bool = False,
+) -> T:
+    """Run ``work`` with a client and the namespace that is meant; what fails is told, and ends the command.
+
+    ``dry_run``: nothing that the client writes is stored.
+    """
+    from app.kube.errors import ConfigError, KubeError, sentence
+
+    async def run() -> T:
+        async with cluster(kubeconfig, context, dry_run=dry_run) as (client, default):
+            return await work(client, namespace or default)
+
+    try:
+        return asyncio.run(run())
+    except BrokenPipeError:
+        raise
+    except CommandError as error:
+        raise failed(str(error), error.exit_code) from None
+    except ConfigError as error:
+        raise failed(str(error), 2) from None
+    except (KubeError, OSError) as error:
+        raise failed(sentence(error)) from None
+
+
+def failed(message: str, code: int = 1) -> typer.Exit:
+    """Say why a command ends; the exception to raise. Exit code 1: it could not be done; 2: it was not understood."""
+    complain(message)
+    return typer.Exit(code)

@@ -1,0 +1,215 @@
+"""What the node pulls, and what its NodeImage says about it (KD-30 … KD-40). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from app.api import names
+from app.daemon.cri.types import Image
+from app.daemon.objects import ImageTagStatus, NodeImage, SecretReference, TagPullPolicy
+from app.kube.images import FamiliarImage, familiar_image
+from app.kube.objects import ObjectReference, Secret
+
+WAITING: Final = "Waiting"
+PULLING: Final = "Pulling"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+IF_NOT_PRESENT: Final = "IfNotPresent"
+DAEMON: Final = "kruise-daemon"
+TIMEOUT_SECONDS: Final = 600
+BACKOFF_LIMIT: Final = 3
+LONGEST_PAUSE: Final = 30.0
+NO_TIME_LEFT: Final = "pulling exceeds the activeDeadlineSeconds"
+_MAX_MESSAGE: Final = 1024
+
+
+class Key(NamedTuple):
+    """Which tag of which repository."""
+
+    image: str
+    tag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One pull as it is asked for."""
+
+    key: Key
+    version: int
+    policy: TagPullPolicy
+    if_not_present: bool
+    owners: tuple[ObjectReference, ...] = ()
+    secrets: tuple[SecretReference, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> str:
+        """KD-35, IMG-100: what the runtime is asked for."""
+        return str(FamiliarImage(*self.key))
+
+    @property
+    def attempts(self) -> int:
+        """KD-34: how often to try."""
+        limit = self.policy.backoff_limit
+        return (BACKOFF_LIMIT if limit is None or limit < 0 else limit) + 1
+
+    def attempt_seconds(self, elapsed: float) -> float:
+        """KD-34: how long the next attempt may take, that long after the first began; 0: there is no time left."""
+        seconds = float(self.policy.timeout_seconds or TIMEOUT_SECONDS)
+        if seconds <= 0:
+            seconds = float(TIMEOUT_SECONDS)
+        deadline = self.policy.active_deadline_seconds
+        return seconds if deadline is None else max(0.0, min(seconds, deadline - elapsed))
+
+
+def may_use(task: Task, secret: Secret) -> bool:
+    """KD-97: a copy of a pull secret is for jobs of the namespace that it is from.
+
+    All jobs of a repository stand in one entry: else whoever may make a job would pull with the credentials of all.
+    """
+    source = secret.metadata.annotations.get(names.COPIED_FROM)
+    if source is None or not task.owners:
+        return True
+    return source.partition("/")[0] in {one.namespace for one in task.owners}
+
+
+def pause_after(attempt: int) -> float:
+    """KD-34: how long to wait after the attempt of that number (1, 2 …) has failed."""
+    return min(LONGEST_PAUSE, 2.0 ** min(attempt - 1, 10))
+
+
+def tasks(node_image: NodeImage) -> dict[Key, Task]:
+    """Every pull that is asked for, whether it has been done or not."""
+    found: dict[Key, Task] = {}
+    for image, entry in node_image.spec.images.items():
+        sandbox = entry.sandbox_config
+        # KD-35: policies of a cluster may want to know who pulls.
+        annotations = {**sandbox.annotations, names.PULLED_BY: DAEMON}
+        for tag in entry.tags:
+            key = Key(image, tag.tag)
+            found[key] = Task(
+                key=key,
+                version=tag.version,
+                policy=tag.pull_policy,
+                # KD-33: nothing said is Always.
+                if_not_present=tag.image_pull_policy == IF_NOT_PRESENT,
+                owners=tag.owner_references,
+                secrets=entry.pull_secrets,
+                labels=sandbox.labels,
+                annotations=annotations,
+            )
+    return found
+
+
+def finished(node_image: NodeImage) -> dict[Key, ImageTagStatus]:
+    """KD-31: the pulls that have ended, by what the status says; of the version that is asked for now."""
+    wanted = tasks(node_image)
+    return {
+        key: status
+        for image, entry in node_image.status.image_statuses.items()
+        for status in entry.tags
+        if (key := Key(image, status.tag)) in wanted
+        and status.completion_time
+        and status.version == wanted[key].version
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What to begin, and what to stop."""
+
+    start: tuple[Task, ...]
+    stop: tuple[Key, ...]
+
+
+def changes(node_image: NodeImage | None, running: Mapping[Key, int]) -> Changes:
+    """KD-31: ``running``: the version of each pull that is under way, or has ended and is not in the status yet."""
+    if node_image is None:
+        return Changes((), tuple(running))
+    wanted, done = tasks(node_image), finished(node_image)
+    active = {key: task for key, task in wanted.items() if key not in done}
+    stop = tuple(key for key, version in running.items() if key not in active or active[key].version != version)
+    start = tuple(task for key, task in active.items() if running.get(key) != task.version)
+    return Changes(start, stop)
+
+
+def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) -> dict[str, Any] | None:
+    """KD-40: what the status must say differently; None if it says all already.
+
+    ``progress``: how far the pulls are that the status does not show as ended. A merge patch: whatever is not named
+    here stays.
+    """
+    wanted, done = tasks(node_image), finished(node_image)
+    tags: dict[str, list[ImageTagStatus]] = {}
+    for key in sorted(wanted, key=lambda key: (key.image, key.tag.encode())):
+        status = done.get(key)
+        if status is None:
+            status = progress.get(key)
+            if status is None or status.version != wanted[key].version:
+                status = ImageTagStatus(key.tag, WAITING, version=wanted[key].version)
+        tags.setdefault(key.image, []).append(status)
+    phases = [status.phase for statuses in tags.values() for status in statuses]
+    counts = {
+        "desired": len(phases),
+        "succeeded": phases.count(SUCCEEDED),
+        "failed": phases.count(FAILED),
+        "pulling": phases.count(PULLING),
+        "waiting": phases.count(WAITING),
+    }
+    old = node_image.status
+    patch: dict[str, Any] = {name: count for name, count in counts.items() if getattr(old, name) != count}
+    images: dict[str, Any] = {
+        image: {"tags": [_json(status) for status in statuses]}
+        for image, statuses in tags.items()
+        if image not in old.image_statuses or old.image_statuses[image].tags != tuple(statuses)
+    }
+    images |= {image: None for image in old.image_statuses if image not in tags}
+    if images:
+        # Like the counts, what is empty looks as in OpenKruise: there is nothing.
+        patch["imageStatuses"] = images if tags else None
+    return patch or None
+
+
+def _json(status: ImageTagStatus) -> dict[str, Any]:
+    found: dict[str, Any] = {"tag": status.tag, "phase": status.phase}
+    for key, value in (
+        ("progress", status.progress),
+        ("startTime", status.start_time),
+        ("completionTime", status.completion_time),
+        ("version", status.version),
+        ("imageID", status.image_id),
+        ("message", status.message),
+    ):
+        if value:
+            found[key] = value
+    return found
+
+
+def find(images: Sequence[Image], key: Key) -> Image | None:
+    """KD-33, IMG-100: the image of that tag, or of that digest, if the node has it."""
+    by_digest = ":" in key.tag
+    for image in images:
+        for text in image.digests if by_digest else image.tags:
+            found = familiar_image(text)
+            if found is not None and (found.name, found.tag) == key:
+                return image
+    return None
+
+
+def image_id(key: Key, image: Image | None) -> str:
+    """KD-32: how the status names the image."""
+    return f"{key.image}@{image.id}" if image is not None else ""
+
+
+def joined(errors: Sequence[str]) -> str:
+    """KD-37: several errors as one, as Go shows them; each once."""
+    each = list(dict.fromkeys(errors))
+    return each[0] if len(each) == 1 else f"[{', '.join(each)}]"
+
+
+def short(message: str) -> str:
+    """A message as a status and an event can take it."""
+    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"

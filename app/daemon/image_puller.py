@@ -1,0 +1,333 @@
+"""Pulls what the node's NodeImage asks for, and reports how far it is (KD-30 … KD-41)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from app.daemon import image_plan
+from app.daemon.credentials import (
+    Credential,
+    CredentialsError,
+    Plugins,
+    for_image,
+    lookup,
+    read_secret,
+    without_credentials,
+)
+from app.daemon.cri.types import Auth, CriError, Runtime, RuntimeUnavailable
+from app.daemon.image_plan import FAILED, PULLING, SUCCEEDED, WAITING, Key, Task
+from app.daemon.objects import NODE_IMAGES, ImageTagStatus, NodeImage, SecretReference
+from app.kube.client import Client
+from app.kube.clock import TokenBucket, rfc3339
+from app.kube.controller import Controller, ControllerMetrics, Result, Watch, to_self
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import is_at_least
+from app.kube.fielderrors import duration
+from app.kube.objects import Metadata, Secret, decode_metadata, decode_secret
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.resources import SECRETS, ObjectKey
+from app.kube.store import Store
+
+logger = logging.getLogger(__name__)
+
+#: KD-40: status writes per second, and at once.
+_WRITES_PER_SECOND: Final = 0.5
+_BURST: Final = 5
+#: KD-30: the back-off of a sync that failed.
+LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
+#: KD-38: how long a Secret is taken as it was read.
+_SECRET_SECONDS: Final = (300.0, 600.0)
+#: KD-104: how much of Secrets is kept, how many are read at once, and how many credentials one image may have.
+_SECRET_BYTES: Final = 2 * 1024 * 1024
+_READ_AT_ONCE: Final = 4
+_MAX_CREDENTIALS: Final = 256
+#: KD-106: of fewer pulls at once none is kept back for other namespaces.
+_SHARED_FROM: Final = 4
+_RUNTIME_AWAY_SECONDS: Final = 1.0
+#: Whoever asked for a tag is told when it fails; no more of them than this.
+_MAX_TOLD: Final = 20
+
+
+@dataclass(slots=True)
+class _Pull:
+    """One pull under way, or ended and not seen in the status yet."""
+
+    task: Task
+    status: ImageTagStatus
+    job: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class SecretCache:
+    """KD-38: Secrets, read when they are needed; few at once, for each may have a megabyte."""
+
+    client: Client
+    rng: Random
+    #: Until when each is believed, and its size; the one that was read first comes first.
+    _known: dict[SecretReference, tuple[float, Secret, int]] = field(default_factory=dict)
+    _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
+
+    async def get(self, wanted: SecretReference) -> Secret | None:
+        """The Secret; None where it cannot be read, which is logged."""
+        if not (wanted.namespace and wanted.name):
+            # That would ask for all Secrets of somewhere.
+            logger.warning("a pull secret without a namespace or a name is passed over")
+            return None
+        async with self._reading:
+            known = self._known.get(wanted)
+            if known is not None and known[0] > self.client.clock.monotonic():
+                return known[1]
+            try:
+                secret: Secret = await self.client.get(SECRETS, wanted.name, wanted.namespace, decode=decode_secret)
+            except KubeError as error:
+                logger.warning("the pull secret %s/%s cannot be read: %s", wanted.namespace, wanted.name, error)
+                return None
+            self._remember(wanted, secret)
+            return secret
+
+    def _remember(self, wanted: SecretReference, secret: Secret) -> None:
+        """Keep it, and of the others those that are believed still and take no more room than there is."""
+        now = self.client.clock.monotonic()
+        self._known.pop(wanted, None)
+        self._known[wanted] = (now + self.rng.uniform(*_SECRET_SECONDS), secret, sum(map(len, secret.data.values())))
+        room = _SECRET_BYTES
+        for one, (until, _, size) in reversed(list(self._known.items())):
+            if until > now and size <= room:
+                room -= size
+            else:
+                del self._known[one]
+
+    @property
+    def known(self) -> tuple[SecretReference, ...]:
+        """Those that are held in memory."""
+        return tuple(self._known)
+
+    def forget(self, secrets: Iterable[SecretReference]) -> None:
+        """KD-94: they may have been changed."""
+        for secret in secrets:
+            self._known.pop(secret, None)
+
+
+class ImagePuller:
+    """One per node. ``run`` it as a task."""
+
+    def __init__(
+        self,
+        node: str,
+        store: Store[NodeImage],
+        client: Client,
+        runtime: Runtime,
+        recorder: EventRecorder,
+        plugins: Plugins,
+        rng: Random,
+        *,
+        max_workers: int = -1,
+        share: int = 100,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._key = ObjectKey("", node)
+        self._store = store
+        self._client = client
+        self._clock = client.clock
+        self._runtime = runtime
+        self._recorder = recorder
+        self._plugins = plugins
+        self._secrets = SecretCache(client, rng)
+        self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
+        #: How many of these the jobs of one namespace get, whose registry may be slow. [KD-106]
+        self._share = max(1, max_workers * share // 100) if max_workers >= _SHARED_FROM else max_workers
+        self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
+        self._pulls: dict[Key, _Pull] = {}
+        #: The version our last write gave the NodeImage.
+        self._written = ""
+        self.controller = Controller(
+            "imagepuller",
+            client.clock,
+            [Watch(store, to_self)],
+            self._sync,
+            workers=1,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+            sync_timeout=float("inf"),
+        )
+
+    async def run(self) -> None:
+        """Pull until cancelled; what is under way then is cancelled too."""
+        try:
+            await self.controller.run()
+        finally:
+            jobs = [pull.job for pull in self._pulls.values() if pull.job is not None]
+            for job in jobs:
+                job.cancel()
+            await asyncio.gather(*jobs, return_exceptions=True)
+
+    @property
+    def pulls(self) -> dict[Key, ImageTagStatus]:
+        """What is under way, for whoever wants to look."""
+        return {key: pull.status for key, pull in self._pulls.items()}
+
+    # ---- one look at the NodeImage
+
+    async def _sync(self, key: ObjectKey) -> Result | None:
+        if key != self._key:
+            return None
+        node_image = self._store.by_key(key)
+        running = {key: pull.task.version for key, pull in self._pulls.items()}
+        changes = image_plan.changes(node_image, running)
+        for stopped in changes.stop:
+            self._stop(stopped)
+        for task in changes.start:
+            self._start(task)
+        if node_image is None or node_image.metadata.deletion_timestamp is not None:
+            return None
+        if self._written and not is_at_least(node_image.metadata.resource_version, self._written):
+            return None  # our own write is still on its way into the cache, and its event comes
+        patch = image_plan.status_patch(node_image, {key: pull.status for key, pull in self._pulls.items()})
+        if patch is None:
+            return None
+        if not self._writes.try_take():
+            return Result(requeue_after=1.0 / _WRITES_PER_SECOND)
+        metadata = node_image.metadata
+        written: Metadata = await self._client.patch(
+            NODE_IMAGES,
+            metadata.name,
+            {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": patch},
+            subresource="status",
+            decode=decode_metadata,
+        )
+        self._written = written.metadata.resource_version
+        return None
+
+    def _start(self, task: Task) -> None:
+        self._stop(task.key)
+        pull = _Pull(task, ImageTagStatus(task.key.tag, WAITING, version=task.version))
+        self._pulls[task.key] = pull
+        pull.job = asyncio.get_running_loop().create_task(self._work(pull), name=f"pull {task.reference}")
+
+    def _stop(self, key: Key) -> None:
+        pull = self._pulls.pop(key, None)
+        if pull is not None and pull.job is not None:
+            pull.job.cancel()
+
+    def _show(self, pull: _Pull, **changes: object) -> None:
+        pull.status = msgspec.structs.replace(pull.status, **changes)
+        self.controller.queue.add(self._key)
+
+    # ---- one pull
+
+    async def _work(self, pull: _Pull) -> None:
+        if self._slots is None:
+            await self._carry_out(pull)
+            return
+        namespace = pull.task.owners[0].namespace if pull.task.owners else ""
+        if not namespace:
+            async with self._slots:
+                await self._carry_out(pull)
+            return
+        async with self._shares.setdefault(namespace, asyncio.Semaphore(self._share)), self._slots:
+            await self._carry_out(pull)
+
+    async def _carry_out(self, pull: _Pull) -> None:
+        task, began = pull.task, self._clock.monotonic()
+        self._show(pull, phase=PULLING, start_time=self._now())
+        try:
+            image_id, error = await self._attempts(task, began)
+        except Exception:  # one pull must not take the others with it
+            logger.exception("pulling %s failed unexpectedly", task.reference)
+            image_id, error = "", "pulling failed unexpectedly; the log of the node's agent says why"
+        took = self._clock.monotonic() - began
+        if error:
+            logger.warning("pulling %s failed: %s", task.reference, error)
+            self._show(pull, phase=FAILED, message=image_plan.short(error), completion_time=self._now())
+        else:
+            logger.info("pulled %s in %.1f s", task.reference, took)
+            self._show(pull, phase=SUCCEEDED, progress=100, image_id=image_id, completion_time=self._now())
+        self._record_events(task, error, took)
+
+    async def _attempts(self, task: Task, began: float) -> tuple[str, str]:
+        """The id of the image, or why there is none."""
+        error = ""
+        for attempt in range(1, task.attempts + 1):
+            if attempt > 1:
+                await self._clock.sleep(image_plan.pause_after(attempt - 1))
+            seconds = task.attempt_seconds(self._clock.monotonic() - began)
+            if seconds <= 0:
+                return "", image_plan.NO_TIME_LEFT
+            try:
+                return await self._clock.wait_for(self._attempt(task, seconds), seconds), ""
+            except TimeoutError:
+                error = f"pulling image {task.reference} is canceled"
+            except (CriError, CredentialsError) as failure:
+                error = str(failure)
+            logger.info("pulling %s, attempt %d of %d: %s", task.reference, attempt, task.attempts, error)
+        return "", error
+
+    async def _attempt(self, task: Task, seconds: float) -> str:
+        """KD-33: one attempt. A runtime that is away is waited for: it comes back after its own restart."""
+        while True:
+            try:
+                if task.if_not_present and (image := image_plan.find(await self._runtime.images(seconds), task.key)):
+                    return image_plan.image_id(task.key, image)
+                await self._pull(task, seconds)
+                return image_plan.image_id(task.key, image_plan.find(await self._runtime.images(seconds), task.key))
+            except RuntimeUnavailable as error:
+                logger.info("pulling %s waits: %s", task.reference, error)
+                await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
+
+    async def _pull(self, task: Task, seconds: float) -> None:
+        """KD-37: with each of the credentials in turn; without any only if there are none."""
+        auths = lookup(await self._credentials(task), task.reference)
+        errors = []
+        tries: list[Auth | None] = [*auths] if auths else [None]
+        for auth in tries:
+            try:
+                await self._runtime.pull(task.reference, auth, task.labels, task.annotations, seconds)
+            except RuntimeUnavailable:
+                raise
+            except CriError as error:
+                # Neither the runtime nor the registry can be trusted not to repeat what they were given.
+                errors.append(without_credentials(str(error), auths))
+            else:
+                return
+        # KD-94
+        self._secrets.forget(task.secrets)
+        self._plugins.forget()
+        raise CriError(image_plan.joined(errors))
+
+    async def _credentials(self, task: Task) -> list[Credential]:
+        found: list[Credential] = []
+        for wanted in task.secrets:
+            secret = await self._secrets.get(wanted)
+            if secret is not None and image_plan.may_use(task, secret):
+                found += for_image(read_secret(secret), task.reference)
+                if len(found) > _MAX_CREDENTIALS:
+                    raise CredentialsError(f"more than {_MAX_CREDENTIALS} credentials are for {task.reference}")
+        return found + await self._plugins.credentials(task.reference)
+
+    def _record_events(self, task: Task, error: str, took: float) -> None:
+        """KD-41, in OpenKruise's words and spelling."""
+        node_image = self._store.by_key(self._key)
+        if node_image is None:
+            return
+        regarding = reference(NODE_IMAGES, node_image)
+        image = f"Image {task.key.image}:{task.key.tag}"
+        if not error:
+            self._recorder.event(regarding, "Normal", "PullImageSucceed", f"{image}, ecalpsedTime {duration(took)}")
+            return
+        for told in (*task.owners[:_MAX_TOLD], regarding):
+            self._recorder.event(told, "Warning", "PullImageFailed", f"{image} {error}")
+
+    def _now(self) -> str:
+        return rfc3339(self._clock.now())

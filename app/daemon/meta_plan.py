@@ -1,0 +1,201 @@
+"""What is reported about the containers of a Pod, and which of them read labels and annotations that have changed
+since they started (KD-70 … KD-75). Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.daemon.cri.types import ContainerDetails, ContainerState
+from app.kube.objects import Container, Pod
+from app.pods.container_meta import (
+    ContainerHashes,
+    ContainerMeta,
+    RuntimeMeta,
+    env_from_metadata,
+    env_hash,
+    hash_of_env,
+    launch_priorities,
+    runtime_meta,
+)
+
+#: KD-14: what the kubelet writes on containers.
+HASH: Final = "io.kubernetes.container.hash"
+RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
+DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
+GRACE: Final = "io.kubernetes.pod.terminationGracePeriod"
+_IS_NAME: Final = re.compile(r"[-._a-zA-Z][-._a-zA-Z0-9]*").fullmatch
+_HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
+
+
+def is_reported(pod: Pod) -> bool:
+    """KD-71: whether the Pod is one of ours, and has containers."""
+    owner, metadata = pod.metadata.controller, pod.metadata
+    ours = (owner is not None and owner.group == names.APPS_GROUP) or names.SIDECARSET_HASH in metadata.annotations
+    return ours and metadata.deletion_timestamp is None and bool(pod.status.container_statuses)
+
+
+def is_due(pod: Pod, *, with_env: bool = True) -> bool:
+    """KD-71: whether the report is missing something, or may be out of date."""
+    if not is_reported(pod):
+        return False
+    meta = runtime_meta(pod)
+    statuses = pod.status.container_statuses
+    if meta is None or len(meta.containers) != len(statuses):
+        return True
+    by_name = {one.name: one for one in meta.containers}
+    containers = {container.name: container for container in pod.spec.containers}
+    for status in statuses:
+        known, container = by_name.get(status.name), containers.get(status.name)
+        if known is None or known.container_id != status.container_id:
+            return True
+        if with_env and container is not None and known.hashes.env_hash != env_hash(container, pod):
+            return True
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One container as the runtime has it. ``env``: what its process has; None where it was not asked."""
+
+    details: ContainerDetails
+    env: Mapping[str, str] | None = None
+
+
+def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: ContainerMeta | None) -> bool:
+    """KD-73: whether the process must be asked: it has env from labels or annotations, runs, and nobody has asked it
+    yet."""
+    return (
+        bool(env_from_metadata(container, pod))
+        and details.state is ContainerState.RUNNING
+        and (known is None or known.hashes.env_hash == 0)
+    )
+
+
+def known_of(meta: RuntimeMeta | None, full_id: str) -> ContainerMeta | None:
+    """What was reported about that very container."""
+    return next((one for one in meta.containers if one.container_id == full_id), None) if meta is not None else None
+
+
+def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, with_env: bool = True) -> RuntimeMeta:
+    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has. ``with_env``:
+    whether it says what they read from the Pod's labels and annotations."""
+    meta = runtime_meta(pod)
+    containers = {container.name: container for container in pod.spec.containers}
+    found = []
+    for status in pod.status.container_statuses:
+        container, one = containers.get(status.name), seen.get(status.name)
+        if container is None or one is None:
+            continue
+        full_id = f"{runtime}://{one.details.id}"
+        known = known_of(meta, full_id)
+        if known is None:
+            annotations = one.details.annotations
+            known = ContainerMeta(
+                name=status.name,
+                container_id=full_id,
+                restart_count=_integer(annotations.get(RESTART_COUNT, "")),
+                hashes=ContainerHashes(plain_hash=_hexadecimal(annotations.get(HASH, ""))),
+            )
+        if with_env and known.hashes.env_hash == 0 and one.details.state is ContainerState.RUNNING:
+            wanted = env_from_metadata(container, pod)
+            if wanted and one.env is None:
+                found.append(known)
+                continue
+            values = {name: (one.env or {}).get(name, "") for name in wanted}
+            hashes = ContainerHashes(known.hashes.plain_hash, hash_of_env(values))
+            known = ContainerMeta(known.name, known.container_id, known.restart_count, hashes)
+        found.append(known)
+    return RuntimeMeta(tuple(found))
+
+
+def annotation(meta: RuntimeMeta) -> str:
+    """KD-70: the report as OpenKruise writes it."""
+    containers = []
+    for one in meta.containers:
+        hashes = {"plainHash": one.hashes.plain_hash}
+        if one.hashes.env_hash:
+            hashes["extractedEnvFromMetadataHash"] = one.hashes.env_hash
+        containers.append(
+            {
+                "name": one.name,
+                "containerID": one.container_id,
+                "restartCount": one.restart_count,
+                "hashes": hashes,
+            }
+        )
+    return msgspec.json.encode({"containers": containers}).decode()
+
+
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """A container whose env is not what the Pod says now."""
+
+    name: str
+    container_id: str
+
+
+def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
+    """KD-74: the containers to restart, those of the highest launch priority first.
+
+    Only while an in-place update of the Pod is under way: nobody else changes labels to have containers restarted.
+    """
+    condition = pod.condition(names.IN_PLACE_UPDATE_READY)
+    if condition is None or condition.status != "False":
+        return []
+    running = {status.name: status.container_id for status in pod.status.container_statuses}
+    containers = {container.name: container for container in pod.spec.containers}
+    found = [
+        Outdated(one.name, one.container_id)
+        for one in meta.containers
+        if one.hashes.env_hash
+        and (container := containers.get(one.name)) is not None
+        and running.get(one.name) == one.container_id
+        and one.hashes.env_hash != env_hash(container, pod)
+    ]
+    if not found:
+        return []
+    # PM-149: as at the first start, one priority after the other.
+    priorities = launch_priorities(pod)
+    highest = max(priorities.get(one.name, 0) for one in found)
+    unready = [priorities.get(one.name, 0) for one in pod.status.container_statuses if not one.ready]
+    if priorities and any(priority > highest for priority in unready):
+        return []
+    return [one for one in found if priorities.get(one.name, 0) == highest]
+
+
+def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
+    """What ``env`` prints, as far as that can be told: a value may have several lines, of which each may look like
+    another variable. ``current``: what the Pod says now; who has that has not something shorter."""
+    text = output.decode("utf-8", "replace").removesuffix("\n")
+    found: dict[str, str] = {}
+    last = ""
+    for line in text.split("\n"):
+        name, equals, value = line.partition("=")
+        if equals and name not in found and (name in current or _IS_NAME(name)):
+            found[name], last = value, name
+        elif last:
+            found[last] += f"\n{line}"
+    return found | {name: value for name, value in current.items() if f"\n{name}={value}\n" in f"\n{text}\n"}
+
+
+def grace_of(annotations: Mapping[str, str]) -> int:
+    """KD-74: how long a container may take to end."""
+    for key in (DELETION_GRACE, GRACE):
+        text = annotations.get(key, "")
+        if text.isascii() and text.isdigit() and len(text) < 10:
+            return int(text)
+    return 2
+
+
+def _integer(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _hexadecimal(text: str) -> int:
+    return int(text, 16) if _HEX(text) else 0

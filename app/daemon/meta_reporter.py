@@ -1,0 +1,211 @@
+"""Reports what the containers of the node's Pods were started with, and restarts those whose env is out of date
+(KD-70 … KD-75)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from app.api import names
+from app.daemon import meta_plan
+from app.daemon.actions import Stopper, container_reference
+from app.daemon.cri.types import ContainerState, CriError, Runtime
+from app.daemon.meta_plan import Outdated, Seen
+from app.daemon.recreate_plan import newest
+from app.kube.client import Client, PatchType
+from app.kube.controller import Controller, ControllerMetrics, Result, Watch
+from app.kube.errors import Conflict, NotFound
+from app.kube.expectations import is_at_least
+from app.kube.objects import Container, Pod, decode_metadata
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.pods.container_meta import RuntimeMeta, env_from_metadata, runtime_meta
+
+logger = logging.getLogger(__name__)
+
+WORKERS: Final = 5
+RESTARTERS: Final = 10
+#: KD-71: changes of a Pod come in bursts.
+_DELAY_SECONDS: Final = 1.0
+#: KD-73: until the process is asked again that could not be asked.
+_AGAIN_SECONDS: Final = 3.0
+_ENV_SECONDS: Final = 3.0
+#: KD-75: how long an own write may stay unseen.
+_UNSEEN_SECONDS: Final = 30.0
+#: KD-74: from the first try to restart to the longest wait.
+RESTART_LIMITS: Final = RateLimits(base_delay=3.0, max_delay=600.0, qps=10.0, burst=100)
+
+
+class MetaReporter:
+    """One per node. ``run`` it as a task."""
+
+    def __init__(
+        self,
+        pods: Store[Pod],
+        client: Client,
+        runtimes: Sequence[Runtime],
+        stopper: Stopper,
+        *,
+        env_from_metadata: bool = True,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._pods = pods
+        self._client = client
+        self._clock = client.clock
+        self._runtimes = {runtime.name: runtime for runtime in reversed(runtimes)}
+        self._stopper = stopper
+        self._env_from_metadata = env_from_metadata
+        self._written: dict[str, tuple[str, float]] = {}
+        self.controller = Controller(
+            "runtime_container_meta",
+            client.clock,
+            [Watch(pods, self._keys, lambda _change, _key: _DELAY_SECONDS)],
+            self._report,
+            workers=WORKERS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+            sync_timeout=float("inf"),
+        )
+        self.restarter = Controller(
+            "runtime_container_meta_restarter",
+            client.clock,
+            [],
+            self._restart,
+            workers=RESTARTERS,
+            limits=RESTART_LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+        )
+
+    def _keys(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        pod = change.new
+        if pod is None:
+            self._written.pop(change.object.metadata.uid, None)
+            return ()
+        if not meta_plan.is_reported(pod):
+            return ()
+        is_new = change.old is None
+        # KD-71: at the start those that were never reported wait for their next change.
+        if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
+            return ()
+        return (key_of(pod),) if meta_plan.is_due(pod, with_env=self._env_from_metadata) else ()
+
+    def _runtime_of(self, pod: Pod) -> Runtime | None:
+        for status in pod.status.container_statuses:
+            name, separator, _ = status.container_id.partition("://")
+            if separator:
+                return self._runtimes.get(name)
+        return None
+
+    async def _report(self, key: ObjectKey) -> Result | None:
+        pod = self._pods.by_key(key)
+        if pod is None or not meta_plan.is_reported(pod):
+            return None
+        metadata = pod.metadata
+        version, since = self._written.get(metadata.uid, ("", 0.0))
+        unseen = self._clock.monotonic() - since
+        if version and unseen < _UNSEEN_SECONDS and not is_at_least(metadata.resource_version, version):
+            return Result(requeue_after=_UNSEEN_SECONDS - unseen)
+        runtime = self._runtime_of(pod)
+        if runtime is None:
+            return None
+        seen, complete = await self._look(pod, runtime)
+        meta = meta_plan.reported(pod, runtime.name, seen, with_env=self._env_from_metadata)
+        if meta.containers and meta != runtime_meta(pod):
+            await self._write(pod, meta)
+        if self._env_from_metadata and meta_plan.outdated(pod, meta):
+            self.restarter.queue.add_after(key, RESTART_LIMITS.base_delay)
+        return None if complete else Result(requeue_after=_AGAIN_SECONDS)
+
+    async def _look(self, pod: Pod, runtime: Runtime) -> tuple[dict[str, Seen], bool]:
+        """What the runtime has, and whether every process that has to be asked could be."""
+        meta, seen, complete = runtime_meta(pod), {}, True
+        containers = {container.name: container for container in pod.spec.containers}
+        for name, one in newest(await runtime.containers(pod.metadata.uid)).items():
+            container = containers.get(name)
+            if container is None:
+                continue
+            details = await runtime.details(one.id)
+            if not details.is_of(pod.metadata.uid):
+                continue
+            known = meta_plan.known_of(meta, f"{runtime.name}://{details.id}")
+            env = None
+            if self._env_from_metadata and meta_plan.needs_env(pod, container, details, known):
+                env = await self._env(runtime, details.id, pod, container)
+                complete = complete and env is not None
+            seen[name] = Seen(details, env)
+        return seen, complete
+
+    async def _env(
+        self, runtime: Runtime, container_id: str, pod: Pod, container: Container
+    ) -> Mapping[str, str] | None:
+        """KD-73: what the container was started with, asked of the container itself."""
+        try:
+            result = await runtime.execute(container_id, ("env",), _ENV_SECONDS)
+        except CriError as error:
+            logger.warning("%s: the env of container %s cannot be read: %s", key_of(pod), container.name, error)
+            return None
+        if result.code != 0:
+            logger.warning("%s: env in container %s ended with %d", key_of(pod), container.name, result.code)
+            return None
+        return meta_plan.parse_env(result.stdout, env_from_metadata(container, pod))
+
+    async def _write(self, pod: Pod, meta: RuntimeMeta) -> None:
+        """KD-75: the annotation, with the Pod's status, which is what a node may write."""
+        metadata = pod.metadata
+        annotations = {names.RUNTIME_CONTAINERS_META: meta_plan.annotation(meta)}
+        try:
+            written = await self._client.patch(
+                PODS,
+                metadata.name,
+                {"metadata": {"uid": metadata.uid, "annotations": annotations}},
+                metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource="status",
+                decode=decode_metadata,
+            )
+        except (NotFound, Conflict):
+            return  # gone, or another Pod of the name
+        self._written[metadata.uid] = (written.metadata.resource_version, self._clock.monotonic())
+
+    # ---- restarting
+
+    async def _restart(self, key: ObjectKey) -> Result | None:
+        pod = self._pods.by_key(key)
+        meta = runtime_meta(pod) if pod is not None else None
+        runtime = self._runtime_of(pod) if pod is not None else None
+        if pod is None or meta is None or runtime is None or pod.metadata.deletion_timestamp is not None:
+            return None
+        found = meta_plan.outdated(pod, meta)
+        for one in found:
+            await self._restart_one(pod, one, runtime)
+        # Until the report shows the new containers, or another priority's turn has come.
+        return Result(requeue=True) if found else None
+
+    async def _restart_one(self, pod: Pod, one: Outdated, runtime: Runtime) -> None:
+        """KD-74: only the very container that was reported, and only while it runs."""
+        metadata, container_id = pod.metadata, one.container_id.partition("://")[2]
+        container = await runtime.container(container_id)
+        if container is None or container.state is not ContainerState.RUNNING:
+            return
+        details = await runtime.details(container_id)
+        if not details.is_of(metadata.uid):
+            return
+        await self._stopper.stop(
+            runtime,
+            details,
+            container_reference(metadata.namespace, metadata.name, metadata.uid, one.name),
+            f"Stopping containerID {one.container_id} by container meta restarter",
+            grace=meta_plan.grace_of(details.annotations),
+            pod_ip=pod.status.pod_ip,
+        )
+
+    async def run(self) -> None:
+        """Report and restart until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.controller.run(), name="container meta")
+            tasks.create_task(self.restarter.run(), name="container meta restarter")

@@ -1,0 +1,323 @@
+"""Runs the probes of the node's Pods and reports what they found out (KD-60 … KD-68)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+from weakref import WeakValueDictionary
+
+from app.daemon import probe_plan
+from app.daemon.actions import Network, Outcome, ProbeError, probe_command, text_of
+from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, Runtime, RuntimeUnavailable
+from app.daemon.objects import NODE_POD_PROBES, NodePodProbe
+from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
+from app.daemon.recreate_plan import newest
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller, ControllerMetrics, Watch, to_self
+from app.kube.events import EventRecorder
+from app.kube.expectations import is_at_least
+from app.kube.objects import ObjectReference, Pod, decode_metadata
+from app.kube.queue import QueueMetrics, RateLimits
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Store
+
+logger = logging.getLogger(__name__)
+
+LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
+#: Results that come within this time are written together.
+_TOGETHER_SECONDS: Final = 0.2
+#: KD-105: how many probes of the Pods of one namespace are made at once.
+AT_ONCE: Final = 32
+#: How long what the runtime says about containers that run is taken for true, at the longest.
+_TRUSTED_SECONDS: Final = 10.0
+#: The same where one does not run, or nobody would tell.
+_UNSURE_SECONDS: Final = 0.5
+
+
+@dataclass(slots=True)
+class _Worker:
+    """One probe that runs."""
+
+    want: Wanted
+    progress: ProbeProgress = field(default_factory=ProbeProgress)
+    probed_at: str = ""
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True)
+class _Known:
+    """The containers of one Pod, as the runtime had them."""
+
+    asked_at: float
+    version: str
+    task: asyncio.Task[dict[str, ContainerDetails]]
+
+
+class Containers:
+    """The containers of Pods, asked of the runtime when that may have changed, and once for all probes of a Pod."""
+
+    def __init__(self, runtime: Runtime, client: Client) -> None:
+        self._runtime = runtime
+        self._clock = client.clock
+        self._pods: dict[str, _Known] = {}
+        #: A container's start does not change while it runs, so it is asked for once.
+        self._started: dict[str, ContainerDetails] = {}
+
+    async def newest(self, uid: str, name: str, version: str) -> ContainerDetails | None:
+        """The newest container of that name. ``version``: of the Pod as its kubelet reports it. Raises ``CriError``."""
+        known, now = self._pods.get(uid), self._clock.monotonic()
+        if known is not None and known.task.done():
+            failed = known.task.cancelled() or known.task.exception() is not None
+            running = not failed and all(one.state is ContainerState.RUNNING for one in known.task.result().values())
+            # As long as all of them run, only the kubelet's report or a probe that fails says otherwise.
+            trusted = _TRUSTED_SECONDS if running and version and version == known.version else _UNSURE_SECONDS
+            if failed or now - known.asked_at >= trusted:
+                known = None
+        if known is None:
+            task = asyncio.get_running_loop().create_task(self._ask(uid), name=f"containers of {uid}")
+            known = self._pods[uid] = _Known(now, version, task)
+        return (await asyncio.shield(known.task)).get(name)
+
+    async def _ask(self, uid: str) -> dict[str, ContainerDetails]:
+        found = {}
+        for name, container in newest(await self._runtime.containers(uid)).items():
+            known = self._started.get(container.id)
+            if known is None or container.state is not known.state:
+                known = await self._runtime.details(container.id)
+                if known.state is ContainerState.RUNNING:
+                    self._started[container.id] = known
+            if known.is_of(uid):
+                found[name] = known
+        return found
+
+    def doubt(self, uid: str) -> None:
+        """What was known of a Pod may be wrong: ask again next time."""
+        known = self._pods.get(uid)
+        if known is not None and known.task.done():
+            del self._pods[uid]
+
+    def forget(self, uids: set[str]) -> None:
+        """Keep only what is known about these Pods."""
+        self._pods = {uid: known for uid, known in self._pods.items() if uid in uids}
+        kept = {
+            details.id
+            for known in self._pods.values()
+            if known.task.done() and not known.task.cancelled() and known.task.exception() is None
+            for details in known.task.result().values()
+        }
+        self._started = {key: value for key, value in self._started.items() if key in kept}
+
+
+class Prober:
+    """One per node. ``run`` it as a task. ``pods``: the node's Pods, if they are watched, for their addresses."""
+
+    def __init__(
+        self,
+        node: str,
+        store: Store[NodePodProbe],
+        client: Client,
+        runtime: Runtime,
+        recorder: EventRecorder,
+        rng: Random,
+        pods: Store[Pod] | None = None,
+        *,
+        network: Network | None = None,
+        metrics: ControllerMetrics | None = None,
+        queue_metrics: QueueMetrics | None = None,
+    ) -> None:
+        self._key = ObjectKey("", node)
+        self._store = store
+        self._client = client
+        self._clock = client.clock
+        self._runtime = runtime
+        self._recorder = recorder
+        self._rng = rng
+        self._pods = pods
+        self._network = network if network is not None else Network()
+        self._began = client.clock.monotonic()
+        self._workers: dict[Key, _Worker] = {}
+        self._containers = Containers(runtime, client)
+        #: By namespace; forgotten with the last probe that has one or waits for one.
+        self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._written = ""
+        # KD-4: two queues, as OpenKruise has them: what is to be probed, and what is to be told.
+        self.controller = Controller(
+            "sync_node_pod_probe",
+            client.clock,
+            [Watch(store, to_self)],
+            self._sync,
+            workers=1,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+            sync_timeout=float("inf"),
+        )
+        self.teller = Controller(
+            "update_node_pod_probe_status",
+            client.clock,
+            [],
+            self._tell,
+            workers=1,
+            limits=LIMITS,
+            metrics=metrics,
+            queue_metrics=queue_metrics,
+        )
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.controller.run(), name="what to probe")
+                group.create_task(self.teller.run(), name="results of probes")
+        finally:
+            tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def results(self) -> dict[Key, str]:
+        """What is known now, for whoever wants to look."""
+        return {key: worker.progress.state for key, worker in self._workers.items()}
+
+    # ---- one look at the NodePodProbe
+
+    async def _sync(self, key: ObjectKey) -> None:
+        if key == self._key:
+            self._update(probe_plan.wanted(self._store.by_key(key)))
+            self.teller.queue.add(key)
+
+    async def _tell(self, key: ObjectKey) -> None:
+        node_pod_probe = self._store.by_key(key)
+        if node_pod_probe is None or node_pod_probe.metadata.deletion_timestamp is not None:
+            return
+        metadata = node_pod_probe.metadata
+        if self._written and not is_at_least(metadata.resource_version, self._written):
+            return  # our own write is still on its way into the cache, and its event comes
+        results = {
+            key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
+            for key, worker in self._workers.items()
+            if worker.progress.state
+        }
+        report = probe_plan.report(node_pod_probe, results)
+        if report.status is None:
+            return
+        written = await self._client.patch(
+            NODE_POD_PROBES,
+            metadata.name,
+            {"metadata": {"uid": metadata.uid, "resourceVersion": metadata.resource_version}, "status": report.status},
+            subresource="status",
+            decode=decode_metadata,
+        )
+        self._written = written.metadata.resource_version
+        for key_of_probe, result in report.news:
+            self._record_events(key_of_probe, result)
+
+    def _update(self, wanted: dict[Key, Wanted]) -> None:
+        """KD-60: begin, change and stop."""
+        for key in self._workers.keys() - wanted.keys():
+            task = self._workers.pop(key).task
+            if task is not None:
+                task.cancel()
+        for key, want in wanted.items():
+            worker = self._workers.get(key)
+            if worker is None:
+                worker = self._workers[key] = _Worker(want)
+                worker.task = asyncio.get_running_loop().create_task(
+                    self._work(key, worker), name=f"probe {key.namespace}/{key.pod} {key.probe}"
+                )
+            elif worker.want != want:
+                if not worker.want.asks_the_same_as(want):
+                    container_id = worker.progress.container_id
+                    state = probe_plan.UNKNOWN if container_id else ""
+                    worker.progress = ProbeProgress(container_id, state=state, recorded_at=self._clock.monotonic())
+                    worker.probed_at = rfc3339(self._clock.now())
+                worker.want = want
+        self._containers.forget({key.uid for key in wanted})
+
+    def _record_events(self, key: Key, result: Result) -> None:
+        """KD-68."""
+        regarding = ObjectReference(
+            api_version=PODS.api_version, kind=PODS.kind, namespace=key.namespace, name=key.pod, uid=key.uid
+        )
+        self._recorder.event(regarding, "Normal", probe_plan.event_reason(result.state), result.message)
+
+    # ---- one probe
+
+    async def _work(self, key: Key, worker: _Worker) -> None:
+        period = worker.want.period
+        if self._clock.monotonic() - self._began < period:
+            # KD-62: all probes of a node at once would be a load that nobody asked for.
+            await self._clock.sleep(self._rng.random() * period)
+        due = self._clock.monotonic()
+        while True:
+            try:
+                await self._once(key, worker)
+            except (CriError, ProbeError) as error:
+                logger.info("probe %s of Pod %s/%s could not be made: %s", key.probe, key.namespace, key.pod, error)
+            except Exception:  # one probe must not take the others with it
+                logger.exception("probe %s of Pod %s/%s failed unexpectedly", key.probe, key.namespace, key.pod)
+            # A slow probe delays the next one; those it has missed are not made up for.
+            now = self._clock.monotonic()
+            due = max(due + period, now)
+            await self._clock.sleep(due - now)
+
+    async def _once(self, key: Key, worker: _Worker) -> None:
+        container = await self._containers.newest(key.uid, key.container, self._version(key))
+        want = worker.want
+        step = probe_plan.before(
+            worker.progress, container, want, self._clock.monotonic(), self._clock.now().timestamp()
+        )
+        self._note(worker, step)
+        if not step.probe or container is None:
+            return
+        try:
+            async with self._made.setdefault(key.namespace, asyncio.Semaphore(AT_ONCE)):
+                outcome = await self._probe(want, container.id, self._address(key, want))
+        except ProbeError as error:
+            self._containers.doubt(key.uid)
+            # That the runtime is away says nothing about the probe.
+            if self._still(worker, want, container.id) and not isinstance(error.__cause__, RuntimeUnavailable):
+                why = text_of(str(error).encode("utf-8", "replace"))
+                self._note(worker, probe_plan.not_made(worker.progress, why, self._clock.monotonic()))
+            raise
+        if not outcome.succeeded:
+            self._containers.doubt(key.uid)
+        if self._still(worker, want, container.id):
+            self._note(worker, probe_plan.after(worker.progress, outcome, want, self._clock.monotonic()))
+
+    def _still(self, worker: _Worker, want: Wanted, container_id: str) -> bool:
+        """Whether that is still what is asked about."""
+        return worker.want.asks_the_same_as(want) and worker.progress.container_id == container_id
+
+    def _note(self, worker: _Worker, step: probe_plan.Step) -> None:
+        worker.progress = step.progress
+        if step.changed:
+            worker.probed_at = rfc3339(self._clock.now())
+            self.teller.queue.add_after(self._key, _TOGETHER_SECONDS)
+
+    async def _probe(self, want: Wanted, container_id: str, address: str) -> Outcome:
+        probe = want.probe
+        if probe.exec is not None:
+            return await probe_command(self._runtime, container_id, probe.exec, want.timeout)
+        if probe.http_get is not None:
+            return await self._network.request(probe.http_get, address, want.timeout)
+        if probe.tcp_socket is not None:
+            return await self._network.connection(probe.tcp_socket, address, want.timeout)
+        raise ProbeError("neither exec nor httpGet nor tcpSocket")
+
+    def _version(self, key: Key) -> str:
+        """The version of the Pod as it is known; '' where it is not."""
+        pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
+        return pod.metadata.resource_version if pod is not None and pod.metadata.uid == key.uid else ""
+
+    def _address(self, key: Key, want: Wanted) -> str:
+        """KD-91: the address the Pod has now."""
+        pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
+        if pod is not None and pod.metadata.uid == key.uid and pod.status.pod_ip:
+            return pod.status.pod_ip
+        return want.ip

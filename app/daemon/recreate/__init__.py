@@ -1,1 +1,0 @@
-"""Restarting containers: what the ContainerRecreateRequests of the node's Pods ask for."""

@@ -1,0 +1,256 @@
+"""What to do next about the ContainerRecreateRequests of one Pod (CRR-31 … CRR-42). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from app.daemon.cri.types import ContainerDetails, ContainerState
+from app.daemon.objects import ContainerSnapshot, RecreateContainer, RecreateRequest, RecreateState
+from app.kube.clock import rfc3339
+
+PENDING: Final = "Pending"
+RECREATING: Final = "Recreating"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+COMPLETED: Final = "Completed"
+IGNORE: Final = "Ignore"
+NOT_FOUND: Final = "not found container on Node"
+NOT_RESTARTED: Final = "the container has ended and its Pod does not restart it"
+_GRACE: Final = "PreRecreateGrace"
+_ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
+#: CRR-33: a little more than what is left, so that the time has surely come.
+_AFTER_GRACE: Final = 0.1
+_MAX_MESSAGE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """CRR-31: which request is worked on, and which are told to wait."""
+
+    request: RecreateRequest | None = None
+    waiting: tuple[RecreateRequest, ...] = ()
+
+
+def choose(requests: Iterable[RecreateRequest], is_current: Callable[[RecreateRequest], bool]) -> Choice:
+    """``is_current``: whether the cache shows our own last write to it; nothing behind one that it does not is looked
+    at."""
+    picked: RecreateRequest | None = None
+    waiting: list[RecreateRequest] = []
+    for request in sorted(requests, key=_turn):
+        if is_over(request):
+            continue
+        if not is_current(request):
+            break
+        if picked is None:
+            picked = request
+        elif not request.status.phase:
+            waiting.append(request)
+    return Choice(picked, tuple(waiting))
+
+
+def is_over(request: RecreateRequest) -> bool:
+    """Whether there is nothing left to do about it."""
+    return request.metadata.deletion_timestamp is not None or bool(request.status.completion_time)
+
+
+def _turn(request: RecreateRequest) -> tuple[int, float, str]:
+    created = request.metadata.creation_timestamp
+    return (
+        _ORDER.get(request.status.phase, 2),
+        created.timestamp() if created is not None else 0.0,
+        request.metadata.name,
+    )
+
+
+def grace_left(request: RecreateRequest, now: datetime) -> float | None:
+    """CRR-33: how long the Pod is to be unready yet, in seconds; None as long as nobody has made it so."""
+    asked = request.spec.strategy.unready_grace_period_seconds
+    if asked is None:
+        return 0.0
+    since = next(
+        (one.last_transition_time for one in request.status.conditions if one.type == _GRACE and one.status == "True"),
+        None,
+    )
+    if since is None:
+        return None
+    # A sum of times would end with the calendar; a request may ask for any number.
+    left = asked - (now - since).total_seconds()
+    return left + _AFTER_GRACE if left > 0 else 0.0
+
+
+def runtime_name(request: RecreateRequest) -> str:
+    """CRR-34: the runtime that the containers run on. Raises ``ValueError`` saying why there is none."""
+    found: set[str] = set()
+    for container in request.spec.containers:
+        name, separator, rest = container.status_context.container_id.partition("://")
+        if not (separator and name and rest):
+            raise ValueError(f"container {container.name} has no container id with a runtime in it")
+        found.add(name)
+    if len(found) != 1:
+        raise ValueError(f"containers of one Pod on several runtimes: {', '.join(sorted(found)) or 'none'}")
+    return found.pop()
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The newest container of a name in the Pod; ``restart_count`` as the kubelet counts."""
+
+    details: ContainerDetails
+    restart_count: int = 0
+    #: Whether the Pod starts it again when it has ended.
+    restarts: bool = True
+
+
+def stopping(container_id: str) -> str:
+    """What the state of a container says from just before it is stopped until that is known to have happened."""
+    return f"stopping {container_id}"
+
+
+def states(
+    request: RecreateRequest, runtime: str, found: Mapping[str, Found], now: datetime
+) -> tuple[RecreateState, ...]:
+    """CRR-35: how far each container is, as the node sees it."""
+    before = {state.name: state for state in request.status.container_recreate_states}
+    snapshots = {snapshot.name: snapshot for snapshot in request.status.container_status_snapshot}
+    return tuple(
+        _state(
+            request,
+            container,
+            before.get(container.name, RecreateState(container.name, PENDING)),
+            found.get(container.name),
+            snapshots.get(container.name),
+            runtime,
+            now,
+        )
+        for container in request.spec.containers
+    )
+
+
+def _state(
+    request: RecreateRequest,
+    container: RecreateContainer,
+    before: RecreateState,
+    found: Found | None,
+    snapshot: ContainerSnapshot | None,
+    runtime: str,
+    now: datetime,
+) -> RecreateState:
+    name, strategy = container.name, request.spec.strategy
+    if before.phase in (SUCCEEDED, FAILED):
+        return before
+    if found is None:
+        return RecreateState(name, PENDING, NOT_FOUND, before.is_killed)
+    details, context = found.details, container.status_context
+    full_id = f"{runtime}://{details.id}"
+    # An agent that was ended between stopping and noting it finds what it was about to do.
+    killed = before.is_killed or (
+        before.message.startswith(stopping(""))
+        and (before.message != stopping(full_id) or details.state is ContainerState.EXITED)
+    )
+    if details.state is ContainerState.EXITED:
+        if not found.restarts:
+            # CRR-60: nobody will start it.
+            return RecreateState(name, FAILED, NOT_RESTARTED, killed)
+        return RecreateState(name, RECREATING, is_killed=killed)
+    if strategy.force_recreate and not killed:
+        return RecreateState(name, PENDING, before.message if before.message == stopping(full_id) else "")
+    if full_id != context.container_id or found.restart_count > context.restart_count:
+        done = _is_recreated(snapshot, full_id, details, strategy.min_started_seconds, now)
+        return RecreateState(name, SUCCEEDED if done else RECREATING, is_killed=killed)
+    return RecreateState(name, PENDING, before.message if before.message == stopping(full_id) else "", killed)
+
+
+def _is_recreated(
+    snapshot: ContainerSnapshot | None, full_id: str, details: ContainerDetails, min_started: int, now: datetime
+) -> bool:
+    if snapshot is None or snapshot.container_id != full_id or not snapshot.ready:
+        return False
+    ran = now.timestamp() - details.started_at / 1e9
+    return min_started <= 0 or ran > min_started
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """CRR-37: what comes of going through the containers once. ``kill``: the one to stop now; ``ended``: the request
+    is over; ``states``: how far they are now."""
+
+    states: tuple[RecreateState, ...]
+    kill: RecreateContainer | None = None
+    ended: bool = False
+
+
+def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapping[str, Found]) -> Walk:
+    """Go through the containers, in the order of the request, up to the first that has to be waited for."""
+    strategy = request.spec.strategy
+    result = list(current)
+    over = 0
+    for position, (container, state) in enumerate(zip(request.spec.containers, current, strict=True)):
+        match state.phase:
+            case "Succeeded":
+                over += 1
+            case "Failed":
+                over += 1
+                if strategy.failure_policy != IGNORE:
+                    return Walk(tuple(result), ended=True)
+            case "Recreating":
+                result[position] = msgspec.structs.replace(state, is_killed=True)
+                if strategy.ordered_recreate:
+                    break
+            case _:
+                return Walk(tuple(result), kill=container if container.name in found else None)
+    return Walk(tuple(result), ended=over == len(current))
+
+
+def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tuple[RecreateState, ...]:
+    """CRR-37: how far the containers are after that one was stopped, or could not be."""
+    if error:
+        done = RecreateState(name, FAILED, short(f"kill container error: {error}"))
+    else:
+        done = RecreateState(name, RECREATING, is_killed=True)
+    return tuple(done if state.name == name else state for state in current)
+
+
+def announced(current: Sequence[RecreateState], name: str, full_id: str) -> tuple[RecreateState, ...]:
+    """How far the containers are just before that one is stopped."""
+    return tuple(
+        msgspec.structs.replace(state, message=stopping(full_id)) if state.name == name else state for state in current
+    )
+
+
+def states_patch(current: Sequence[RecreateState]) -> dict[str, Any]:
+    """CRR-41: as a merge patch of the status; the list as a whole."""
+    return {"containerRecreateStates": [_json(state) for state in current]}
+
+
+def _json(state: RecreateState) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": state.name, "phase": state.phase}
+    if state.message:
+        found["message"] = state.message
+    if state.is_killed:
+        found["isKilled"] = True
+    return found
+
+
+def completed_patch(now: datetime, message: str) -> dict[str, Any]:
+    """The end of a request, as a merge patch of its status."""
+    return {"phase": COMPLETED, "completionTime": rfc3339(now), **({"message": short(message)} if message else {})}
+
+
+def short(message: str) -> str:
+    """A message as a status can take it."""
+    return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
+
+
+def newest(containers: Iterable[Any]) -> dict[str, Any]:
+    """CRR-35: by name the container that was created last; also exited ones are in the list."""
+    found: dict[str, Any] = {}
+    for container in containers:
+        known = found.get(container.name)
+        if known is None or container.created_at > known.created_at:
+            found[container.name] = container
+    return found

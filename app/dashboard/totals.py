@@ -1,0 +1,177 @@
+"""Totals of Pods by owner, and the model of the overview."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
+
+from pydantic import Field, create_model
+
+from app.framework.dashboard import DashboardModel, DashboardSection
+from app.kube.objects import Pod
+from app.kube.store import Change
+from app.pods.predicates import Owner, is_ready, owner_key
+
+
+class Revision(DashboardModel):
+    """The Pods of a workload at one revision."""
+
+    name: str
+    pods: int
+    ready: int
+    #: Whether new Pods get it.
+    target: bool = False
+
+
+class Workload(DashboardModel):
+    """A workload, and how far its roll-out is."""
+
+    kind: str
+    namespace: str = ""
+    name: str
+    state: Literal["done", "under way", "failed", "unknown"]
+    #: The sentence of ``pykruise rollout status``.
+    message: str
+    #: How much of the roll-out is done, from 0 to 1.
+    part: float
+    revisions: list[Revision] = Field(default_factory=list)
+
+
+class PodCounts(DashboardModel):
+    """Pods by state."""
+
+    ready: int = 0
+    not_ready: int = 0
+    pending: int = 0
+    terminating: int = 0
+    failed: int = 0
+    finished: int = 0
+
+
+class Node(DashboardModel):
+    """A node's Pods; without a name those that have no node yet."""
+
+    name: str
+    pods: PodCounts
+
+
+class Section(DashboardModel):
+    """What is shown of a section is bounded: so many more are not."""
+
+    total: int = 0
+    more: int = 0
+
+
+class Workloads(Section):
+    """Workloads; those whose roll-out is not done come first."""
+
+    items: list[Workload] = Field(default_factory=list)
+
+
+class Nodes(Section):
+    """Nodes; those with Pods that are not ready come first."""
+
+    pods: int = 0
+    items: list[Node] = Field(default_factory=list)
+
+
+class Overview(DashboardModel):
+    """Everything the page shows. The event of each section carries one field of this."""
+
+    workloads: Workloads
+    nodes: Nodes
+
+
+def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
+    """The overview with a field for each of these sections."""
+    fields: dict[str, Any] = {}
+    for one in sections:
+        rows: Any = (list.__class_getitem__(one.row_type), Field(default_factory=list))
+        fields[one.name] = (create_model(one.title, __base__=Section, __doc__=f"{one.title}.", items=rows), ...)
+    return create_model("Overview", __base__=Overview, __doc__=Overview.__doc__, **fields)
+
+
+K = TypeVar("K")
+
+#: The label that names a Pod's revision: of our workloads and the native ones, and of ReplicaSets.
+_REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
+
+
+def state_of(pod: Pod) -> str:
+    """The field of :class:`PodCounts` that the Pod counts in."""
+    if pod.metadata.deletion_timestamp is not None:
+        return "terminating"
+    if pod.status.phase == "Failed":
+        return "failed"
+    if pod.status.phase == "Succeeded":
+        return "finished"
+    if pod.status.phase != "Running":
+        return "pending"
+    return "ready" if is_ready(pod) else "not_ready"
+
+
+def revision_of(pod: Pod) -> str:
+    """The Pod's revision; empty if it has none."""
+    labels = pod.metadata.labels
+    return next((labels[name] for name in _REVISION_LABELS if name in labels), "")
+
+
+@dataclass(slots=True)
+class PodTotals:
+    """The sums; one change costs the same however many Pods there are."""
+
+    total: int = 0
+    _nodes: dict[str, Counter[str]] = field(default_factory=dict)
+    #: The controller's owner_key → (revision, ready) → Pods.
+    _controlled: dict[str, Counter[tuple[str, bool]]] = field(default_factory=dict)
+
+    def observe(self, change: Change[Pod]) -> str:
+        """Take a change; return the uid of the controller it concerns, empty for none."""
+        for pod, step in ((change.old, -1), (change.new, 1)):
+            if pod is not None:
+                self._count(pod, step)
+        controller = change.object.metadata.controller
+        return controller.uid if controller is not None else ""
+
+    def _count(self, pod: Pod, step: int) -> None:
+        self.total += step
+        state = state_of(pod)
+        _add(self._nodes, pod.spec.node_name or "", state, step)
+        controller = pod.metadata.controller
+        if controller is not None and state not in ("failed", "finished"):
+            _add(
+                self._controlled,
+                owner_key(controller, pod.metadata.namespace),
+                (revision_of(pod), state == "ready"),
+                step,
+            )
+
+    def nodes(self) -> Collection[Node]:
+        """The nodes that have Pods."""
+        return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
+
+    def revisions(self, owner: Owner, target: str) -> list[Revision]:
+        """The revisions of a controller's Pods; ``target`` names the one that new Pods get, maybe with a prefix."""
+        counts = self._controlled.get(owner.index_key, Counter())
+        names = sorted({name for name, _ in counts})
+        found = [
+            Revision(
+                name=name or "none",
+                pods=counts[name, True] + counts[name, False],
+                ready=counts[name, True],
+                target=bool(name) and bool(target) and (target == name or target.endswith(f"-{name}")),
+            )
+            for name in names
+        ]
+        return sorted(found, key=lambda revision: not revision.target)
+
+
+def _add(sums: dict[str, Counter[K]], key: str, what: K, step: int) -> None:
+    counts = sums.setdefault(key, Counter())
+    counts[what] += step
+    if not counts[what]:
+        del counts[what]
+    if not counts:
+        del sums[key]

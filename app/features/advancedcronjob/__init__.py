@@ -1,0 +1,1 @@
+"""AdvancedCronJob: starts jobs on a schedule."""

@@ -1,0 +1,96 @@
+"""What the command line says of AdvancedCronJobs: when the next runs are, and what keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api.webhooks import unreadable
+from app.features.advancedcronjob.cron import ScheduleError
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, with_defaults
+from app.features.advancedcronjob.plan import MANY, made_by, moment, name_of, schedule_of, what_is_due
+from app.features.advancedcronjob.types import FORBID, REPLACE, AdvancedCronJob
+from app.framework.commands import Commands, Report, Stored, report, table
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.errors import CommandError
+from app.kube.text import one_line
+
+RUNS: Final = 5
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
+    """The next runs of the object as it would be stored."""
+    return "\n".join(_planned(client, stored)[0])
+
+
+def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
+    """The next runs, a line each, and what a person can do. Raises CommandError."""
+    name = stored["metadata"]["name"]
+    try:
+        cron = AdvancedCronJob.model_validate(with_defaults(stored))
+        schedule = schedule_of(cron.spec.schedule, cron.spec.time_zone)
+    except ValidationError as error:
+        raise CommandError(f"AdvancedCronJob {name}: {unreadable(error)}") from None
+    except ScheduleError as error:
+        raise CommandError(f"AdvancedCronJob {name}: spec.schedule: {error}") from None
+    metadata, status, spec, now = cron.metadata, cron.status, cron.spec, client.clock.now()
+    kind = made_by(cron)
+    made = kind.kind if kind is not None else "nothing"
+    lines = [f"AdvancedCronJob {metadata.namespace}/{name}: {made} by {spec.schedule!r}"]
+    last = moment(status.last_schedule_time if status is not None else None)
+    due = what_is_due(schedule, last or moment(metadata.creation_timestamp) or now, now, spec.starting_deadline_seconds)
+    active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
+    todo: list[str] = []
+    if spec.paused:
+        lines.append("it is paused: nothing is started; when it goes on, the latest run that was missed is made up for")
+    elif due.run is not None:
+        lines += _due(rfc3339(due.run), active, spec.concurrency_policy, many=due.many)
+        if active and spec.concurrency_policy == FORBID:
+            todo.append(f"wait until {', '.join(active)} has ended, or delete it")
+    elif due.late is not None:
+        lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
+    rows: list[tuple[str, ...]] = []
+    at = due.following
+    while at is not None and len(rows) < RUNS:
+        rows.append((rfc3339(at), name_of(name, at)))
+        at = schedule.next(at)
+    if rows:
+        lines += table([("RUN", "JOB"), *rows]).split("\n")
+    else:
+        lines.append("no further run: the schedule names no time to come")
+        todo.append("change spec.schedule")
+    return lines, todo
+
+
+def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[str]:
+    lines = [f"due now: the run of {run}"]
+    if many:
+        lines.append(f"more than {MANY} runs were missed; only this one is made up for")
+    if active and policy == FORBID:
+        lines[0] += f", which waits for {', '.join(active)}: concurrencyPolicy {FORBID}"
+    elif active and policy == REPLACE:
+        lines[0] += f", for which {', '.join(active)} goes first: concurrencyPolicy {REPLACE}"
+    return lines
+
+
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
+    """What ran, what runs, what comes next, and what can be done."""
+    status: Mapping[str, Any] = stored.get("status") or {}
+    lines = [f"last run: {status.get('lastScheduleTime') or 'none yet'}"]
+    lines += [f"active: {one.get('kind')} {one.get('name')}" for one in status.get("active") or ()]
+    planned, todo = _planned(client, stored)
+    return report([*planned, *map(one_line, lines)], todo)
+
+
+COMMANDS: Final = Commands(
+    ADVANCED_CRON_JOB,
+    plan=plan,
+    explain_object=explain_object,
+    pausable=True,
+    paused_at=("spec",),
+    history=False,
+)

@@ -1,0 +1,57 @@
+"""The feature of AdvancedCronJob."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.advancedcronjob import webhooks
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
+from app.features.advancedcronjob.reconcile import NAME, WATCHED, advancedcronjob_controller
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.kube.admission import PolicyRule
+from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates
+
+_KIND: Final = ADVANCED_CRON_JOB.plural
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled), context.clock.now))
+    lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    return Decisions(webhooks.handlers(lookups, context.clock.now))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.features.advancedcronjob.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="advancedcronjob",
+    kinds=(ADVANCED_CRON_JOB,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=advancedcronjob_controller,
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), (_KIND,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
+                PolicyRule(("create", "delete", "get"), ("batch",), ("jobs",)),
+                PolicyRule(("create", "delete", "get"), (names.APPS_GROUP,), ("broadcastjobs", "imagelistpulljobs")),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="advancedcronjob-workers",
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(GATE,),
+    commands=commands,
+)

@@ -1,0 +1,276 @@
+"""The plan of an AdvancedCronJob: which runs must start now, and which jobs are kept, replaced or removed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api import names
+from app.features.advancedcronjob.cron import Every, Schedule, ScheduleError, latest_until, load_zone, parse
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
+from app.features.advancedcronjob.types import AdvancedCronJob
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.types import BroadcastJob
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
+from app.features.imagepull.types import ImageListPullJob
+from app.kube.clock import rfc3339
+from app.kube.objects import Job
+from app.kube.resources import JOBS, Resource
+from app.pods.predicates import controller_reference
+
+# What is due (ACJ-15, ACJ-16, ACJ-22).
+
+#: More missed runs than these are worth a warning.
+MANY: Final = 100
+#: A longer deadline in seconds says no more than this one: three hundred years.
+_LONGEST: Final = 10**10
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What the clock says. ``run``: the latest time that is due; None if nothing is."""
+
+    run: datetime | None
+    #: Seconds until the next time; None if there is none.
+    wait: float | None
+    #: Whether so many runs were missed that something must be wrong.
+    many: bool = False
+    #: The latest time that was due and is too late now.
+    late: datetime | None = None
+    #: The next time; None if there is none.
+    following: datetime | None = None
+
+
+def schedule_of(text: str, zone: str | None) -> Schedule:
+    """ACJ-12: a text that names a zone is taken as it is; a zone that cannot be loaded any more is UTC.
+
+    Raises ScheduleError for a text that is no schedule.
+    """
+    if zone and "TZ" not in text:
+        try:
+            load_zone(zone)
+        except ScheduleError:
+            zone = ""
+        return parse(text, zone)
+    return parse(text)
+
+
+def what_is_due(schedule: Schedule, since: datetime, now: datetime, deadline: int | None) -> Due:
+    """``since``: when the last run was due, or the object was created; ``deadline``: how late a run may be, in
+    seconds. Times that follow each other by a duration count from ``since``, whatever the deadline."""
+    run = latest_until(schedule, since, now)
+    steady = isinstance(schedule, Every)
+    following = schedule.next(run or (since if steady else now))
+    wait = (following - now.astimezone(UTC)).total_seconds() if following is not None else None
+    if run is None:
+        return Due(None, wait, following=following)
+    earliest = since if deadline is None else max(since, _before(now, deadline))
+    if run <= earliest:
+        return Due(None, wait, late=run, following=following)
+    return Due(run, wait, many=_are_many(schedule, since, earliest, run), following=following)
+
+
+def _before(now: datetime, seconds: int) -> datetime:
+    return now - timedelta(seconds=min(max(seconds, 0), _LONGEST))
+
+
+def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: datetime) -> bool:
+    """Whether more runs than :data:`MANY` lie after ``earliest``, up to ``run``."""
+    if isinstance(schedule, Every):
+        return run - max(earliest, since.replace(microsecond=0)) > MANY * schedule.delay
+    at: datetime | None = earliest
+    for _ in range(MANY + 1):
+        at = schedule.next(at) if at is not None else None
+        if at is None or at > run:
+            return False
+    return True
+
+
+# What was made, what of it runs or is kept, and what is made next (ACJ-6 … ACJ-8, ACJ-14).
+
+OWNER: Final = ADVANCED_CRON_JOB.resource()
+BROADCAST_JOBS: Final = BROADCAST_JOB.resource()
+IMAGE_LIST_PULL_JOBS: Final = IMAGE_LIST_PULL_JOB.resource()
+_NEVER: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class State(StrEnum):
+    """How far a job is (ACJ-7)."""
+
+    ACTIVE = "active"
+    SUCCESSFUL = "successful"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A job that was made."""
+
+    resource: Resource
+    name: str
+    uid: str
+    version: str
+    state: State
+    started: datetime | None
+    scheduled: datetime | None
+    deleting: bool
+
+
+def child_of_job(job: Job) -> Child:
+    """A Job of Kubernetes."""
+    found = job.metadata
+    return Child(
+        JOBS,
+        found.name,
+        found.uid,
+        found.resource_version,
+        _by_conditions((one.type, one.status) for one in job.status.conditions),
+        job.status.start_time,
+        moment(found.annotations.get(names.SCHEDULED_AT)),
+        found.deletion_timestamp is not None,
+    )
+
+
+def child_of_broadcast_job(job: BroadcastJob) -> Child:
+    """A BroadcastJob."""
+    conditions = (job.status.conditions if job.status is not None else None) or ()
+    return _child(BROADCAST_JOBS, job, _by_conditions((one.type, one.status) for one in conditions))
+
+
+def child_of_image_job(job: ImageListPullJob) -> Child:
+    """An ImageListPullJob."""
+    status = job.status
+    if status is None or not status.completion_time:
+        state = State.ACTIVE
+    else:
+        state = State.SUCCESSFUL if status.succeeded == status.desired else State.FAILED
+    return _child(IMAGE_LIST_PULL_JOBS, job, state)
+
+
+def _child(resource: Resource, job: BroadcastJob | ImageListPullJob, state: State) -> Child:
+    found = job.metadata
+    return Child(
+        resource,
+        found.name,
+        found.uid,
+        found.resource_version,
+        state,
+        moment(job.status.start_time if job.status is not None else None),
+        moment(found.annotations.get(names.SCHEDULED_AT)),
+        bool(found.deletion_timestamp),
+    )
+
+
+def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:
+    ended = {"Complete": State.SUCCESSFUL, "Failed": State.FAILED}
+    return next((ended[type_] for type_, status in conditions if status == "True" and type_ in ended), State.ACTIVE)
+
+
+def moment(text: str | None) -> datetime | None:
+    """The time that an annotation or a status says, in UTC; None for what is none."""
+    try:
+        found = datetime.fromisoformat(text or "")
+        return found.astimezone(UTC) if found.tzinfo is not None else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
+    """ACJ-21: never less than was known before, whatever has become of the jobs."""
+    times = [*known, *(child.scheduled for child in children)]
+    return max((time for time in times if time is not None), default=None)
+
+
+def to_trim(children: Sequence[Child], successful: int | None, failed: int | None) -> list[Child]:
+    """ACJ-14: what has ended and is more than is to be kept, the oldest first."""
+    found: list[Child] = []
+    for state, limit in ((State.SUCCESSFUL, successful), (State.FAILED, failed)):
+        if limit is None:
+            continue
+        ended = [child for child in children if child.state is state and not child.deleting]
+        ended.sort(key=lambda child: (child.started or _NEVER, child.name))
+        found += ended[: max(0, len(ended) - max(limit, 0))]
+    return found
+
+
+def made_by(cron: AdvancedCronJob) -> Resource | None:
+    """ACJ-8: what it makes; None without a template."""
+    template = cron.spec.template
+    if template.job_template is not None:
+        return JOBS
+    if template.image_list_pull_job_template is not None:
+        return IMAGE_LIST_PULL_JOBS
+    return BROADCAST_JOBS if template.broadcast_job_template is not None else None
+
+
+def new_job(cron: AdvancedCronJob, scheduled: datetime) -> dict[str, Any] | None:
+    """ACJ-6: the job for that time; None without a template."""
+    resource, template = made_by(cron), cron.spec.template
+    if resource is None:
+        return None
+    given: Mapping[str, Any]
+    if resource is JOBS:
+        given = template.job_template or {}
+    else:
+        part = template.broadcast_job_template if resource is BROADCAST_JOBS else template.image_list_pull_job_template
+        given = part.to_dict() if part is not None else {}
+    metadata = given.get("metadata")
+    metadata = metadata if isinstance(metadata, dict) else {}
+    owner = cron.metadata
+    return {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {
+            "name": name_of(cron.name, scheduled),
+            "namespace": owner.namespace,
+            "labels": dict(metadata.get("labels") or {}),
+            "annotations": {**(metadata.get("annotations") or {}), names.SCHEDULED_AT: rfc3339(scheduled)},
+            "ownerReferences": [controller_reference(OWNER.api_version, OWNER.kind, owner.name, owner.uid)],
+        },
+        "spec": given.get("spec") or {},
+    }
+
+
+def name_of(name: str, scheduled: datetime) -> str:
+    """ACJ-6: one name per time, so that nothing is started twice."""
+    return f"{name}-{int(scheduled.timestamp())}"
+
+
+def status_of(
+    cron: AdvancedCronJob, children: Sequence[Child], last: datetime | None, present: Mapping[str, Any]
+) -> dict[str, Any]:
+    """ACJ-13: what the status says. An entry that stands there already stays as it is."""
+    resource = made_by(cron)
+    known = {one.get("uid"): one for one in present.get("active") or () if isinstance(one, dict)}
+    active = [
+        known.get(child.uid)
+        or {
+            "apiVersion": child.resource.api_version,
+            "kind": child.resource.kind,
+            "name": child.name,
+            "namespace": cron.metadata.namespace,
+            "resourceVersion": child.version,
+            "uid": child.uid,
+        }
+        for child in sorted(children, key=lambda child: child.name)
+        if child.state is State.ACTIVE
+    ]
+    last = last_scheduled((last, moment(present.get("lastScheduleTime"))), ())
+    status: dict[str, Any] = {}
+    if resource is not None:
+        status["type"] = resource.kind
+    if active:
+        status["active"] = active
+    if last is not None:
+        status["lastScheduleTime"] = rfc3339(last)
+    return status
+
+
+def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch from the present status; empty if nothing differs."""
+    patch = {key: value for key, value in wanted.items() if present.get(key) != value}
+    gone = {key: None for key in ("type", "active") if key in present and key not in wanted}
+    return {**patch, **gone}

@@ -1,0 +1,344 @@
+"""The controller of AdvancedCronJobs: creates and removes their jobs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from app.features.advancedcronjob.cron import ScheduleError
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
+from app.features.advancedcronjob.plan import (
+    MANY,
+    OWNER,
+    Child,
+    State,
+    child_of_broadcast_job,
+    child_of_image_job,
+    child_of_job,
+    last_scheduled,
+    made_by,
+    moment,
+    name_of,
+    new_job,
+    schedule_of,
+    status_of,
+    status_patch,
+    to_trim,
+    what_is_due,
+)
+from app.features.advancedcronjob.types import FORBID, REPLACE, AdvancedCronJob
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.types import BroadcastJob
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB
+from app.features.imagepull.types import ImageListPullJob
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import JOBS, Watched
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Result, Watch
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.fielderrors import quote
+from app.kube.objects import Job, ObjectMeta, decode_metadata
+from app.kube.resources import ObjectKey, Resource
+from app.kube.statuses import KnownStatus, newest_status, write_status
+from app.kube.store import Change, Store, key_of
+from app.pods.predicates import Owner, is_controlled_by, owner_key
+
+# The controller's reconcile: read caches, start what is due, trim what is over, report (ACJ-13 … ACJ-23).
+
+logger = logging.getLogger(__name__)
+
+#: The index of jobs by the uid of the AdvancedCronJob that made them.
+BY_CRON: Final = "advancedcronjob"
+#: Seconds after which the clock is looked at again at the latest: it may have been set.
+LONGEST_WAIT: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read."""
+
+    crons: Store[AdvancedCronJob]
+    jobs: Store[Job]
+    broadcast_jobs: Store[BroadcastJob]
+    image_jobs: Store[ImageListPullJob]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one AdvancedCronJob between reconciles; after a restart the first list has it."""
+
+    uid: str
+    #: When the last job that was started had been due.
+    last: datetime | None = None
+    #: The time of a job that may have been started: nobody answered.
+    unsure: datetime | None = None
+    #: The job that was started and that no cache has shown yet.
+    unseen: Child | None = None
+    #: The status as it was written.
+    written: KnownStatus | None = None
+    #: What was told already.
+    told: tuple[str, str] = ("", "")
+
+
+class AdvancedCronJobReconciler:
+    """Starts the jobs of all AdvancedCronJobs."""
+
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._states: dict[ObjectKey, _State] = {}
+
+    def keys_for_child(self, change: Change[Any]) -> Iterable[ObjectKey]:
+        """ACJ-20, ACJ-23: the one that made the job."""
+        keys: dict[ObjectKey, None] = {}
+        for one in (change.old, change.new):
+            owner = cron_of(one) if one is not None else None
+            if one is None or owner is None:
+                continue
+            key = ObjectKey(one.metadata.namespace, owner.name)
+            state = self._states.get(key)
+            if state is not None and state.unseen is not None and state.unseen.uid == one.metadata.uid:
+                state.unseen = None
+            keys[key] = None
+        return keys
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Start what is due, delete what is over and no longer kept, and say so."""
+        cron = self._caches.crons.by_key(key)
+        if cron is None:
+            self._states.pop(key, None)
+            return None
+        if cron.deleting:
+            return None  # ACJ-26
+        state = self._states.get(key)
+        if state is None or state.uid != cron.metadata.uid:
+            state = self._states[key] = _State(cron.metadata.uid)
+        children = self._children(cron)
+        status = newest_status(cron, state.written).status
+        state.last = last_scheduled((state.last, moment(status.get("lastScheduleTime"))), children)
+        await self._report(cron, state, children)
+        await self._trim(cron, children)
+        if cron.spec.paused or made_by(cron) is None:
+            return None
+        return await self._start(cron, state, children)
+
+    def _children(self, cron: AdvancedCronJob) -> list[Child]:
+        owned, caches = Owner.of(OWNER, cron.metadata).index_key, self._caches
+        return [
+            *map(child_of_job, caches.jobs.by_index(BY_CRON, owned)),
+            *map(child_of_broadcast_job, caches.broadcast_jobs.by_index(BY_CRON, owned)),
+            *map(child_of_image_job, caches.image_jobs.by_index(BY_CRON, owned)),
+        ]
+
+    async def _start(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> Result | None:
+        await self._make_sure(cron, state)
+        spec, now = cron.spec, self._clock.now()
+        since = state.last or moment(cron.metadata.creation_timestamp) or now
+        try:
+            schedule = schedule_of(spec.schedule, spec.time_zone)
+        except ScheduleError as error:
+            # ACJ-19
+            message = f"unparseable schedule: {quote(spec.schedule)}: {error}"
+            self._record_once(cron, state, "UnparseableSchedule", message)
+            return None
+        due = what_is_due(schedule, since, now, spec.starting_deadline_seconds)
+        again = Result(requeue_after=max(0.001, min(due.wait, LONGEST_WAIT))) if due.wait is not None else None
+        if due.late is not None:
+            message = f"Missed scheduled time to start a job: {rfc3339(due.late)}"
+            self._record_once(cron, state, "MissSchedule", message)
+        if due.run is None:
+            return again
+        active = [child for child in children if child.state is State.ACTIVE]
+        if spec.concurrency_policy in (FORBID, REPLACE) and (unseen := await self._unseen(cron, state)) is not None:
+            active.append(unseen)
+        if active and spec.concurrency_policy == FORBID:
+            # ACJ-18: when it ends its event brings us back.
+            message = "Not starting job because prior execution is running and concurrency policy is Forbid"
+            self._record_once(cron, state, "JobAlreadyActive", message, "Normal", rfc3339(due.run))
+            return again
+        if due.many:
+            message = (
+                f"too many missed start times (> {MANY}); only the latest is made up for. Set or decrease "
+                ".spec.startingDeadlineSeconds or check clock skew"
+            )
+            self._record_once(cron, state, "TooManyMissedTimes", message, about=rfc3339(due.run))
+        if spec.concurrency_policy == REPLACE:
+            for child in active:
+                await self._delete(cron, child)
+        await self._create(cron, state, due.run)
+        await self._report(cron, state, children)
+        return again
+
+    async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
+        """The job that no cache has shown. It may be gone again: a list made anew never shows what came and went."""
+        if (child := state.unseen) is None:
+            return None
+        try:
+            found = await self._client.get(child.resource, child.name, cron.metadata.namespace, decode=decode_metadata)
+        except NotFound:
+            state.unseen = None
+        else:
+            state.unseen = child if found.metadata.uid == child.uid else None
+        return state.unseen
+
+    async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
+        """ACJ-17, ACJ-26: a job of this name that is ours was started for this time."""
+        resource, body = made_by(cron), new_job(cron, run)
+        if resource is None or body is None:
+            return
+        namespace, name = cron.metadata.namespace, body["metadata"]["name"]
+        try:
+            made = await self._client.create(resource, body, namespace, decode=decode_metadata)
+        except AlreadyExists:
+            found = await self._client.get(resource, name, namespace, decode=decode_metadata)
+            if not is_controlled_by(found.metadata, Owner.of(OWNER, cron.metadata)):
+                message = f"Error creating job: {resource.kind} {name} exists and is not ours; delete or rename it"
+                self._record_event(cron, "Warning", "FailedCreate", message)
+                raise
+            self._note_started(cron, state, resource, found.metadata, run)
+            return
+        except KubeError as error:
+            if isinstance(error, UNANSWERED):
+                state.unsure = run
+            self._record_event(cron, "Warning", "FailedCreate", f"Error creating job: {message_of(error)}")
+            raise
+        self._note_started(cron, state, resource, made.metadata, run)
+        self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
+
+    async def _make_sure(self, cron: AdvancedCronJob, state: _State) -> None:
+        """A job whose creation nobody answered is there or not: before that is known another might run beside it."""
+        resource, run = made_by(cron), state.unsure
+        if resource is None or run is None:
+            return
+        namespace, name = cron.metadata.namespace, name_of(cron.name, run)
+        try:
+            found = (await self._client.get(resource, name, namespace, decode=decode_metadata)).metadata
+        except NotFound:
+            state.unsure = None
+            return
+        state.unsure = None
+        if is_controlled_by(found, Owner.of(OWNER, cron.metadata)):
+            self._note_started(cron, state, resource, found, run)
+
+    def _note_started(
+        self, cron: AdvancedCronJob, state: _State, resource: Resource, made: ObjectMeta, run: datetime
+    ) -> None:
+        state.last = run
+        if not self._is_known(cron, made.uid):
+            version = made.resource_version
+            state.unseen = Child(resource, made.name, made.uid, version, State.ACTIVE, None, run, deleting=False)
+
+    def _is_known(self, cron: AdvancedCronJob, uid: str) -> bool:
+        return any(child.uid == uid for child in self._children(cron))
+
+    async def _trim(self, cron: AdvancedCronJob, children: Sequence[Child]) -> None:
+        """ACJ-14: what cannot be deleted now is tried again with the next run."""
+        spec = cron.spec
+        for child in to_trim(children, spec.successful_jobs_history_limit, spec.failed_jobs_history_limit):
+            try:
+                await self._delete(cron, child)
+            except KubeError as error:
+                logger.warning("%s %s/%s: %s", OWNER.kind, cron.metadata.namespace, cron.name, message_of(error))
+
+    async def _delete(self, cron: AdvancedCronJob, child: Child) -> None:
+        try:
+            await self._client.delete(
+                child.resource,
+                child.name,
+                cron.metadata.namespace,
+                propagation_policy="Background",
+                uid=child.uid,
+            )
+        except (NotFound, Conflict):
+            return  # gone, whoever may have its name by now
+        except KubeError as error:
+            self._record_event(cron, "Warning", "FailedDelete", f"Error deleting job {child.name}: {message_of(error)}")
+            raise
+        self._record_event(cron, "Normal", "SuccessfulDelete", f"Deleted job {child.name}")
+
+    async def _report(self, cron: AdvancedCronJob, state: _State, children: Sequence[Child]) -> None:
+        def difference(present: Any) -> dict[str, Any]:
+            return status_patch(status_of(cron, children, state.last, present), present)
+
+        known = newest_status(cron, state.written)
+        written = await write_status(self._client, OWNER, cron.metadata, known, difference)
+        if written is not None:
+            state.written = written
+
+    def _record_once(
+        self,
+        cron: AdvancedCronJob,
+        state: _State,
+        reason: str,
+        message: str,
+        type_: Literal["Normal", "Warning"] = "Warning",
+        about: str = "",
+    ) -> None:
+        """An event, unless it was the last one told."""
+        if state.told != (reason, about + message):
+            state.told = (reason, about + message)
+            self._record_event(cron, type_, reason, message)
+
+    def _record_event(
+        self, cron: AdvancedCronJob, type_: Literal["Normal", "Warning"], reason: str, message: str
+    ) -> None:
+        """ACJ-27."""
+        self._events.event(reference(OWNER, cron), type_, reason, message)
+
+
+def cron_of(job: Any) -> Any:
+    """Return the owner reference of the AdvancedCronJob that made a job of any kind, or None."""
+    owner = job.metadata.controller
+    if owner is None:
+        return None
+    group = owner.api_version.rpartition("/")[0]
+    return owner if (group, owner.kind) == (OWNER.group, OWNER.kind) else None
+
+
+def cron_keys(job: Any) -> Iterable[str]:
+    """The index function of :data:`BY_CRON`."""
+    owner = cron_of(job)
+    return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
+
+
+# The AdvancedCronJob controller: what it watches, and what a change concerns (ACJ-20).
+
+NAME: Final = "advancedcronjob-controller"
+_MADE: Final = {BY_CRON: cron_keys}
+
+
+CRONS: Final = Watched.kind(ADVANCED_CRON_JOB, AdvancedCronJob)
+JOBS_MADE: Final = JOBS.indexed(**_MADE)
+BROADCAST_JOBS: Final = Watched.kind(BROADCAST_JOB, BroadcastJob, **_MADE)
+IMAGE_JOBS: Final = Watched.kind(IMAGE_LIST_PULL_JOB, ImageListPullJob, **_MADE)
+WATCHED: Final = (CRONS, JOBS_MADE, BROADCAST_JOBS, IMAGE_JOBS)
+
+
+def spec_changes(change: Change[AdvancedCronJob]) -> Iterable[ObjectKey]:
+    """The changed object itself, but for a change of its status alone."""
+    old, new = change.old, change.new
+    if old is not None and new is not None and new.is_but_for_status(old):
+        return ()
+    return (key_of(change.object),)
+
+
+def advancedcronjob_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
+    reconciler = AdvancedCronJobReconciler(context.client, caches, context.events)
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.jobs, reconciler.keys_for_child),
+            Watch(caches.broadcast_jobs, reconciler.keys_for_child),
+            Watch(caches.image_jobs, reconciler.keys_for_child),
+            Watch(caches.crons, spec_changes),
+        ],
+    )

@@ -1,0 +1,125 @@
+"""The webhooks of AdvancedCronJobs, and Go's view of their spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from app.api import names
+from app.api.gocore import always, optional
+from app.api.gojson import GoType, GoTypeError, normalized, pointer, struct
+from app.api.gopod import METADATA, POD_TEMPLATE
+from app.api.schema import go_struct
+from app.api.webhooks import (
+    completed,
+    is_leaving,
+    judged,
+    mutating_webhook,
+    stored_object,
+    validating_webhook,
+    version_to_judge,
+)
+from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, default_template, pod_template, with_defaults
+from app.features.advancedcronjob.types import (
+    BROADCAST,
+    IMAGES,
+    JOB,
+    AdvancedCronJobSpec,
+    AdvancedCronJobV1Alpha1Spec,
+    TemplateMetadata,
+)
+from app.features.advancedcronjob.validation import name_errors, pod_template_path, spec_errors, warnings
+from app.features.broadcastjob.kind import SPEC as BROADCAST_JOB_SPEC
+from app.features.imagepull.kind import LIST_SPEC
+from app.kube.admission import Allowed, Decision, Denied, Handler, Review
+from app.kube.fielderrors import aggregate
+from app.kube.patches import same
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.pods.template_check import TemplateLookups, judge_template
+
+_METADATA: Final = optional("metadata", go_struct(TemplateMetadata, {}))
+#: What is not named here of a Job stays as it came.
+_JOB: Final = struct(optional("metadata", METADATA), optional("spec", struct(always("template", POD_TEMPLATE))))
+_OLDER: Final = (
+    optional(JOB, pointer(_JOB)),
+    optional(BROADCAST, pointer(struct(_METADATA, optional("spec", BROADCAST_JOB_SPEC)))),
+)
+_NEWER: Final = (*_OLDER, optional(IMAGES, pointer(struct(_METADATA, optional("spec", LIST_SPEC)))))
+#: API version → its spec.
+SPECS: Final[Mapping[str, GoType]] = {
+    names.V1BETA1: go_struct(AdvancedCronJobSpec, {"template": struct(*_NEWER)}),
+    names.V1ALPHA1: go_struct(AdvancedCronJobV1Alpha1Spec, {"template": struct(*_OLDER)}),
+}
+
+
+# The two webhooks of AdvancedCronJob: fill in what is left out, refuse what cannot work (ACJ-2 … ACJ-5).
+
+#: What time it is.
+Now = Callable[[], datetime]
+
+MUTATE: Final = mutating_webhook(ADVANCED_CRON_JOB, "Fills in the defaults of an AdvancedCronJob and of its template")
+VALIDATE: Final = validating_webhook(
+    ADVANCED_CRON_JOB, "Refuses AdvancedCronJobs that cannot work", MAY_CHECK_TEMPLATES
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+def handlers(lookups: TemplateLookups, now: Now) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups, now)))
+
+
+def mutate(lookups: TemplateLookups, review: Review) -> Decision:
+    """ACJ-2."""
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted = with_defaults(given)
+        spec = defaulted.get("spec") or {}
+        former = _former(review)
+        if not lookups.no_template_defaults and _template_changed(spec, former):
+            default_template(spec, former, host_ports=lookups.default_host_ports)
+        return defaulted
+
+    return completed(review, ADVANCED_CRON_JOB, SPECS, complete, rule="ACJ-2")
+
+
+def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """Whether there is a Pod template that did not stand there before."""
+    template = pod_template(spec)
+    if template is None:
+        return False
+    old = pod_template(former) if former is not None else None
+    path = str(pod_template_path(spec))
+    return old is None or not same(normalized(POD_TEMPLATE, template, path), normalized(POD_TEMPLATE, old, path))
+
+
+async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decision:
+    """ACJ-3 … ACJ-5; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(ADVANCED_CRON_JOB, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+        spec = with_defaults(given)["spec"]
+        if is_leaving(review):
+            return Allowed()
+        former = _former(review)
+        changed = _template_changed(spec, former)
+        template, path = pod_template(spec) or {}, pod_template_path(spec)
+        found = await judge_template(lookups, template, path) if changed else ()
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    errors = spec_errors(spec, former, found, now())
+    errors += name_errors(given.get("metadata") or {}, spec, created=former is None)
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    return Allowed(tuple(warnings(spec)))
+
+
+def _former(review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    old = stored_object(ADVANCED_CRON_JOB, SPECS, review)
+    return with_defaults(old)["spec"] if old is not None else None

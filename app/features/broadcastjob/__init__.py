@@ -1,0 +1,1 @@
+"""BroadcastJob: runs a Pod to completion on every matching node."""

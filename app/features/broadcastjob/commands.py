@@ -1,0 +1,177 @@
+"""What the command line says of BroadcastJobs: which nodes come next, which do not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.webhooks import unreadable
+from app.features.broadcastjob.kind import BROADCAST_JOB, with_defaults
+from app.features.broadcastjob.plan import (
+    Fit,
+    Next,
+    Step,
+    fit_of,
+    has_failed,
+    is_finished,
+    next_step,
+    restart_limit,
+    seen_failures,
+)
+from app.features.broadcastjob.types import BroadcastJob
+from app.framework.commands import Commands, Report, Stored, report, table
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.clock import parsed_rfc3339
+from app.kube.errors import CommandError
+from app.kube.objects import Node, Pod, decode_node, decode_pod
+from app.kube.resources import NODES, PODS
+from app.kube.text import one_line
+from app.pods.obstacles import ways_out
+from app.pods.predicates import Owner, is_active, is_controlled_by
+
+_SHOWN: Final = {
+    Next.COUNT: "it has failed; no node is served any more",
+    Next.PAUSE: "it is paused; Pods that run go on",
+    Next.COMPLETE: "it is complete",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A job, its Pods, and the nodes by name."""
+
+    job: BroadcastJob
+    fit: Fit
+    nodes: Mapping[str, Node]
+    pods: Sequence[Pod]
+    step: Step
+
+    def why_not(self, node: Node) -> str:
+        """Why a node gets no Pod; '' if it does."""
+        return self.fit.obstacle(node)
+
+
+async def situation(client: Client, stored: Stored) -> Situation:
+    """Read what decides. Raises CommandError."""
+    try:
+        job = BroadcastJob.model_validate(with_defaults(stored))
+    except ValidationError as error:
+        raise CommandError(f"BroadcastJob {stored['metadata']['name']}: {unreadable(error)}") from None
+    metadata, now = job.metadata, client.clock.now()
+    query = f"{names.BROADCAST_JOB_CONTROLLER_UID}={metadata.uid}" if metadata.uid else ""
+    listed = (
+        (await client.list(PODS, metadata.namespace, label_selector=query, decode=decode_pod)).items if query else ()
+    )
+    owner = Owner.of(BROADCAST_JOB.resource(), metadata)
+    pods: list[Pod] = [pod for pod in listed if is_controlled_by(pod.metadata, owner)]
+    found: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
+    nodes = {node.metadata.name: node for node in found}
+    fit = fit_of(job.spec.template)
+    fitting = {name for name, node in nodes.items() if fit.fits(node)}
+    started = (parsed_rfc3339(job.status.start_time) if job.status is not None else None) or now
+    step = next_step(job, fitting, nodes, pods, now, started, seen_failures(job))
+    return Situation(job, fit, nodes, pods, step)
+
+
+def rows_of(found: Situation) -> list[tuple[str, ...]]:
+    """One row per node: its Pod, what happens, and why."""
+    step, limit = found.step, restart_limit(found.job)
+    there: dict[str, list[Pod]] = {}
+    for pod in found.pods:
+        there.setdefault(pod.spec.target_node, []).append(pod)
+    going = {pod.metadata.uid for pod in step.delete}
+    rows: list[tuple[str, ...]] = []
+    for name, node in sorted(found.nodes.items()):
+        for pod in there.get(name, ()):
+            action, why = "-", _state(pod, limit)
+            if pod.metadata.uid in going:
+                action = "delete"
+                why = step.message if step.next is Next.FAIL else found.why_not(node) or why
+            rows.append((name, pod.metadata.name, action, why))
+        if name in there:
+            continue
+        if name in step.create:
+            rows.append((name, "(new)", "create", "-"))
+        elif why_not := found.why_not(node):
+            rows.append((name, "-", "-", why_not))
+        elif step.next is Next.GO_ON:
+            rows.append((name, "-", "wait", f"parallelism {found.job.spec.parallelism}"))
+        else:
+            rows.append((name, "-", "-", "not served"))
+    return rows
+
+
+def _state(pod: Pod, limit: int) -> str:
+    if pod.metadata.deletion_timestamp is not None:
+        return "terminating"
+    if has_failed(pod, limit):
+        return "failed" if pod.status.phase == "Failed" else f"restarted more than {limit} times: counts as failed"
+    return "runs" if is_active(pod) else str(pod.status.phase).lower()
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
+    """What the job as it would be stored does next on each node."""
+    return planned(await situation(client, stored))
+
+
+def planned(found: Situation) -> str:
+    """What happens next, as text."""
+    job, step = found.job, found.step
+    head = f"BroadcastJob {job.metadata.namespace}/{job.name}: {step.desired} nodes are desired"
+    if is_finished(job):
+        return f"{head}\nit has ended; nothing happens to any Pod"
+    shown = _SHOWN.get(step.next) or (
+        one_line(f"it fails: {step.reason}: {step.message}") if step.next is Next.FAIL else "it goes on"
+    )
+    return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'BECAUSE'), *rows_of(found)])}"
+
+
+def todo(found: Situation) -> list[str]:
+    """What a person can do about Pods that do not run or have failed, and where no node is served."""
+    limit = restart_limit(found.job)
+    ways = ways_out(pod for pod in found.pods if is_active(pod) or has_failed(pod, limit))
+    if not found.step.desired and not is_finished(found.job):
+        ways.append("let nodes take its Pods: label or untaint some, or widen the template's affinity and tolerations")
+    return ways
+
+
+async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
+    """How the job stands, what comes next, and what can be done."""
+    found = await situation(client, stored)
+    status: Mapping[str, Any] = stored.get("status") or {}
+    counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("desired", "active", "succeeded", "failed"))
+    lines = [f"phase {status.get('phase') or 'none yet'}: {counts}"]
+    lines += [f"{one['type']}: {one.get('message', '')}" for one in status.get("conditions") or ()]
+    return report([*planned(found).split("\n"), *map(one_line, lines)], todo(found))
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
+    """What a Pod is to its job."""
+    found = await situation(client, stored)
+    name = pod.spec.target_node
+    lines = [f"of node {name or 'none'}: {_state(pod, restart_limit(found.job))}"]
+    node = found.nodes.get(name)
+    if node is None:
+        lines.append("its node is gone")
+    elif why := found.why_not(node):
+        lines.append(f"a new one would not come there: {why}")
+    if any(one.metadata.uid == pod.metadata.uid for one in found.step.delete):
+        lines.append(f"next: it is deleted{f', {found.step.reason}' if found.step.reason else ''}")
+    else:
+        lines.append("next: nothing is to be done about it")
+    return lines
+
+
+COMMANDS: Final = Commands(
+    BROADCAST_JOB,
+    plan=plan,
+    explain=explain,
+    explain_object=explain_object,
+    paused_at=("spec",),
+    history=False,
+)

@@ -1,0 +1,57 @@
+"""The feature of BroadcastJob."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.broadcastjob import webhooks
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.reconcile import NAME, WATCHED, broadcastjob_controller
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.kube.admission import PolicyRule
+from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates
+
+_KIND: Final = BROADCAST_JOB.plural
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled)))
+    return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.features.broadcastjob.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="broadcastjob",
+    kinds=(BROADCAST_JOB,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=broadcastjob_controller,
+            permissions=(
+                PolicyRule(("delete", "get", "patch"), (names.APPS_GROUP,), (_KIND,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
+                PolicyRule(("create", "delete", "get"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="broadcastjob-workers",
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(GATE,),
+    flags=("expectation-timeout", "assign-bcj-pods-by-scheduler"),
+    workloads=(BROADCAST_JOB,),
+    commands=commands,
+)

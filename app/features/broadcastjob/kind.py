@@ -1,0 +1,65 @@
+"""The definition of BroadcastJob, its defaults, and Go's view of its spec."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.gojson import GoType
+from app.api.gopod import POD_TEMPLATE
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
+from app.api.schema import go_struct
+from app.features.broadcastjob.types import ALWAYS, FAIL_FAST, BroadcastJob, BroadcastJobSpec
+from app.kube.jsonvalues import json_copy
+
+
+def _same(obj: dict[str, Any]) -> dict[str, Any]:
+    """Both versions say the same in the same words."""
+    return obj
+
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".status.desired", "Nodes that match."),
+    PrinterColumn("ACTIVE", "integer", ".status.active", "Pods that run or are about to."),
+    PrinterColumn("SUCCEEDED", "integer", ".status.succeeded", "Pods that have succeeded."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Pods that have failed."),
+    AGE,
+)
+
+BROADCAST_JOB: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="BroadcastJob",
+    plural="broadcastjobs",
+    access=Access("creates Pods in its namespace, as a Job or a DaemonSet does", view=True, edit=True),
+    short_names=("bcj",),
+    versions=(
+        Version(names.V1BETA1, BroadcastJob, _COLUMNS),
+        Version(names.V1ALPHA1, BroadcastJob, _COLUMNS, to_hub=_same, from_hub=_same),
+    ),
+)
+
+
+# What a BroadcastJob means where it says nothing (BJ-2). Pure; the same in both versions.
+
+PARALLELISM: Final = 2**31 - 1
+
+
+def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The BroadcastJob (JSON) with the defaults of its own fields, as a copy. Doing it twice changes nothing."""
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = defaulted.get("spec")
+    if isinstance(spec, dict):
+        if spec.get("parallelism") is None:
+            spec["parallelism"] = PARALLELISM
+        for field, value in (("completionPolicy", ALWAYS), ("failurePolicy", FAIL_FAST)):
+            if spec.get(field) is None:
+                spec[field] = {}
+            if isinstance(spec[field], dict) and not spec[field].get("type"):
+                spec[field]["type"] = value
+    return defaulted
+
+
+SPEC: Final[GoType] = go_struct(BroadcastJobSpec, {"template": POD_TEMPLATE})
+#: API version → its spec.
+SPECS: Final[Mapping[str, GoType]] = {names.V1BETA1: SPEC, names.V1ALPHA1: SPEC}

@@ -1,0 +1,301 @@
+"""The plan of a BroadcastJob: which nodes its Pods fit, which Pods to create or delete, when it is done. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api import names
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.types import FAIL_FAST, FAILED, NEVER, PAUSE, PAUSED, BroadcastJob
+from app.kube.objects import Node, Pod, Taint
+from app.kube.quantities import IntOrPercentError, Quantity, QuantityError, parse, scaled
+from app.pods.node_fit import NO_SCHEDULE, Placement, placement_of
+from app.pods.predicates import controller_reference, is_active
+from app.pods.revisions import pod_of_template
+
+# Whether a node takes a Pod of a job (BJ-5, BJ-6): as the scheduler would say if the node were empty.
+
+_CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a Pod asks of its node: compiled once, held against any number of nodes. ``requests`` is None where they
+    cannot be read: no node fits."""
+
+    placement: Placement
+    requests: Mapping[str, Quantity] | None
+
+    def fits(self, node: Node) -> bool:
+        """Whether the node takes one."""
+        return not self.obstacle(node)
+
+    def obstacle(self, node: Node) -> str:
+        """Why the node takes none; '' if it does."""
+        if self.requests is None:
+            return "the template's requests cannot be read"
+        found = self.placement.eligibility(node)
+        if not found.should_run:
+            return found.reason
+        if node.spec.unschedulable and not any(one.tolerates(_CORDON) for one in self.placement.tolerations):
+            return "the node is cordoned"
+        return "" if self._has_room(node.status.allocatable) else "the node has too little room, even when it is empty"
+
+    def _has_room(self, allocatable: Mapping[str, str]) -> bool:
+        try:
+            if parse(allocatable.get("pods", "0")) < parse("1"):
+                return False
+            return all(
+                wanted <= parse(allocatable.get(name, "0"))
+                for name, wanted in (self.requests or {}).items()
+                if not wanted.is_zero
+            )
+        except QuantityError:
+            return False
+
+
+def fit_of(template: Mapping[str, Any]) -> Fit:
+    """What Pods of a template (its JSON, which nobody may have judged) ask of nodes."""
+    spec = template.get("spec")
+    spec = spec if isinstance(spec, dict) else {}
+    try:
+        return Fit(placement_of(spec), _requests(spec))
+    except (QuantityError, TypeError, AttributeError):
+        return Fit(placement_of(spec), None)
+
+
+def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
+    """Of all containers together, or of the largest init container beside those that stay; and the overhead."""
+    running: dict[str, Quantity] = {}
+    peak: dict[str, Quantity] = {}
+    for container in spec.get("initContainers") or ():
+        requests = _of(container)
+        if container.get("restartPolicy") == "Always":
+            _add(running, requests)
+            requests = {}
+        _raise_to(peak, _sum(running, requests))
+    for container in spec.get("containers") or ():
+        _add(running, _of(container))
+    _raise_to(peak, running)
+    _add(peak, {name: parse(value) for name, value in (spec.get("overhead") or {}).items()})
+    return peak
+
+
+def _of(container: Mapping[str, Any]) -> dict[str, Quantity]:
+    resources = container.get("resources") or {}
+    # Kubernetes requests what is limited and not requested.
+    asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    return {name: parse(value) for name, value in asked.items()}
+
+
+def _add(total: dict[str, Quantity], more: Mapping[str, Quantity]) -> None:
+    for name, value in more.items():
+        total[name] = total[name] + value if name in total else value
+
+
+def _sum(one: Mapping[str, Quantity], other: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    found = dict(one)
+    _add(found, other)
+    return found
+
+
+def _raise_to(peak: dict[str, Quantity], values: Mapping[str, Quantity]) -> None:
+    for name, value in values.items():
+        if name not in peak or peak[name] < value:
+            peak[name] = value
+
+
+# The Pod of a job on a node (BJ-1, BJ-13).
+
+OWNER: Final = BROADCAST_JOB.resource()
+_LONGEST: Final = 57
+
+
+def name_of(job: BroadcastJob, node: str) -> str:
+    """One name per job and node, so that no node is served twice, whatever answers get lost."""
+    digest = hashlib.sha256(f"{job.metadata.uid}/{node}".encode()).hexdigest()
+    return f"{job.name[:_LONGEST]}-{digest[:8]}"
+
+
+def new_pod(job: BroadcastJob, node: str, *, by_scheduler: bool) -> dict[str, Any]:
+    """``by_scheduler``: the scheduler puts it there; else it is bound already."""
+    metadata = job.metadata
+    owner = controller_reference(OWNER.api_version, OWNER.kind, metadata.name, metadata.uid)
+    body = pod_of_template(
+        job.spec.template,
+        name_of(job, node),
+        metadata.namespace,
+        owner,
+        generate_name=f"{metadata.name}-",
+        labels={names.BROADCAST_JOB_NAME: metadata.name, names.BROADCAST_JOB_CONTROLLER_UID: metadata.uid},
+    )
+    body["spec"] = pinned(body["spec"], node) if by_scheduler else {**body["spec"], "nodeName": node}
+    return body
+
+
+def pinned(spec: Mapping[str, Any], node: str) -> dict[str, Any]:
+    """The spec of a Pod with a required node affinity to one node, in place of another."""
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    affinity = spec.get("affinity") or {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    return {**spec, "affinity": {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}}
+
+
+# What a BroadcastJob does next (BJ-7 … BJ-16).
+
+
+class Next(StrEnum):
+    """What comes next."""
+
+    #: Only the counts are written.
+    COUNT = "count"
+    #: The job is paused: by its user, or by its failure policy.
+    PAUSE = "pause"
+    #: It has failed: Pods that run are deleted first.
+    FAIL = "fail"
+    #: Pods are deleted and created.
+    GO_ON = "go on"
+    #: It has ended well.
+    COMPLETE = "complete"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """BJ-9."""
+
+    active: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What comes next. ``reason`` and ``message``: of a failure."""
+
+    next: Next
+    counts: Counts
+    desired: int
+    delete: Sequence[Pod] = ()
+    create: Sequence[str] = ()
+    reason: str = ""
+    message: str = ""
+    #: More Pods run than parallelism allows.
+    crowded: bool = False
+    #: parallelism says no number.
+    unreadable: bool = False
+    duplicates: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
+
+
+def restarts(pod: Pod) -> int:
+    """How often its containers were restarted."""
+    status = pod.status
+    return sum(one.restart_count for one in (*status.init_container_statuses, *status.container_statuses))
+
+
+def restart_limit(job: BroadcastJob) -> int:
+    """BJ-27, BJ-28: per Pod; none is 0."""
+    limit = job.spec.failure_policy.restart_limit or job.spec.completion_policy.backoff_limit or 0
+    return max(limit, 0)
+
+
+def seen_failures(job: BroadcastJob) -> int:
+    """BJ-22: for how many failed Pods it was paused already."""
+    text = job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def has_failed(pod: Pod, limit: int) -> bool:
+    """BJ-9: it has ended so, or was restarted too often."""
+    if pod.status.phase == "Failed":
+        return True
+    return is_active(pod) and pod.spec.restart_policy == "OnFailure" and restarts(pod) > limit
+
+
+def counted(pods: Iterable[Pod], limit: int) -> Counts:
+    """BJ-9: a Pod that is being deleted and has not ended counts nowhere."""
+    active = succeeded = failed = 0
+    for pod in pods:
+        if pod.status.phase == "Succeeded":
+            succeeded += 1
+        elif has_failed(pod, limit):
+            failed += 1
+        elif is_active(pod):
+            active += 1
+    return Counts(active, succeeded, failed)
+
+
+def next_step(
+    job: BroadcastJob,
+    fitting: Collection[str],
+    known: Collection[str],
+    pods: Sequence[Pod],
+    now: datetime,
+    started: datetime,
+    seen_failures: int,
+) -> Step:
+    """``fitting``: the nodes that take a Pod, or may keep the one they have, of those that are ``known``;
+    ``started``: when the job was; ``seen_failures``: failed Pods for which it was paused already."""
+    spec, limit = job.spec, restart_limit(job)
+    counts, never = counted(pods, limit), spec.completion_policy.type == NEVER
+    on_node: dict[str, list[Pod]] = {}
+    for pod in pods:
+        on_node.setdefault(pod.spec.target_node, []).append(pod)
+    # BJ-7, BJ-23: what has ended stays, and its node counts as served.
+    unfit = [pod for name in sorted(known) if name not in fitting for pod in on_node.get(name, ()) if is_active(pod)]
+    served = {name for name in known if any(not is_active(pod) for pod in on_node.get(name, ()))}
+    desired = served | set(fitting)
+    to_run = sorted(name for name in fitting if name not in on_node)
+    duplicates = {name: found for name, found in on_node.items() if name in known and len(found) > 1}
+
+    def step(next_: Next, **more: object) -> Step:
+        return Step(next_, counts, len(desired), duplicates=duplicates, **more)  # type: ignore[arg-type]
+
+    if job.status is not None and job.status.phase == FAILED:
+        return step(Next.COUNT)
+    if spec.paused:
+        return step(Next.PAUSE)
+    policy = spec.failure_policy.type or FAIL_FAST
+    if counts.failed > seen_failures and policy == PAUSE:
+        return step(Next.PAUSE, reason="Paused")
+    running = [pod for pod in pods if is_active(pod)]
+    if counts.failed and policy == FAIL_FAST:
+        message = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
+        return step(Next.FAIL, delete=running, reason="failed pod is found", message=message)
+    deadline = spec.completion_policy.active_deadline_seconds
+    if not never and deadline is not None and (now - started).total_seconds() >= deadline:
+        message = f"Job {job.metadata.namespace}/{job.name} was active longer than specified deadline"
+        return step(Next.FAIL, delete=running, reason="DeadlineExceeded", message=message)
+    # BJ-14, BJ-15
+    if not never and desired and not to_run and not unfit and desired <= served:
+        return step(Next.COMPLETE)
+    try:
+        parallel = (
+            scaled(spec.parallelism, len(desired), round_up=True) if spec.parallelism is not None else len(desired)
+        )
+    except IntOrPercentError:
+        return step(Next.GO_ON, delete=unfit, unreadable=True)
+    room = max(0, parallel) - counts.active
+    return step(Next.GO_ON, delete=unfit, create=to_run[: max(0, room)], crowded=room < 0)
+
+
+def phase_of(step: Step) -> str:
+    """What the status says after it."""
+    return {
+        Next.COUNT: FAILED,
+        Next.PAUSE: PAUSED,
+        Next.FAIL: FAILED,
+        Next.GO_ON: "running",
+        Next.COMPLETE: "completed",
+    }[step.next]
+
+
+def is_finished(job: BroadcastJob) -> bool:
+    """BJ-10: what is Never over goes on though it failed."""
+    conditions = (job.status.conditions if job.status is not None else None) or ()
+    ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in conditions)
+    return ended and job.spec.completion_policy.type != NEVER

@@ -1,0 +1,387 @@
+"""The controller of BroadcastJobs: creates their Pods and reports their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from app.api import names
+from app.api.gojson import GoTypeError, go_value
+from app.api.gopod import POD_TEMPLATE
+from app.features.broadcastjob.kind import BROADCAST_JOB
+from app.features.broadcastjob.plan import (
+    OWNER,
+    Counts,
+    Fit,
+    Next,
+    Step,
+    fit_of,
+    has_failed,
+    is_finished,
+    new_pod,
+    next_step,
+    phase_of,
+    restart_limit,
+    restarts,
+    seen_failures,
+)
+from app.features.broadcastjob.types import NEVER, PAUSED, RUNNING, BroadcastJob
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import NODES, Watched
+from app.framework.watched import PODS as WATCHED_PODS
+from app.kube.client import Client
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.controller import Result, Watch
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.expectations import ScaleAction
+from app.kube.fielderrors import quote
+from app.kube.objects import Node, Pod, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.pods.predicates import BY_CONTROLLER, Owner, is_active, is_controlled_by, refers_to
+from app.workloads.jobs import End, JobReconciler, JobState, write_each
+from app.workloads.state import MAX_CONCURRENT_WRITES
+
+# The controller's reconcile: read caches, carry the plan out, report (BJ-7 … BJ-26).
+
+#: A patch of nothing.
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read."""
+
+    jobs: Store[BroadcastJob]
+    pods: Store[Pod]
+    nodes: Store[Node]
+
+
+@dataclass(slots=True)
+class _State(JobState):
+    """One job."""
+
+    template: Any = None
+    fit: Fit | None = None
+    #: Node → the state of it that was looked at, and whether it fits.
+    nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    #: Uid of a Pod → the state of its node that was looked at, and whether it fits there by its own spec.
+    own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
+    #: Uids of Pods that were stopped and that no status counts as failed yet.
+    stopped: set[str] = field(default_factory=set)
+
+
+class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
+    """Serves the nodes of all BroadcastJobs. ``options`` are the engine's; what is expected is by node (BJ-19)."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        *,
+        by_scheduler: bool = True,
+        **options: float,
+    ) -> None:
+        super().__init__(client, OWNER, caches.jobs, events, _State, **options)
+        self._caches = caches
+        self._by_scheduler = by_scheduler
+
+    # ---- what changes concern (BJ-19)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The job it belongs to, unless nothing changed that counts."""
+        old, new = change.old, change.new
+        pod = change.object
+        owner = pod.metadata.controller
+        if owner is None or (owner.group, owner.kind) != (OWNER.group, OWNER.kind):
+            return ()
+        key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
+        job = self.jobs.by_key(key)
+        if job is None or not refers_to(owner, key.namespace, Owner.of(OWNER, job.metadata)):
+            return (key,)  # of a former job of this name, or forged: nothing that was expected
+        if new is not None:
+            self.expected.observe(key, ScaleAction.CREATE, node)
+        if new is None or new.metadata.deletion_timestamp is not None:
+            self.expected.observe(key, ScaleAction.DELETE, pod.metadata.name)
+        return () if old is not None and new is not None and _counts_of(old) == _counts_of(new) else (key,)
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """The jobs that go on and for which the node is another than before: most changes are heartbeats."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _same_node(old, new):
+            return []
+        return [key_of(job) for job in self.jobs.list() if not is_finished(job)]
+
+    # ---- one reconcile
+
+    def end_of(self, job: BroadcastJob) -> End | None:
+        """BJ-10, BJ-16."""
+        if not is_finished(job):
+            return None
+        ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
+        return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
+
+    async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
+        """One step of the plan."""
+        try:
+            go_value(POD_TEMPLATE, job.spec.template, "spec.template")
+        except GoTypeError as error:
+            self.tell_once(job, state, INVALID_SPEC, str(error))
+            return None
+        now = self.clock.now()
+        status = job.status
+        started = (parsed_rfc3339(status.start_time) if status is not None else None) or now.replace(microsecond=0)
+        pods = self._caches.pods.by_index(BY_CONTROLLER, Owner.of(OWNER, job.metadata).index_key)
+        fitting = self._fitting(job, state)
+        state.objects = len(state.nodes) + len(pods)
+        fitting |= await self._keeping(state, fitting, pods)
+        seen = seen_failures(job)
+        step = next_step(job, fitting, state.nodes, pods, now, started, seen)
+        if status is not None and status.phase == PAUSED and not job.spec.paused and step.next is not Next.PAUSE:
+            self.record_event(job, "Normal", "Continue", "continue to process job")
+        for node, found in step.duplicates.items():
+            self.tell_once(
+                job,
+                state,
+                "DuplicatePodCreatedOnSameNode",
+                f"Duplicated pod {found[-1].metadata.name} found on same node {node}",
+            )
+        counts = step.counts
+        if step.next is Next.PAUSE and step.reason:
+            await self._pause(job, state, counts.failed)
+        if step.next is Next.GO_ON and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
+            return None  # it was changed meanwhile, which brings us back
+        if step.next in (Next.FAIL, Next.GO_ON):
+            counts = await self._carry_out(key, job, state, step, pods)
+        await self._report(job, state, step, counts, started)
+        state.stopped.clear()
+        return self._again(key, job, step, started)
+
+    async def _carry_out(
+        self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step, pods: Iterable[Pod]
+    ) -> Counts:
+        """Delete and create; the counts afterwards (BJ-12, BJ-24)."""
+        limit, counts = restart_limit(job), step.counts
+        stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
+        # Stopped in a reconcile in which a write failed, and neither ended nor running now.
+        counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
+        before = len(state.stopped - stopped - counted)
+        state.stopped |= stopped
+        # BJ-24: what cannot be deleted now is tried again before the job counts as ended.
+        await write_each(step.delete, partial(self._drop, key, job), first=MAX_CONCURRENT_WRITES)
+        counts = Counts(counts.active - len(stopped), counts.succeeded, counts.failed + len(stopped) + before)
+        if step.crowded:
+            self.tell_once(job, state, "TooManyActivePods", "Number of active pods exceed parallelism limit")
+        if step.unreadable:
+            given = quote(str(job.spec.parallelism))
+            message = f"spec.parallelism: {given} is no number and no percentage; use 10 or 10%"
+            self.tell_once(job, state, "InvalidParallelism", message)
+        await write_each(step.create, partial(self._make, key, job))  # BJ-12
+        return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
+
+    def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
+        """BJ-16, BJ-20."""
+        policy = job.spec.completion_policy
+        kept = left = None
+        if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
+            kept = policy.ttl_seconds_after_finished
+        elif policy.type != NEVER and policy.active_deadline_seconds is not None and step.next is Next.GO_ON:
+            left = policy.active_deadline_seconds - (self.clock.now() - started).total_seconds()
+        return self.again(key, kept=kept, left=left)
+
+    def _fitting(self, job: BroadcastJob, state: _State) -> set[str]:
+        """The nodes that take a Pod; one that has not changed is not judged again."""
+        if state.fit is None or state.template != job.spec.template:
+            state.template, state.fit = job.spec.template, fit_of(job.spec.template)
+            state.nodes.clear()
+        known = state.nodes
+        state.nodes = {}
+        for node in self._caches.nodes.list():
+            before = known.get(node.metadata.name)
+            same = before is not None and (before[0] is node or _same_node(before[0], node))
+            fits = before[1] if before is not None and same else state.fit.fits(node)
+            state.nodes[node.metadata.name] = (node, fits)
+        return {name for name, (_, fits) in state.nodes.items() if fits}
+
+    async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
+        """BJ-4, BJ-7: other nodes whose running Pod fits by its own spec, which may be of a former template. No cache
+        holds that much of a Pod, and it is seldom asked for: the API server is."""
+        known, state.own = state.own, {}
+        found = set()
+        for pod in pods:
+            name, uid = pod.spec.target_node, pod.metadata.uid
+            if name in fitting or name not in state.nodes or not is_active(pod):
+                continue
+            node = state.nodes[name][0]
+            before = known.get(uid)
+            if before is None or before[0] is not node:
+                before = (node, await self._fits_as_it_is(pod, node))
+            state.own[uid] = before
+            if before[1]:
+                found.add(name)
+        return found
+
+    async def _fits_as_it_is(self, pod: Pod, node: Node) -> bool:
+        metadata = pod.metadata
+        try:
+            live = await self.client.get(PODS, metadata.name, metadata.namespace)
+        except NotFound:
+            return False
+        return fit_of(live).fits(node)
+
+    # ---- writing
+
+    async def _drop(self, key: ObjectKey, job: BroadcastJob, pod: Pod) -> KubeError | None:
+        metadata = pod.metadata
+        self.expected.expect(key, ScaleAction.DELETE, metadata.name)
+        try:
+            await self.client.delete(PODS, metadata.name, metadata.namespace, uid=metadata.uid)
+        except (NotFound, Conflict):
+            self.expected.observe(key, ScaleAction.DELETE, metadata.name)
+        except KubeError as error:
+            self.expected.observe(key, ScaleAction.DELETE, metadata.name)
+            self.record_event(job, "Warning", "FailedDelete", f"Error deleting: {message_of(error)}")
+            return error
+        else:
+            self.record_event(job, "Normal", "SuccessfulDelete", f"Delete pod: {metadata.name}")
+        return None
+
+    async def _make(self, key: ObjectKey, job: BroadcastJob, node: str) -> KubeError | None:
+        body = new_pod(job, node, by_scheduler=self._by_scheduler)
+        name, namespace = body["metadata"]["name"], job.metadata.namespace
+        self.expected.expect(key, ScaleAction.CREATE, node)
+        try:
+            await self.client.create(PODS, body, namespace, decode=decode_pod)
+        except AlreadyExists as error:
+            # An answer was lost, or the cache is late: it is there.
+            if await self._is_ours(job, name):
+                if self._caches.pods.get(name, namespace) is not None:
+                    self.expected.observe(key, ScaleAction.CREATE, node)
+                return None
+            self.expected.observe(key, ScaleAction.CREATE, node)
+            self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            return error
+        except KubeError as error:
+            self.expected.observe(key, ScaleAction.CREATE, node)
+            self.record_event(job, "Warning", "FailedCreate", f"Error creating: {message_of(error)}")
+            return error
+        self.record_event(job, "Normal", "SuccessfulCreate", f"Created pod: {name}")
+        return None
+
+    async def _is_ours(self, job: BroadcastJob, name: str) -> bool:
+        try:
+            found = await self.client.get(PODS, name, job.metadata.namespace, decode=decode_pod)
+        except KubeError:
+            return False
+        return is_controlled_by(found.metadata, Owner.of(OWNER, job.metadata))
+
+    async def _pause(self, job: BroadcastJob, state: _State, failed: int) -> None:
+        """BJ-22: in the object, so that whoever sets it back goes on."""
+        if await self._note_seen(job, state, failed, {"spec": {"paused": True}}):
+            self.record_event(job, "Warning", "Paused", "job is paused, due to failed pod")
+
+    async def _note_seen(
+        self, job: BroadcastJob, state: _State, failed: int, more: Mapping[str, Any] = NOTHING
+    ) -> bool:
+        """BJ-22: for how many failed Pods it was paused. Where some are gone, the next one is a new failure."""
+        annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
+        return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
+
+    async def _report(self, job: BroadcastJob, state: _State, step: Step, counts: Counts, started: datetime) -> None:
+        known = job.status.to_dict() if job.status is not None else {}
+        now = rfc3339(self.clock.now())
+        phase = phase_of(step)
+        if step.next is Next.PAUSE and known.get("phase") not in (None, "", RUNNING, PAUSED):
+            phase = known["phase"]
+        wanted: dict[str, Any] = {
+            "startTime": rfc3339(started),
+            "active": max(0, counts.active),
+            "succeeded": counts.succeeded,
+            "failed": counts.failed,
+            "desired": step.desired,
+            "phase": phase,
+        }
+        counted = f"{counts.succeeded} pods succeeded, {counts.failed} pods failed"
+        if step.next is Next.FAIL:
+            wanted |= {"completionTime": now, "conditions": [_condition("Failed", step.message, now)]}
+        elif step.next is Next.COMPLETE:
+            message = f"Job completed, {counted}"
+            wanted |= {"completionTime": now, "conditions": [_condition("Complete", message, now)]}
+
+        def difference(present: Any) -> dict[str, Any]:
+            if has_ended(present) and job.spec.completion_policy.type != NEVER:
+                return {}  # the cache is late
+            kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
+            return {key: value for key, value in (wanted | kept).items() if present.get(key) != value}
+
+        if not await self.write_status(job, state, difference):
+            return
+        if step.next is Next.FAIL:
+            # BJ-11
+            self.record_event(job, "Warning", step.reason, f"{step.message}: {counted}")
+        elif step.next is Next.COMPLETE:
+            self.record_event(
+                job, "Normal", "JobComplete", f"Job {job.metadata.namespace}/{job.name} is completed, {counted}"
+            )
+
+
+def has_ended(status: Any) -> bool:
+    """Whether a status (its JSON) says so."""
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
+
+
+def _condition(type_: str, message: str, now: str) -> dict[str, str]:
+    return {
+        "type": type_,
+        "status": "True",
+        "lastProbeTime": now,
+        "lastTransitionTime": now,
+        "reason": type_,
+        "message": message,
+    }
+
+
+def _counts_of(pod: Pod) -> tuple[object, ...]:
+    return pod.status.phase, is_active(pod), restarts(pod), pod.spec.target_node
+
+
+def _same_node(old: Node, new: Node) -> bool:
+    """Whether nothing of a node changed that decides on Pods."""
+    return (
+        old.metadata.labels == new.metadata.labels
+        and old.spec == new.spec
+        and old.status.allocatable == new.status.allocatable
+    )
+
+
+NAME: Final = "broadcastjob-controller"
+BROADCAST_JOBS: Final = Watched.kind(BROADCAST_JOB, BroadcastJob)
+WATCHED: Final = (BROADCAST_JOBS, WATCHED_PODS, NODES)
+
+
+def broadcastjob_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    caches = Caches(context.stores(BROADCAST_JOBS), context.stores(WATCHED_PODS), context.stores(NODES))
+    reconciler = BroadcastJobReconciler(
+        context.client,
+        caches,
+        context.events,
+        by_scheduler=context.flags.boolean("assign-bcj-pods-by-scheduler"),
+        expectation_timeout=context.flags.seconds("expectation-timeout"),
+    )
+    delay = reconciler.coalesce_delay
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.pods, reconciler.keys_for_pod, delay),
+            Watch(caches.nodes, reconciler.keys_for_node, delay),
+            Watch(caches.jobs, reconciler.keys_for_job),
+        ],
+    )

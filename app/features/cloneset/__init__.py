@@ -1,0 +1,1 @@
+"""CloneSet: Pods without identity, updated in place where possible."""

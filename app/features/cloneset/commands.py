@@ -1,0 +1,122 @@
+"""The commands about CloneSets: how far a roll-out is, how it is started anew, what comes next and why.
+
+Who only asks how far one is need not wait for all that plans: that is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from app.api import names
+from app.api.fields import ON_DELETE, ROLLING_UPDATE
+from app.api.webhooks import stored_model
+from app.features.cloneset.kind import CLONE_SET, with_defaults
+from app.features.cloneset.types import CloneSet
+from app.framework.commands import Commands, Migration, Progress, Stored, progress_by_counts, unseen
+from app.kube.resources import DEPLOYMENTS
+
+if TYPE_CHECKING:
+    from app.framework.commands import Report
+    from app.framework.options import Enabled
+    from app.kube.client import Client
+    from app.kube.objects import Pod
+
+RESOURCE: Final = CLONE_SET.resource()
+
+
+def parsed(obj: Mapping[str, Any]) -> CloneSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    return stored_model(CLONE_SET, CloneSet, obj, with_defaults(obj))
+
+
+def progress_of(cloneset: CloneSet) -> Progress:
+    """What the status says about the roll-out. Pure."""
+    status, spec = cloneset.status, cloneset.spec
+    replicas = 1 if spec.replicas is None else spec.replicas
+    if status is None or status.observed_generation < cloneset.metadata.generation:
+        return unseen(replicas)
+    expected, conditions = status.expected_updated_replicas, status.conditions or ()
+    updated, available = status.updated_replicas, status.updated_available_replicas
+    rolling = spec.update_strategy.rolling_update
+    late = next((one for one in conditions if one.type == "Progressing" and one.status == "False"), None)
+    return progress_by_counts(
+        f"cloneset {cloneset.name}",
+        status,
+        replicas=replicas,
+        expected=expected,
+        done=updated >= expected and available >= expected and status.replicas == replicas,
+        on_delete=spec.update_strategy.type == ON_DELETE,
+        paused=rolling is not None and rolling.paused,
+        failed=late.message or late.reason if late is not None else None,
+        failures=[one.message for one in conditions if one.type.startswith("Failed") and one.status == "True"],
+    )
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods with new ones, step by step."""
+    from app.features.cloneset import reads
+
+    return await reads.restart(client, stored)
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
+    """What the CloneSet as it would be stored does to its Pods."""
+    from app.features.cloneset import reads
+
+    return await reads.plan(client, stored, enabled)
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    from app.features.cloneset import reads
+
+    return await reads.explain(client, pod, stored, enabled)
+
+
+def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Name the Pods that shall go, and lower the replicas with them (U-13)."""
+    spec = stored["spec"]
+    named = list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
+    replicas = 1 if spec.get("replicas") is None else spec["replicas"]
+    strategy = {**(spec.get("scaleStrategy") or {}), "podsToDelete": list(dict.fromkeys([*named, *pods]))}
+    return [
+        {"op": "add", "path": "/spec/replicas", "value": max(0, replicas - len(set(pods) - set(named)))},
+        {"op": "add", "path": "/spec/scaleStrategy", "value": strategy},
+    ]
+
+
+def from_deployment(deployment: Stored, name: str) -> dict[str, Any]:
+    """A CloneSet that runs what a Deployment runs, with no Pods yet: they come as the Deployment's go.
+
+    Its Pods have a label of their own, so that the Deployment does not see them as its own.
+    """
+    spec = deployment["spec"]
+    label = {names.MIGRATED_FROM: deployment["metadata"]["name"]}
+    template = dict(spec["template"])
+    metadata = dict(template.get("metadata") or {})
+    metadata["labels"] = {**(metadata.get("labels") or {}), **label}
+    selector = dict(spec["selector"])
+    selector["matchLabels"] = {**(selector.get("matchLabels") or {}), **label}
+    wanted: dict[str, Any] = {"replicas": 0, "selector": selector, "template": {**template, "metadata": metadata}}
+    for field in ("minReadySeconds", "progressDeadlineSeconds", "revisionHistoryLimit"):
+        if spec.get(field) is not None:
+            wanted[field] = spec[field]
+    wanted["updateStrategy"] = {"type": ROLLING_UPDATE, "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible"}}
+    return {
+        "apiVersion": RESOURCE.api_version,
+        "kind": RESOURCE.kind,
+        "metadata": {"name": name, "labels": dict(deployment["metadata"].get("labels") or {})},
+        "spec": wanted,
+    }
+
+
+COMMANDS: Final = Commands(
+    CLONE_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    explain=explain,
+    scale_in=scale_in,
+    migrations=(Migration(DEPLOYMENTS, from_deployment),),
+)

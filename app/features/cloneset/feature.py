@@ -1,0 +1,104 @@
+"""The feature of CloneSet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.cloneset import webhooks
+from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.reconcile import (
+    CLONE_SETS,
+    NAME,
+    WATCHED,
+    WORKERS,
+    cloneset_controller,
+    initial_metadata_of,
+    least_available_of,
+    update_order_of,
+)
+from app.features.cloneset.validation import GATE as STRICT_VALIDATION
+from app.features.cloneset.webhooks import ClusterLookups, StandaloneLookups
+from app.framework.commands import Commands
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Protected,
+    Provides,
+)
+from app.framework.options import Gate
+from app.kube.admission import PolicyRule
+from app.pods.admission import GATE as MANAGED_FIELDS
+from app.pods.budget import LeastAvailable
+from app.pods.order import UpdateOrder
+from app.pods.readiness import InitialMetadata
+from app.workloads import controllers as engine
+from app.workloads.controllers import WorkloadCounters
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(webhooks.handlers(StandaloneLookups(context.enabled)))
+    lookups = ClusterLookups(context.client, context.own_namespace, context.enabled)
+    return Decisions(webhooks.handlers(lookups))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of CloneSets."""
+    from app.features.cloneset.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="cloneset",
+    kinds=(CLONE_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=cloneset_controller,
+            permissions=(
+                *engine.permissions(CLONE_SET),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets",)),
+                PolicyRule(("create", "delete", "patch"), ("",), ("persistentvolumeclaims",)),
+                # A claim that is given to its Pod must not be deleted before it (CS-120).
+                PolicyRule(("update",), ("",), ("pods/finalizers",)),
+                # CS-114
+                PolicyRule(("list",), ("",), ("nodes",)),
+            ),
+            workers=WORKERS,
+            workers_flag="cloneset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    provides=(
+        Provides(InitialMetadata, initial_metadata_of, watched=(CLONE_SETS,)),
+        Provides(LeastAvailable, least_available_of, watched=(CLONE_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(CLONE_SETS,)),
+    ),
+    gates=(
+        *engine.GATES,
+        "CloneSetShortHash",
+        "CloneSetPartitionRollback",
+        "PreDownloadImageForInPlaceUpdate",
+        "PreparingUpdateAsUpdate",
+        "RecreatePodWhenChangeVCTInCloneSetGate",
+        "TemplateNoDefaults",
+        "DefaultHostNetworkHostPortsInPodTemplates",
+        Gate(STRICT_VALIDATION, "CloneSets that OpenKruise admits with surely unmeant values are refused"),
+        # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
+        Gate(MANAGED_FIELDS, "Pods of CloneSets and StatefulSets have metadata.managedFields"),
+        # OpenKruise replaces as many Pods as the surge has.
+        Gate("CloneSetInPlaceSurge", "with maxSurge a CloneSet updates in place and takes the surge away again"),
+    ),
+    flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),
+    protected=(Protected(CLONE_SET, cascading="replicas"),),
+    workloads=(CLONE_SET,),
+    commands=commands,
+)

@@ -1,0 +1,300 @@
+"""The definition of CloneSet: its versions, conversion and defaults."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.fields import IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
+from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
+from app.kube.jsonvalues import fill, json_copy, part
+
+# CloneSet between its versions (CS-5 … CS-12).
+#
+# Each direction may lose something; app.api.conversion notices and remembers it (D-1).
+
+_INT32_MAX: Final = NO_DEADLINE
+_digits = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
+#: Fields of the v1alpha1 strategy that are those of ``rollingUpdate`` in v1beta1.
+ROLLING_FIELDS: Final[tuple[str, ...]] = (
+    "partition",
+    "maxUnavailable",
+    "maxSurge",
+    "paused",
+    "priorityStrategy",
+    "scatterStrategy",
+    "inPlaceUpdateStrategy",
+)
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """CS-6, CS-8 … CS-10."""
+    spec = _object(obj, "spec")
+    if spec is None:
+        return obj
+    scale = _object(spec, "scaleStrategy") or {}
+    # CS-8: what v1alpha1 leaves out means that claims are used again.
+    scale["enablePVCReuse"] = scale.pop("disablePVCReuse", None) is not True
+    if _metadata(obj, "labels").get(names.CLONE_SET_EXCLUDE_PREPARING_DELETE) == "true":
+        # CS-9
+        scale["excludePreparingDelete"] = True
+    spec["scaleStrategy"] = scale
+    strategy = _object(spec, "updateStrategy") or {}
+    spec["updateStrategy"] = _strategy_to_v1beta1(strategy, _pre_download(_metadata(obj, "annotations")))
+    return obj
+
+
+def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) -> dict[str, Any]:
+    rolling = {field: flat.pop(field) for field in ROLLING_FIELDS if field in flat}
+    policy = flat.pop("type", None)
+    if policy == ON_DELETE:
+        # CS-6, B-1: there is no roll-out to speak of, unless something was said about one.
+        return {**flat, "type": ON_DELETE, **({"rollingUpdate": rolling} if rolling else {})}
+    if pre_download:
+        # CS-10
+        rolling["inPlaceUpdateStrategy"] = {**(_object(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
+    rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
+    if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:
+        # CS-15 would fill it in; so v1alpha1, which does not show it, loses nothing.
+        rolling["inPlaceUpdateStrategy"] = {}
+    return {**flat, "type": ROLLING_UPDATE, "rollingUpdate": rolling}
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """CS-7, CS-8, CS-11, and a label where v1beta1 has a field (B-1)."""
+    spec = _object(obj, "spec")
+    if spec is None:
+        return obj
+    scale = _object(spec, "scaleStrategy") or {}
+    if scale.pop("enablePVCReuse", None) is not True:
+        scale["disablePVCReuse"] = True
+    _show_exclusion(obj, scale.pop("excludePreparingDelete", None) is True)
+    spec["scaleStrategy"] = scale
+    spec["updateStrategy"] = _strategy_to_v1alpha1(_object(spec, "updateStrategy") or {}, obj)
+    return obj
+
+
+def _strategy_to_v1alpha1(strategy: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:
+    rolling = _object(strategy, "rollingUpdate") or {}
+    strategy.pop("rollingUpdate", None)
+    policy = rolling.pop("podUpdatePolicy", None)
+    in_place = _object(rolling, "inPlaceUpdateStrategy")
+    if in_place is not None:
+        for field, (key, _) in _PRE_DOWNLOAD.items():
+            if (value := in_place.pop(field, None)) is not None:
+                obj.setdefault("metadata", {}).setdefault("annotations", {})[key] = str(value)
+        if not _says_something(in_place):
+            # CS-14: nothing to say is said by leaving it out.
+            del rolling["inPlaceUpdateStrategy"]
+    if strategy.get("type") == ON_DELETE:
+        policy = ON_DELETE
+    elif policy not in POD_UPDATE_POLICIES:
+        policy = RECREATE
+    return {**strategy, **rolling, "type": policy}
+
+
+def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
+    key = names.CLONE_SET_EXCLUDE_PREPARING_DELETE
+    labels = _metadata(obj, "labels")
+    if excluded:
+        obj.setdefault("metadata", {})["labels"] = {**labels, key: "true"}
+    elif labels.get(key) == "true":
+        del labels[key]
+        if not labels:
+            del obj["metadata"]["labels"]
+
+
+def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """Where v1alpha1 has two ways of saying nothing, the one that is read back (CS-11, CS-14)."""
+    spec = _object(obj, "spec")
+    if spec is None:
+        return obj
+    if spec.get("scaleStrategy") is None:
+        spec["scaleStrategy"] = {}
+    scale, strategy = _object(spec, "scaleStrategy"), _object(spec, "updateStrategy")
+    if scale is not None and scale.get("disablePVCReuse") is False:
+        del scale["disablePVCReuse"]
+    if strategy is not None and not _says_something(_object(strategy, "inPlaceUpdateStrategy") or {}):
+        strategy.pop("inPlaceUpdateStrategy", None)
+    return obj
+
+
+def _says_something(in_place: Mapping[str, Any]) -> bool:
+    return any(value is not None and value != 0 for value in in_place.values())
+
+
+def _pre_download(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """CS-10: the fields that annotations stand for."""
+    found = {field: parse(annotations.get(key)) for field, (key, parse) in _PRE_DOWNLOAD.items()}
+    return {field: value for field, value in found.items() if value is not None}
+
+
+def _int_or_text(text: Any) -> int | str | None:
+    number = _int32(text)
+    return number if number is not None else (text or None) if isinstance(text, str) else None
+
+
+def _int32(text: Any) -> int | None:
+    # B-16: what is none (a percentage, say) stays in its annotation, where the controller reads it.
+    number = int(text) if isinstance(text, str) and _digits(text) else None
+    return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None
+
+
+_PRE_DOWNLOAD: Final[Mapping[str, tuple[str, Callable[[Any], int | str | None]]]] = {
+    "imagePreDownloadParallelism": (names.PRE_DOWNLOAD_PARALLELISM, _int_or_text),
+    "imagePreDownloadTimeoutSeconds": (names.PRE_DOWNLOAD_TIMEOUT_SECONDS, _int32),
+    "imagePreDownloadMinUpdatedReadyPods": (names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS, _int32),
+}
+
+
+def _metadata(obj: Mapping[str, Any], field: str) -> dict[str, Any]:
+    return _object(_object(obj, "metadata") or {}, field) or {}
+
+
+def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+    value = parent.get(key)
+    return value if isinstance(value, dict) else None
+
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
+    PrinterColumn("UPDATED_READY", "integer", ".status.updatedReadyReplicas", "Those of them that are ready."),
+    PrinterColumn(
+        "UPDATED_AVAILABLE", "integer", ".status.updatedAvailableReplicas", "Those of them that are available."
+    ),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    PrinterColumn("TOTAL", "integer", ".status.replicas", "Pods there are."),
+    AGE,
+    PrinterColumn(
+        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+    ),
+    PrinterColumn(
+        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+    ),
+    PrinterColumn("SELECTOR", "string", ".status.labelSelector", "The selector of the Pods.", priority=1),
+)
+_SCALE: Final = Scale(label_selector=".status.labelSelector")
+_STRATEGY: Final = ("spec", "updateStrategy")
+_ROLLING: Final = (*_STRATEGY, "rollingUpdate")
+_NOTED_PRE_DOWNLOAD: Final = (
+    names.PRE_DOWNLOAD_PARALLELISM,
+    names.PRE_DOWNLOAD_TIMEOUT_SECONDS,
+    names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS,
+)
+_NOTED_ANNOTATIONS: Final = noted("metadata", "annotations", fields=_NOTED_PRE_DOWNLOAD)
+_NOTED: Final = (
+    *_NOTED_ANNOTATIONS,
+    *noted("metadata", "labels", fields=(names.CLONE_SET_EXCLUDE_PREPARING_DELETE,)),
+    *noted("spec", "scaleStrategy", fields=("enablePVCReuse", "excludePreparingDelete")),
+    *noted(*_STRATEGY, fields=("type",)),
+    *noted(*_ROLLING, fields=("podUpdatePolicy",)),
+    *noted(
+        *_ROLLING,
+        "inPlaceUpdateStrategy",
+        fields=(
+            "gracePeriodSeconds",
+            "imagePreDownloadParallelism",
+            "imagePreDownloadTimeoutSeconds",
+            "imagePreDownloadMinUpdatedReadyPods",
+        ),
+    ),
+)
+
+CLONE_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="CloneSet",
+    plural="clonesets",
+    access=Access("creates Pods in its namespace, as a Deployment does", view=True, edit=True),
+    short_names=("clone",),
+    versions=(
+        Version(names.V1BETA1, CloneSet, _COLUMNS, scale=_SCALE, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            CloneSetV1Alpha1,
+            _COLUMNS,
+            scale=_SCALE,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+            notes=(*_NOTED_ANNOTATIONS, *noted(*_STRATEGY, fields=("type",))),
+        ),
+    ),
+)
+
+
+# What a CloneSet means where it says nothing (CS-13 … CS-18). Pure functions on the JSON of either version.
+
+REPLICAS: Final = 1
+REVISION_HISTORY_LIMIT: Final = 10
+PARTITION: Final = 0
+MAX_UNAVAILABLE: Final = "20%"
+MAX_SURGE: Final = 0
+
+
+def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The CloneSet (JSON of either version) with the defaults of its own fields, as a copy.
+
+    Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
+    """
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = part(defaulted, "spec")
+    if spec is None:
+        return defaulted
+    fill(spec, {"replicas": REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
+    strategy = part(spec, "updateStrategy")
+    if strategy is not None:
+        if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
+            _default_flat_strategy(strategy, spec["replicas"])
+        else:
+            _default_strategy(strategy)
+    return defaulted
+
+
+def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
+    """CS-14. OpenKruise refuses OnDelete in v1alpha1; it gets what makes it legal in v1beta1 too (CS-31, CS-34)."""
+    if not strategy.get("type"):
+        strategy["type"] = RECREATE
+    if strategy["type"] != ON_DELETE:
+        _default_rolling(strategy, strategy["type"])
+    elif any(strategy.get(field) is not None for field in ROLLING_FIELDS):
+        fill(strategy, {"partition": PARTITION})
+        if replicas and strategy.get("maxSurge") is None:
+            fill(strategy, {"maxUnavailable": MAX_UNAVAILABLE})
+
+
+def _default_strategy(strategy: dict[str, Any]) -> None:
+    """CS-15."""
+    if not strategy.get("type"):
+        strategy["type"] = ROLLING_UPDATE
+    if strategy["type"] != ROLLING_UPDATE:
+        return
+    rolling = part(strategy, "rollingUpdate")
+    if rolling is not None:
+        if not rolling.get("podUpdatePolicy"):
+            rolling["podUpdatePolicy"] = RECREATE
+        _default_rolling(rolling, rolling["podUpdatePolicy"])
+
+
+def _default_rolling(rolling: dict[str, Any], policy: Any) -> None:
+    fill(rolling, {"partition": PARTITION, "maxUnavailable": MAX_UNAVAILABLE, "maxSurge": MAX_SURGE})
+    if policy in IN_PLACE_POLICIES:
+        fill(rolling, {"inPlaceUpdateStrategy": {}})
+
+
+def default_templates(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17]
+
+    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    """
+    template = part(spec, "template")
+    if template is not None:
+        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
+    for claim in objects(spec.get("volumeClaimTemplates")):
+        default_claim_template(claim)

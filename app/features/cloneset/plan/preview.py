@@ -1,0 +1,380 @@
+"""The plan played to its end: the turns each Pod takes, and why a Pod is in its state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from math import inf
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.features.cloneset.plan.rollout import Inputs, RolloutState, counted, planned_scaling, planned_update, released
+from app.features.cloneset.plan.scale import Removal, ScalePlan
+from app.features.cloneset.plan.settings import ResolvedSpec
+from app.features.cloneset.plan.update import deletion_order
+from app.kube.objects import ObjectMeta, Pod
+from app.pods.inplace.eligibility import Blocked
+from app.pods.inplace.state import GraceError, StateError, UpdateSpec
+from app.pods.inplace.steps import RefreshAction, refresh
+from app.pods.lifecycle import LifecycleState
+from app.pods.order import NodeLabels
+from app.pods.predicates import is_active
+from app.pods.revisions import Revision, short_hash
+from app.workloads.pods import InPlaceUpdates, PodFacts
+from app.workloads.report import (
+    Action,
+    Preview,
+    PreviewStep,
+    held_lines,
+    hook_members,
+    next_line,
+    readiness_lines,
+    revision_line,
+)
+from app.workloads.settings import Revisions
+from app.workloads.steps import Step, StepKind, UpdatePlan
+
+# What a roll-out would do to each Pod, in which order, in place or not and why: the plan, played to its end. Pure.
+#
+# After each step the Pods it touched are taken to be available, as the next step waits for them. What users' hooks
+# wait for is taken to happen.
+
+_UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
+_IN_SERVICE: Final[Mapping[str, object]] = {
+    "lifecycle": LifecycleState.NORMAL.value,
+    "available_after": -inf,
+    "update_ready": True,
+    "delete_ready": True,
+    "in_grace": False,
+}
+
+
+@dataclass(slots=True)
+class _PreviewRun:
+    """The Pods as they would be by now."""
+
+    resolved: ResolvedSpec
+    revisions: Revisions
+    pods: list[PodFacts]
+    node_labels: NodeLabels
+    now: float
+    step: int = 0
+    created: int = 0
+    #: Pods on their way out because they are recreated, and how many of them are still to be replaced.
+    recreated: set[str] = field(default_factory=set)
+    to_replace: int = 0
+    #: Pods that had to wait for their hook.
+    waiting: set[str] = field(default_factory=set)
+    #: Pod → why no update starts from the state it is in.
+    refused: dict[str, str] = field(default_factory=dict)
+    steps: list[PreviewStep] = field(default_factory=list)
+    updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
+    #: Whether a step was noted since the decision was made.
+    counted: bool = False
+
+    def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
+        self.step += not self.counted
+        self.counted = True
+        self.steps.append(PreviewStep(self.step, action, pod, reason, revision))
+
+    def change(self, facts: PodFacts, /, **changes: object) -> None:
+        self.pods[self.pods.index(facts)] = replace(facts, **changes)  # type: ignore[arg-type]
+
+    def inputs(self) -> Inputs:
+        return Inputs(self.resolved, self.pods, self.revisions, self.updates, self.now)
+
+
+def preview(
+    resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float, node_labels: NodeLabels
+) -> Preview:
+    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
+    seconds."""
+    run = _PreviewRun(resolved, revisions, list(pods), node_labels, now)
+    for pod in pods:
+        _let_finish(run, pod)
+    ends = ""
+    for _ in range(6 * (len(pods) + resolved.settings.replicas) + 20):
+        inputs, run.counted = run.inputs(), False
+        rollout = counted(inputs)
+        scaling = planned_scaling(inputs, rollout, node_labels)
+        if scaling.create or scaling.remove or scaling.cancel_deletion:
+            _scale(run, rollout, scaling)
+            continue
+        if _go_back_into_service(run, rollout):
+            continue
+        updating = planned_update(inputs, rollout)
+        run.refused |= {step.pod.name: step.obstacle for step in updating.steps if step.kind is StepKind.REFUSE}
+        steps = [step for step in updating.steps if step.kind is not StepKind.REFUSE]
+        for step in steps:
+            _carry_out_step(run, updating.target, step)
+        if updating.failure:
+            ends = _failure(updating)
+            break
+        if not steps and not _let_go(run):
+            ends = _refusals(run) or _why_it_ends(rollout)
+            break
+    rest = tuple(pod.name for pod in run.pods if pod.revision != short_hash(revisions.update.name))
+    return Preview(tuple(run.steps), rest, ends)
+
+
+def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
+    """What is under way is taken to end well."""
+    if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+        _release(run, pod)
+    elif pod.lifecycle in _UNDER_WAY:
+        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+
+
+def _go_back_into_service(run: _PreviewRun, rollout: RolloutState) -> bool:
+    """Whether there were Pods in PreparingUpdate that need not be updated any more."""
+    back = released(rollout)
+    for pod in back:
+        run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+    return bool(back)
+
+
+def _let_go(run: _PreviewRun) -> bool:
+    """Whether there were Pods whose preDelete hook was waited for: it is taken to let them go."""
+    held = [pod for pod in run.pods if pod.preparing_delete and pod.delete_hooked]
+    for pod in held:
+        run.waiting.add(pod.name)
+        run.change(pod, delete_hooked=False)
+    return bool(held)
+
+
+def _release(run: _PreviewRun, pod: PodFacts) -> None:
+    run.waiting.add(pod.name)
+    state = LifecycleState.PREPARING_UPDATE
+    run.change(
+        pod,
+        update_hooked=False,
+        lifecycle=state.value,
+        available_after=inf,
+        pod=_without_hook(_in_state(pod, state), run.resolved),
+    )
+
+
+def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
+    metadata = facts.pod.metadata
+    labels = {**metadata.labels, names.LIFECYCLE_STATE: state.value}
+    return msgspec.structs.replace(facts.pod, metadata=msgspec.structs.replace(metadata, labels=labels))
+
+
+def _updated(run: _PreviewRun, facts: PodFacts, found: UpdateSpec | Blocked) -> Pod:
+    """The Pod after its update in place: what decides whom a scale-in takes has changed too."""
+    pod = _in_state(facts, LifecycleState.NORMAL)
+    changed = found.containers if isinstance(found, UpdateSpec) else ()
+    annotations = {**pod.metadata.annotations, names.IN_PLACE_UPDATE_STATE: "{}"}
+    since = datetime.fromtimestamp(run.now + run.step, UTC)
+    replaced = msgspec.structs.replace
+    status = replaced(
+        pod.status,
+        conditions=tuple(
+            replaced(one, last_transition_time=since) if changed and one.type == "Ready" else one
+            for one in pod.status.conditions
+        ),
+        container_statuses=tuple(
+            replaced(one, restart_count=one.restart_count + 1) if one.name in changed else one
+            for one in pod.status.container_statuses
+        ),
+    )
+    return replaced(pod, metadata=replaced(pod.metadata, annotations=annotations), status=status)
+
+
+def _without_hook(pod: Pod, resolved: ResolvedSpec) -> Pod:
+    lifecycle = resolved.settings.lifecycle
+    hook = lifecycle.in_place_update if lifecycle is not None else None
+    if hook is None:
+        return pod
+    metadata = pod.metadata
+    labels = {key: value for key, value in metadata.labels.items() if hook.labels.get(key) != value}
+    finalizers = tuple(name for name in metadata.finalizers if name not in hook.finalizers)
+    return msgspec.structs.replace(
+        pod, metadata=msgspec.structs.replace(metadata, labels=labels, finalizers=finalizers)
+    )
+
+
+def _scale(run: _PreviewRun, rollout: RolloutState, plan: ScalePlan) -> None:
+    for pod in plan.cancel_deletion:
+        run.change(pod, preparing_delete=False, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
+    for removal in plan.remove:
+        _remove(run, rollout, removal)
+    for index in range(plan.create):
+        revision = rollout.current if index < plan.create_current else rollout.update
+        run.created += 1
+        run.pods.append(_new_pod(run, revision))
+        if run.to_replace:
+            run.to_replace -= 1
+        else:
+            surplus = len(run.pods) > rollout.settings.replicas
+            run.note(Action.CREATE, run.pods[-1].name, revision, "maxSurge" if surplus else "")
+
+
+def _remove(run: _PreviewRun, rollout: RolloutState, removal: Removal) -> None:
+    pod = removal.pod
+    if removal.prepare:
+        state = LifecycleState.PREPARING_DELETE
+        run.change(pod, preparing_delete=True, lifecycle=state.value, available_after=inf, pod=_in_state(pod, state))
+        return
+    run.pods.remove(pod)
+    if pod.name in run.recreated:
+        run.recreated.discard(pod.name)
+        run.to_replace += 1
+    else:
+        waited = "after its preDelete hook" if pod.name in run.waiting and pod.preparing_delete else ""
+        run.note(Action.DELETE, pod.name, pod.revision, waited or _why_deleted(pod, rollout))
+
+
+def _why_deleted(pod: PodFacts, rollout: RolloutState) -> str:
+    if pod.marked or pod.name in rollout.settings.pods_to_delete:
+        return "asked for by its label or podsToDelete"
+    return "more Pods than replicas"
+
+
+def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
+    pod = step.pod
+    match step.kind:
+        case StepKind.PREPARE | StepKind.REARM:
+            _release(run, pod)
+        case StepKind.IN_PLACE:
+            revisions = run.revisions
+            goal = revisions.update if target == short_hash(revisions.update.name) else revisions.current
+            found = run.updates.spec_of(pod, goal, revisions.ordered, run.resolved.settings)
+            what = changes(found) if isinstance(found, UpdateSpec) else ""
+            hook = ", after its inPlaceUpdate hook" if pod.name in run.waiting else ""
+            run.note(Action.IN_PLACE, pod.name, target, f"{what}{hook}")
+            run.change(pod, revision=target, **_IN_SERVICE, pod=_updated(run, pod, found))
+        case StepKind.RECREATE:
+            run.note(Action.RECREATE, pod.name, target, step.obstacle)
+            run.recreated.add(pod.name)
+            run.change(pod, marked=True)
+
+
+def changes(spec: UpdateSpec) -> str:
+    """What an update in place changes, in words."""
+    parts = [f"image of {name} becomes {image}" for name, image in sorted(spec.container_images.items())]
+    parts += [f"resources of {name}" for name in sorted(spec.container_resources)]
+    parts += [f"env of {name} from labels or annotations" for name in sorted(spec.container_ref_metadata)]
+    if spec.metadata_patch and not spec.container_ref_metadata:
+        parts.append("metadata")
+    return ", ".join(parts)
+
+
+def _failure(plan: UpdatePlan) -> str:
+    return f"{plan.failure}: {plan.obstacle}" if plan.failure else ""
+
+
+def _refusals(run: _PreviewRun) -> str:
+    return "; ".join(f"Pod {name}: {why}" for name, why in sorted(run.refused.items()))
+
+
+def _why_it_ends(rollout: RolloutState) -> str:
+    settings, left = rollout.settings, len(rollout.pods) - rollout.counts.updated
+    if not left:
+        return ""
+    if settings.on_delete:
+        return "OnDelete: the others are updated when somebody deletes them"
+    if settings.paused:
+        return "paused: the others are updated when it is resumed"
+    if not rollout.to_update.update:
+        return f"partition: {rollout.limits.partition} Pods keep their revision"
+    down = sorted(pod.name for pod in rollout.pods if not pod.available(rollout.now))
+    return (
+        f"maxUnavailable {rollout.limits.max_unavailable} is used up by Pods that are not available: {', '.join(down)}"
+    )
+
+
+def _new_pod(run: _PreviewRun, revision: str) -> PodFacts:
+    name = f"{run.resolved.owner.name}-(new {run.created})"
+    labels: Mapping[str, str] = (run.resolved.template.get("metadata") or {}).get("labels") or {}
+    own = {**labels, names.CONTROLLER_REVISION_HASH: revision}
+    pod = Pod(metadata=ObjectMeta(name=name, namespace=run.resolved.owner.namespace, uid=name, labels=own))
+    return PodFacts(
+        pod=pod,
+        name=name,
+        revision=revision,
+        lifecycle=LifecycleState.NORMAL.value,
+        preparing_delete=False,
+        available_after=-inf,
+        update_ready=True,
+        delete_ready=True,
+        marked=False,
+        delete_hooked=False,
+        update_hooked=False,
+        in_grace=False,
+        settled=True,
+    )
+
+
+def explain(
+    pod: Pod, resolved: ResolvedSpec, rollout: RolloutState, coming: Preview, update: Revision, node_labels: NodeLabels
+) -> list[str]:
+    """Everything worth knowing about one Pod of the CloneSet, one line each.
+
+    ``seen``: all its active Pods; ``coming``: what the roll-out would do from here.
+    """
+    facts = next((one for one in rollout.pods if one.pod.metadata.uid == pod.metadata.uid), None)
+    if facts is None:
+        return [_not_counted(pod, resolved)]
+    lines = [
+        revision_line(facts, short_hash(update.name)),
+        *_readiness_lines(facts, resolved, rollout),
+        *_hook_lines(facts, resolved),
+    ]
+    lines += _coming_lines(facts, rollout, coming)
+    return [*lines, _scale_in_line(facts, resolved, rollout, node_labels)]
+
+
+def _not_counted(pod: Pod, resolved: ResolvedSpec) -> str:
+    if not is_active(pod):
+        ended = pod.status.phase in ("Succeeded", "Failed")
+        return "does not count: it is terminating" if not ended else f"does not count: its phase is {pod.status.phase}"
+    if not resolved.selector.matches(pod.metadata.labels):
+        return f"does not count: its labels do not match the selector {resolved.selector}"
+    return "does not count: another object controls it"
+
+
+def _readiness_lines(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
+    available = facts.available(rollout.now)
+    yield from readiness_lines(facts, rollout.now, resolved.settings.min_ready_seconds, available=available)
+    if not available:
+        yield from _update_line(facts, resolved, rollout)
+
+
+def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
+    lifecycle = resolved.settings.lifecycle
+    if lifecycle is not None and facts.lifecycle in (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATED):
+        awaits_initial_conditions = facts.lifecycle == LifecycleState.PREPARING_NORMAL
+        hook = lifecycle.pre_normal if awaits_initial_conditions else lifecycle.in_place_update
+        if hook is not None and (lacks := hook_members(hook, facts.pod, present=False)):
+            yield f"  it comes into service once it has these: {', '.join(lacks)}"
+        return
+    yield from held_lines(facts, lifecycle)
+
+
+def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
+    """What an update in place that is under way waits for."""
+    scaling = resolved.settings.gates.vertical_scaling
+    try:
+        step = refresh(facts.pod, datetime.fromtimestamp(rollout.now, UTC), vertical_scaling=scaling)
+    except (StateError, GraceError) as error:
+        yield f"  its update in place cannot go on: {error}"
+        return
+    if step.action is RefreshAction.INCOMPLETE:
+        yield f"  its update in place goes on: {step.reason}"
+
+
+def _coming_lines(facts: PodFacts, rollout: RolloutState, coming: Preview) -> Iterator[str]:
+    if facts.marked or facts.name in rollout.settings.pods_to_delete:
+        why = f"label {names.SPECIFIED_DELETE}" if facts.marked else "podsToDelete"
+        yield f"somebody asked to have it deleted ({why})"
+    yield next_line(facts.name, coming)
+
+
+def _scale_in_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState, node_labels: NodeLabels) -> str:
+    order = deletion_order(resolved.template, node_labels, rollout.now)(list(rollout.pods))
+    place = order.index(facts) + 1
+    return f"scale-in: number {place} of {len(order)} in the order of deletion"

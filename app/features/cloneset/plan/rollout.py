@@ -1,0 +1,381 @@
+"""The rollout of a CloneSet: everything that is decided in one reconcile, its status and its conditions. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from math import inf
+from typing import Any, Final
+
+from app.api import names
+from app.features.cloneset.plan.scale import DeletionOrder, Diff, PodCounts, ScalePlan, diff, plan_scale
+from app.features.cloneset.plan.settings import Limits, ResolvedSpec, Settings, limits
+from app.features.cloneset.plan.update import (
+    UpdateOrder,
+    deletion_order,
+    plan_update,
+    released_pods,
+    topology_keys,
+    update_order,
+)
+from app.pods.inplace.eligibility import Blocked
+from app.pods.lifecycle import LifecycleState, may_cancel_deletion
+from app.pods.order import NodeLabels
+from app.pods.revisions import short_hash
+from app.workloads.pods import InPlaceUpdates, PodFacts
+from app.workloads.report import Condition, Status, condition, with_condition, without_condition
+from app.workloads.settings import Revisions, UpdatePolicy
+from app.workloads.steps import Obstacle, StepKind, UpdatePlan
+
+# What a CloneSet reports of itself: its counters and revisions (CS-144 … CS-147). Pure.
+
+REQUIRED: Final = (
+    "replicas",
+    "readyReplicas",
+    "availableReplicas",
+    "updatedReplicas",
+    "updatedReadyReplicas",
+    "collisionCount",
+)
+"""Fields that are written even if they are zero: counters that the schema requires, and the collision count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """CS-144: the active Pods counted. The lifecycle state counts for availability, not for readiness."""
+
+    replicas: int = 0
+    ready: int = 0
+    available: int = 0
+    updated: int = 0
+    updated_ready: int = 0
+    updated_available: int = 0
+
+
+def base_status(
+    numbers: Counts, revisions: Revisions, *, generation: int, replicas: int, partition: int, label_selector: str
+) -> dict[str, Any]:
+    """Everything but the conditions. ``replicas`` is what is asked for, ``partition`` how many of them stay old."""
+    # CS-145: readiness does not matter; true at once for no Pods at all.
+    done = numbers.updated == numbers.replicas == replicas
+    return {
+        "observedGeneration": generation,
+        "replicas": numbers.replicas,
+        "readyReplicas": numbers.ready,
+        "availableReplicas": numbers.available,
+        "updatedReplicas": numbers.updated,
+        "updatedReadyReplicas": numbers.updated_ready,
+        "updatedAvailableReplicas": numbers.updated_available,
+        "expectedUpdatedReplicas": replicas - partition,  # CS-146
+        "currentRevision": revisions.update.name if done else revisions.current.name,
+        "updateRevision": revisions.update.name,
+        "collisionCount": revisions.collision_count,
+        "labelSelector": label_selector,
+    }
+
+
+# What to do about the Pods of a CloneSet now: everything that is decided comes together here. Pure.
+#
+#     inputs = Inputs(resolved, pods, revisions, updates, now)
+#     rollout = counted(inputs)
+#     scaling = planned_scaling(inputs, rollout, node_labels)   # first; if that changes nothing:
+#     updating = planned_update(inputs, rollout)
+#
+# The controller carries it out; `pykruise plan` and `pykruise explain` play the same functions to their end.
+
+RECREATE: Final = StepKind.RECREATE
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutState:
+    """The active Pods of one CloneSet, counted. ``current`` and ``update`` are short hashes, ``now`` POSIX seconds."""
+
+    settings: Settings
+    pods: Sequence[PodFacts]
+    current: str
+    update: str
+    now: float
+    limits: Limits
+    counts: Counts
+    pod_counts: PodCounts
+    #: As scaling sees it, and as updating does (CS-83).
+    to_scale: Diff
+    to_update: Diff
+    #: When the next Pod becomes available by the passing of time; inf: none will.
+    next_available: float
+    in_place_surge: bool = False
+
+
+def rollout_state(
+    pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, in_place_surge: bool = False
+) -> RolloutState:
+    """Count the Pods (CS-87, CS-144) and compare with what is wanted.
+
+    ``in_place_surge``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
+    """
+    pod_counts, named = PodCounts(), settings.pods_to_delete
+    ready = available = updated = updated_ready = updated_available = preparing_update = 0
+    next_available = inf
+    for pod in pods:
+        is_available = pod.available_after < now
+        is_new = pod.revision == update
+        if is_available:
+            available += 1
+            updated_available += is_new
+        elif pod.available_after < next_available:
+            next_available = pod.available_after
+        ready += pod.update_ready
+        if is_new:
+            updated += 1
+            updated_ready += pod.update_ready
+        elif pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+            preparing_update += settings.gates.preparing_update_as_update
+        if is_available and not pod.marked and not named:
+            # Nearly all Pods, nearly always.
+            if is_new:
+                pod_counts.new += 1
+            else:
+                pod_counts.old += 1
+            continue
+        pod_counts.count(
+            new=is_new,
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=is_available,
+        )
+    numbers = limits(settings)
+    to_update = _diff(pod_counts, numbers, settings, current == update, in_place_surge)
+    scaling_counts = _counts_for_scaling(pods, settings, update, now) if preparing_update else pod_counts
+    return RolloutState(
+        settings=settings,
+        pods=pods,
+        current=current,
+        update=update,
+        now=now,
+        limits=numbers,
+        counts=Counts(len(pods), ready, available, updated, updated_ready, updated_available),
+        pod_counts=scaling_counts,
+        to_scale=_diff(scaling_counts, numbers, settings, current == update, in_place_surge)
+        if preparing_update
+        else to_update,
+        to_update=to_update,
+        next_available=next_available,
+        in_place_surge=in_place_surge,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """All that the decisions about one CloneSet go by. ``now``: POSIX seconds; ``updates``: what is known of in-place
+    updates between its revisions, and is added to."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+    updates: InPlaceUpdates
+    now: float
+
+
+def counted(inputs: Inputs) -> RolloutState:
+    """The Pods counted, and compared with what is wanted."""
+    settings, revisions = inputs.resolved.settings, inputs.revisions
+    return rollout_state(
+        inputs.pods,
+        settings,
+        short_hash(revisions.current.name),
+        short_hash(revisions.update.name),
+        inputs.now,
+        in_place_surge=_uses_in_place_surge(settings, revisions, inputs.updates),
+    )
+
+
+def planned_scaling(inputs: Inputs, rollout: RolloutState, node_labels: NodeLabels) -> ScalePlan:
+    """CS-96 … CS-111. ``node_labels``: needed where :func:`asks_for_nodes` says so."""
+    return scale(rollout, deletion_order(inputs.resolved.template, node_labels, rollout.now))
+
+
+def asks_for_nodes(inputs: Inputs, rollout: RolloutState) -> bool:
+    """Whether the labels of nodes decide who is deleted (CS-114)."""
+    return rollout.to_scale.delete > 0 and topology_keys(inputs.resolved.template)
+
+
+def planned_update(inputs: Inputs, rollout: RolloutState) -> UpdatePlan:
+    """CS-123 … CS-132: the steps in order; without those of Pods that are marked for their replacement already."""
+    target = inputs.revisions.update if rollout.to_update.update > 0 else inputs.revisions.current
+    settings, ordered = inputs.resolved.settings, inputs.revisions.ordered
+    plan = update(
+        rollout,
+        update_order(rollout.pods, inputs.resolved.strategy),
+        lambda pod: inputs.updates.obstacle(pod, target, ordered, settings),
+    )
+    return replace(plan, steps=tuple(step for step in plan.steps if step.kind is not RECREATE or not step.pod.marked))
+
+
+def _uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
+    """Whether gate CloneSetInPlaceSurge is on and the way to the update revision can be gone in place."""
+    if not settings.gates.in_place_surge or settings.update_policy != UpdatePolicy.IN_PLACE_IF_POSSIBLE:
+        return False
+    at = short_hash(revisions.current.name)
+    return not isinstance(updates.spec_between(at, revisions.update, revisions.ordered, settings), Blocked)
+
+
+def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
+    """CS-96 … CS-111. ``order``: of Pods of one group, in which they are deleted."""
+    settings = rollout.settings
+    named = settings.pods_to_delete
+    return plan_scale(
+        rollout.pods,
+        rollout.pod_counts,
+        rollout.limits,
+        rollout.to_scale,
+        is_new=lambda pod: _is_new(pod, settings, rollout.update),
+        is_marked=lambda pod: pod.marked or pod.name in named,
+        available=rollout.counts.available,
+        now=rollout.now,
+        order=(lambda group: sorted(order(group), key=_was_updated_in_place)) if rollout.in_place_surge else order,
+        may_cancel_deletion=may_cancel_deletion(settings.lifecycle),
+    )
+
+
+def update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
+    """CS-123 … CS-132. ``obstacle``: why a Pod cannot be updated in place, if it cannot."""
+    return plan_update(
+        rollout.pods,
+        rollout.to_update,
+        rollout.settings,
+        current=rollout.current,
+        update=rollout.update,
+        now=rollout.now,
+        order=order,
+        obstacle=obstacle,
+    )
+
+
+def released(rollout: RolloutState) -> frozenset[PodFacts]:
+    """Pods in PreparingUpdate that need not be updated any more."""
+    return released_pods(rollout.pods, rollout.to_update, rollout.settings, update=rollout.update)
+
+
+def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:
+    """CS-83, as scaling sees it."""
+    return pod.revision == update or (
+        settings.gates.preparing_update_as_update and pod.lifecycle == LifecycleState.PREPARING_UPDATE
+    )
+
+
+def _counts_for_scaling(pods: Sequence[PodFacts], settings: Settings, update: str, now: float) -> PodCounts:
+    """CS-87 with the gate PreparingUpdateAsUpdate on."""
+    pod_counts, named = PodCounts(), settings.pods_to_delete
+    for pod in pods:
+        pod_counts.count(
+            new=_is_new(pod, settings, update),
+            preparing_delete=pod.preparing_delete,
+            marked=pod.marked or pod.name in named,
+            available=pod.available(now),
+        )
+    return pod_counts
+
+
+def _was_updated_in_place(pod: PodFacts) -> bool:
+    return names.IN_PLACE_UPDATE_STATE in pod.pod.metadata.annotations
+
+
+def _diff(
+    pod_counts: PodCounts, numbers: Limits, settings: Settings, same_revision: bool, in_place_surge: bool
+) -> Diff:
+    return diff(
+        pod_counts,
+        numbers,
+        same_revision=same_revision,
+        rollback=settings.gates.partition_rollback,
+        exclude_preparing_delete=settings.exclude_preparing_delete,
+        in_place_surge=in_place_surge,
+    )
+
+
+# Condition Progressing: whether a roll-out moves, rests or has taken too long (CS-152 … CS-155, B-11). Pure.
+
+PROGRESSING: Final = "Progressing"
+#: The deadline that means none (CS-152).
+NO_DEADLINE: Final = 2**31 - 1
+
+AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
+PAUSED: Final = Condition(PROGRESSING, "True", "CloneSetPaused", "CloneSet is paused")
+PARTITION_AVAILABLE: Final = Condition(
+    PROGRESSING, "True", "ProgressPartitionAvailable", "CloneSet has been paused due to partition ready"
+)
+UPDATED: Final = Condition(PROGRESSING, "True", "CloneSetUpdated", "CloneSet is progressing")
+DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The conditions with Progressing as it should be; after ``requeue_after`` seconds the deadline may have passed."""
+
+    conditions: Sequence[Mapping[str, Any]]
+    requeue_after: float = 0.0
+
+
+def progress(
+    old: Status,
+    new: Status,
+    conditions: Sequence[Mapping[str, Any]],
+    *,
+    replicas: int,
+    paused: bool,
+    deadline: int | None,
+    now: datetime,
+) -> Progress:
+    """CS-153. ``old`` and ``new`` are the status before and after this pass; ``deadline`` in seconds."""
+    if deadline is None or deadline == NO_DEADLINE:
+        return Progress(without_condition(conditions, PROGRESSING))
+    resting = _resting(new, replicas, paused)
+    if resting is not None:
+        return Progress(with_condition(conditions, resting, now))
+    present = condition({"conditions": conditions}, PROGRESSING)
+    reason = present.get("reason") if present is not None else None
+    if present is None or _moved(old, new, reason):
+        moving = with_condition(conditions, UPDATED, now, refresh=True)
+        return Progress(moving, _again(deadline))
+    since = _time(present.get("lastUpdateTime")) or now
+    left = deadline - (now - since).total_seconds()
+    if reason == DEADLINE_EXCEEDED or left < 0:
+        message = f"CloneSet revision {new.get('updateRevision')} has timed out progressing"
+        return Progress(with_condition(conditions, Condition(PROGRESSING, "False", DEADLINE_EXCEEDED, message), now))
+    return Progress(with_condition(conditions, UPDATED, now), _again(left))
+
+
+def _resting(status: Status, replicas: int, paused: bool) -> Condition | None:
+    updated = status["updatedReplicas"]
+    available = status["updatedAvailableReplicas"]
+    if status["currentRevision"] == status["updateRevision"] and status["replicas"] == updated == available == replicas:
+        return AVAILABLE
+    if paused:
+        return PAUSED
+    expected = status["expectedUpdatedReplicas"]
+    return PARTITION_AVAILABLE if expected < replicas and expected <= available else None
+
+
+def _moved(old: Status, new: Status, reason: str | None) -> bool:
+    """B-11: whether the clock of the deadline starts anew."""
+    if reason == PAUSED.reason or old.get("updateRevision") != new["updateRevision"]:
+        return True
+    return (
+        (old.get("updatedReplicas") or 0) != new["updatedReplicas"]
+        or (old.get("readyReplicas") or 0) < new["readyReplicas"]
+        or (old.get("availableReplicas") or 0) < new["availableReplicas"]
+        or reason in (AVAILABLE.reason, PARTITION_AVAILABLE.reason)
+    )
+
+
+def _again(left: float) -> float:
+    """CS-154: a second later than the deadline, so that it has passed then."""
+    return left + 1 if left >= 1 else max(left, 0.001)
+
+
+def _time(text: object) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text) if isinstance(text, str) else None
+    except ValueError:
+        return None

@@ -1,0 +1,249 @@
+"""Which Pods are updated now, in which order, and what a new Pod and its claims are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeAlias
+
+from app.api import names
+from app.features.cloneset.plan.scale import Diff
+from app.features.cloneset.plan.settings import Settings
+from app.features.cloneset.types import RollingUpdate
+from app.kube.objects import Pod
+from app.kube.selector_query import SelectorError
+from app.pods.claims import claims_of_pod, with_claim_volumes
+from app.pods.lifecycle import LifecycleState, state_members
+from app.pods.order import NodeLabels, in_default_update_order, in_deletion_order, in_update_order, ranks_of
+from app.pods.predicates import Owner
+from app.pods.revisions import pod_of_template, revision_labels, short_hash
+from app.workloads.pods import NewPod, PodFacts
+from app.workloads.settings import UpdatePolicy
+from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
+
+# Which Pods of a CloneSet get to another revision now, and by what step (CS-124 … CS-132). Pure.
+
+#: Candidates in the order in which they are updated (CS-125 … CS-128).
+UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
+
+
+def plan_update(
+    pods: Sequence[PodFacts],
+    difference: Diff,
+    settings: Settings,
+    *,
+    current: str,
+    update: str,
+    now: float,
+    order: UpdateOrder,
+    obstacle: Obstacle,
+) -> UpdatePlan:
+    """CS-123 … CS-132. ``current`` and ``update``: the short hashes of the revisions; ``now`` in POSIX seconds."""
+    if settings.on_delete or settings.paused or not difference.update:
+        return UpdatePlan()
+    target = update if difference.update > 0 else current
+    chosen = chosen_pods(pods, difference, update=update, now=now, order=order)
+    steps: list[Step] = []
+    for pod in chosen:
+        reason = obstacle(pod) if _in_place_wanted(settings) else "the policy is ReCreate"
+        if reason is None:
+            step = in_place_step(pod, settings.lifecycle)
+            if step is not None:
+                steps.append(step)
+        elif settings.rolling_update is not None and settings.rolling_update.policy is UpdatePolicy.IN_PLACE_ONLY:
+            return UpdatePlan(target, tuple(steps), in_place_only_failure(pod), reason)
+        else:
+            steps.append(Step(StepKind.RECREATE, pod, reason))
+    return UpdatePlan(target, tuple(steps))
+
+
+def released_pods(
+    pods: Sequence[PodFacts], difference: Diff, settings: Settings, *, update: str
+) -> frozenset[PodFacts]:
+    """Pods that prepared for an update nobody wants of them any more: they go back into service.
+
+    OpenKruise does so only for Pods that are at the update revision (PM-75), and never ends a rollback by partition
+    whose hook it waits for (B-18); a Pod left over by a raised partition or by OnDelete stays out of service there.
+    """
+    preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
+    if not preparing:
+        return frozenset()
+    wanted = 0 if settings.on_delete else difference.update
+    forward = wanted > 0
+    candidates = [pod for pod in preparing if wanted and (pod.revision == update) != forward]
+    if settings.paused:
+        # Whoever waits while the roll-out is paused goes on waiting.
+        candidates = [pod for pod in preparing if pod.revision != update]
+        return frozenset(preparing) - frozenset(candidates)
+    kept = sorted(candidates, key=lambda pod: pod.name)[: abs(wanted)]
+    return frozenset(preparing) - frozenset(kept)
+
+
+def in_place_only_failure(pod: PodFacts) -> str:
+    """CS-132, N-6: the message of condition FailedUpdate."""
+    return f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
+
+
+def chosen_pods(
+    pods: Sequence[PodFacts], difference: Diff, *, update: str, now: float, order: UpdateOrder
+) -> list[PodFacts]:
+    """CS-124: the candidates in order, as many as maxUnavailable allows."""
+    forward = difference.update > 0
+    unavailable = at_target = 0
+    candidates = []
+    for pod in pods:
+        is_new = pod.revision == update
+        if pod.available_after >= now:
+            unavailable += 1
+            at_target += is_new == forward
+        # PM-57a: one that waits for its grace may be taken elsewhere at once: what was held back is never applied.
+        if is_new != forward and not pod.preparing_delete:
+            candidates.append(pod)
+    # Whoever prepares is out of service for this update already: nothing is gained by keeping it there.
+    preparing = [pod for pod in candidates if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
+    # Whoever may not be touched need not be put in order.
+    if difference.update_max <= at_target:
+        candidates = preparing
+    if not candidates:
+        return []
+    chosen: list[PodFacts] = []
+    for pod in order(candidates)[: abs(difference.update)]:
+        if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
+            chosen.append(pod)
+            continue
+        if at_target + len(chosen) >= difference.update_max:
+            break
+        if pod.available_after < now:
+            if unavailable >= difference.update_max:
+                # One behind it that is broken costs nothing, and may need just this update to recover.
+                continue
+            unavailable += 1
+        chosen.append(pod)
+    return chosen
+
+
+def _in_place_wanted(settings: Settings) -> bool:
+    return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
+
+
+# In which order Pods of a CloneSet are deleted and updated (CS-112 … CS-114, CS-125 … CS-128). Pure.
+
+
+def deletion_order(
+    template: Mapping[str, Any], node_labels: NodeLabels, now: float
+) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
+    """CS-112: of Pods of one group; ranks count within it."""
+
+    def ordered(group: Sequence[PodFacts]) -> list[PodFacts]:
+        facts = {one.pod.metadata.uid: one for one in group}
+        pods = [one.pod for one in group]
+        ranks = ranks_of(pods, template, node_labels)
+
+        def available(pod: Pod) -> bool:
+            return facts[pod.metadata.uid].available(now)
+
+        return [facts[pod.metadata.uid] for pod in in_deletion_order(pods, available=available, ranks=ranks)]
+
+    return ordered
+
+
+def update_order(
+    all_pods: Sequence[PodFacts], strategy: RollingUpdate | None
+) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
+    """CS-125 … CS-128. A selector that cannot be read, which admission refuses, orders nothing."""
+
+    def ordered(candidates: Sequence[PodFacts]) -> list[PodFacts]:
+        facts = {one.pod.metadata.uid: one for one in candidates}
+        whole = [one.pod for one in all_pods] if strategy is not None and strategy.scatter_strategy else ()
+        return [facts[pod.metadata.uid] for pod in in_order([one.pod for one in candidates], whole, strategy)]
+
+    return ordered
+
+
+def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate | None) -> list[Pod]:
+    """The same of bare Pods. ``whole``: all of the CloneSet's, where they are to be scattered."""
+    found = in_default_update_order(pods)
+    priority = strategy.priority_strategy if strategy is not None else None
+    scatter = strategy.scatter_strategy if strategy is not None else None
+    try:
+        return in_update_order(found, whole, priority, scatter)
+    except SelectorError:
+        return in_update_order(found, whole, None, scatter)
+
+
+def topology_keys(template: Mapping[str, Any]) -> bool:
+    """Whether the order of deletion asks for nodes (CS-114)."""
+    return bool((template.get("spec") or {}).get("topologySpreadConstraints"))
+
+
+# What a CloneSet creates: a Pod and its claims (CS-115 … CS-118, CS-142). Pure: ids and times are arguments.
+
+Json: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodMaker:
+    """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
+    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady;
+    ``managed_fields``: whether they are to have such."""
+
+    owner: Owner
+    template: Json
+    claim_templates: Sequence[Json]
+    revision: str
+    selector_labels: Mapping[str, str]
+    bare_hash: bool = False
+    ready_gate: bool = True
+    managed_fields: bool = False
+
+    def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
+        """The Pod of that instance id with its claims, without those that exist."""
+        name = pod_name(self.owner.name, instance)
+        return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
+
+    def pod(self, instance: str, now: datetime) -> Json:
+        """The Pod of that instance id."""
+        name = pod_name(self.owner.name, instance)
+        state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
+        body = pod_of_template(
+            self.template,
+            name,
+            self.owner.namespace,
+            self.owner.reference,
+            generate_name=f"{self.owner.name}-",
+            labels={
+                **revision_labels(self.revision, short_hash(self.revision), bare_hash=self.bare_hash),
+                **state_labels,
+                names.CLONESET_INSTANCE_ID: instance,
+            },
+            annotations=annotations,
+            readiness_gates=self._readiness_gates,
+        )
+        if self.claim_templates:
+            spec = body["spec"]
+            spec["volumes"] = with_claim_volumes(spec.get("volumes"), self.claim_templates, name)
+        return body
+
+    @property
+    def _readiness_gates(self) -> tuple[str, ...]:
+        """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has less to
+        change."""
+        return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
+
+    def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
+        """CS-118: the claims of that instance id, without those that exist."""
+        return claims_of_pod(
+            self.claim_templates,
+            pod_name(self.owner.name, instance),
+            self.owner.namespace,
+            self.owner.reference,
+            {**self.selector_labels, names.CLONESET_INSTANCE_ID: instance},
+            existing,
+        )
+
+
+def pod_name(owner: str, instance: str) -> str:
+    """CS-116: the name of the Pod with that instance id."""
+    return f"{owner}-{instance}"

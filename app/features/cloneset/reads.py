@@ -1,0 +1,108 @@
+"""What commands read of a CloneSet from a cluster, and what its plan makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.features.cloneset.commands import parsed
+from app.features.cloneset.plan.preview import explain as explained
+from app.features.cloneset.plan.preview import preview
+from app.features.cloneset.plan.rollout import Inputs
+from app.features.cloneset.plan.rollout import counted as rollout_state
+from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
+from app.features.cloneset.plan.update import topology_keys
+from app.features.cloneset.types import CloneSet
+from app.framework.commands import Report, Stored
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.errors import CommandError
+from app.kube.objects import Node, Pod, decode_node
+from app.kube.resources import NODES
+from app.kube.selector_query import SelectorError
+from app.pods.order import NodeLabels
+from app.pods.predicates import is_active
+from app.pods.revisions import Revision
+from app.workloads import commands as engine
+from app.workloads.commands import pods_and_revisions, revisions_of
+from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
+from app.workloads.report import Preview
+from app.workloads.settings import Revisions
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedObjects:
+    """What belongs to one CloneSet: Pods it controls, and its revisions, oldest first."""
+
+    pods: Sequence[Pod]
+    revisions: Sequence[Revision]
+    nodes: Mapping[str, Node]
+
+    def node_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a node; None where it is not known."""
+        node = self.nodes.get(name)
+        return node.metadata.labels if node is not None else None
+
+
+async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
+    """Read them from the cluster."""
+    pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    nodes: dict[str, Node] = {}
+    if topology_keys(owner.spec.template):
+        nodes = {node.metadata.name: node for node in (await client.list(NODES, decode=decode_node)).items}
+    return RelatedObjects(pods, revisions, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A CloneSet as the plan sees it: its resolved spec, active Pods, and revisions."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+    node_labels: NodeLabels
+
+
+def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
+    """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
+    try:
+        resolved = resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"CloneSet {owner.name}: spec.selector: {error}") from None
+    revisions = revisions_of(owner.status, resolved.content, related.revisions)
+    pods = [
+        pod_facts(pod, resolved.settings)
+        for pod in related.pods
+        if is_active(pod) and resolved.selector.matches(pod.metadata.labels)
+    ]
+    return Situation(resolved, sorted(pods, key=lambda one: one.name), revisions, related.node_labels)
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods with new ones, step by step."""
+    owner = parsed(stored)
+    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
+    """What the CloneSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
+    coming = _preview(client, found)
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
+
+
+def _preview(client: Client, found: Situation) -> Preview:
+    now = client.clock.now().timestamp()
+    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
+    now = client.clock.now().timestamp()
+    rollout = rollout_state(Inputs(found.resolved, found.pods, found.revisions, InPlaceUpdates(), now))
+    coming = _preview(client, found)
+    return explained(pod, found.resolved, rollout, coming, found.revisions.update, found.node_labels)

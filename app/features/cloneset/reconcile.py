@@ -1,0 +1,303 @@
+"""The controller of CloneSets: what it watches, one reconcile, and what it reports."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.plan.rollout import (
+    REQUIRED,
+    Inputs,
+    asks_for_nodes,
+    base_status,
+    counted,
+    planned_scaling,
+    progress,
+)
+from app.features.cloneset.plan.settings import KIND, Gates, ResolvedSpec, limits, resolve_spec, settings_of
+from app.features.cloneset.plan.update import in_order, pod_name
+from app.features.cloneset.types import CloneSet
+from app.features.cloneset.webhooks import SPECS
+from app.features.cloneset.writes import (
+    CloneSetSnapshot,
+    CloneSetState,
+    CloneSetUpdater,
+    Observed,
+    PodsAndClaims,
+    Scaler,
+)
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import CLAIMS, PODS, REVISIONS, Stores, Watched
+from app.kube.client import Client, PatchType
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError
+from app.kube.events import EventRecorder
+from app.kube.objects import OwnerReference, Pod, decode_metadata
+from app.kube.store import Store
+from app.pods.budget import LeastAvailable
+from app.pods.lifecycle import Lifecycle
+from app.pods.order import UpdateOrder
+from app.pods.predicates import refers_to
+from app.pods.readiness import InitialMetadata
+from app.pods.revisions import Revision
+from app.workloads import controllers as engine
+from app.workloads.history import History, truncate_history, write_workload_status
+from app.workloads.image_pulls import ImagePuller, RolloutCounts
+from app.workloads.pods import initial_metadata as engine_initial_metadata
+from app.workloads.reconciler import WorkloadReconciler, result_of
+from app.workloads.report import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT, with_failures
+from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
+from app.workloads.state import Caches, Outcome, failures_of
+
+# What a reconcile of a CloneSet leaves behind: its status, and what no longer serves taken away (CS-58 … CS-63).
+
+logger = logging.getLogger(__name__)
+
+_CLONESETS: Final = CLONE_SET.resource()
+
+
+class Reporter:
+    """Writes what a reconcile has found out."""
+
+    def __init__(self, client: Client, history: History) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._history = history
+
+    async def report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
+        """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
+        workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
+        now, present = self._clock.now(), snapshot.state.present_status(workload).status
+        wanted = base_status(
+            rollout.counts,
+            snapshot.revisions,
+            generation=workload.metadata.generation,
+            replicas=rollout.limits.replicas,
+            partition=rollout.limits.partition,
+            label_selector=snapshot.resolved.selector_text,
+        )
+        failures = failures_of({FAILED_SCALE: scaling, FAILED_UPDATE: updating})
+        failures[WAITING_FOR_AGENT] = updating.waiting or None
+        conditions = with_failures(present.get("conditions") or [], failures, now)
+        judged = progress(
+            present,
+            wanted,
+            conditions,
+            replicas=rollout.limits.replicas,
+            paused=settings.paused,
+            deadline=settings.progress_deadline,
+            now=now,
+        )
+        wanted["conditions"] = list(judged.conditions)
+        await write_workload_status(self._client, _CLONESETS, snapshot, wanted, REQUIRED)
+        return judged.requeue_after
+
+    async def clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
+        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. A failure is logged and retried.
+
+        ``needed``: revisions needed beside those that the Pods are at and that the status names.
+        """
+        workload = snapshot.workload
+        named = workload.spec.scale_strategy.pods_to_delete
+        try:
+            if named:
+                present = {pod.name for pod in snapshot.pods}
+                left = [name for name in named if name in present]
+                if len(left) < len(named):
+                    await self._truncate_pods_to_delete(workload, named, left)
+            await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
+        except KubeError as error:
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            snapshot.state.side_task_failed = True
+
+    async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
+        path = "/spec/scaleStrategy/podsToDelete"
+        operations: list[dict[str, Any]] = [
+            {"op": "test", "path": "/metadata/uid", "value": workload.metadata.uid},
+            {"op": "test", "path": path, "value": named},
+        ]
+        if left:
+            operations.append({"op": "replace", "path": path, "value": left})
+        else:
+            operations.append({"op": "remove", "path": path})
+        try:
+            await self._client.patch(
+                _CLONESETS,
+                workload.name,
+                operations,
+                workload.metadata.namespace,
+                kind=PatchType.JSON,
+                decode=decode_metadata,
+            )
+        except Conflict:
+            return
+
+
+# The CloneSet controller's reconcile: ask the plan, carry it out, report (CS-44 … CS-68).
+
+CloneSetCaches = Caches[CloneSet]
+
+
+class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
+    """Keeps the Pods of all CloneSets. ``rng`` draws instance ids; ``exclude_preparing_delete``: the flag of CS-175.
+
+    ``options`` are those of the engine.
+    """
+
+    spec_type = SPECS[names.V1BETA1]
+
+    def __init__(
+        self,
+        client: Client,
+        caches: CloneSetCaches,
+        events: EventRecorder,
+        rng: Random,
+        *,
+        gates: Gates | None = None,
+        exclude_preparing_delete: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(client, KIND, caches, events, CloneSetState, **options)
+        self._gates = gates if gates is not None else Gates()
+        self._exclude = exclude_preparing_delete
+        self._scaler = Scaler(self.writer, rng)
+        self._updater = CloneSetUpdater(self.writer, self.clock, self.budget, self.metrics)
+        self._puller = ImagePuller(client, self.writer, self.history)
+        self._reporter = Reporter(client, self.history)
+
+    def resolve(self, workload: CloneSet) -> ResolvedSpec:
+        """The CloneSet's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
+
+    async def reconcile(self, snapshot: Observed) -> Result | None:
+        """CS-53 … CS-64."""
+        current = self._counted(snapshot)
+        scaling, updating = Outcome(message=None), Outcome(message=None)
+        deleting = snapshot.workload.deleting
+        if not deleting:
+            current = await self._prepare(current)
+            scaling = await self._scale(current)
+            if not scaling.changed:
+                updating = await self._updater.update(current)
+        again = await self._reporter.report(current, scaling, updating)
+        if not deleting:
+            # What was created just now may be at a revision that the status no longer names.
+            revisions = current.revisions
+            needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
+            await self._reporter.clean_up(current, needed)
+        return self._result(current, again, scaling, updating)
+
+    def _counted(self, snapshot: Observed) -> CloneSetSnapshot:
+        inputs = Inputs(
+            snapshot.resolved, snapshot.pods, snapshot.revisions, snapshot.state.in_place, snapshot.now.timestamp()
+        )
+        name, namespace, pods = snapshot.owner.name, snapshot.owner.namespace, self.caches.pods
+        pods_and_claims = PodsAndClaims(
+            [one.pod for one in snapshot.pods],
+            snapshot.observed.inactive,
+            snapshot.claims,
+            lambda instance: pods.get(pod_name(name, instance), namespace) is not None,
+        )
+        return CloneSetSnapshot.of(snapshot, inputs, counted(inputs), pods_and_claims)
+
+    async def _prepare(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
+        """What is due before any Pod is created, deleted or updated."""
+        await self.release_foreign(snapshot)
+        settings = snapshot.resolved.settings
+        if not settings.reuse_claims and snapshot.claims:
+            snapshot = await self._scaler.clean_up_claims(snapshot)
+        if settings.gates.pre_download:
+            await self._puller.reconcile(snapshot, _pull_counts(snapshot))
+        return snapshot
+
+    async def _scale(self, snapshot: CloneSetSnapshot) -> Outcome:
+        inputs, rollout = snapshot.inputs, snapshot.rollout
+        nodes = await self.node_labels() if asks_for_nodes(inputs, rollout) else {}
+        plan = planned_scaling(inputs, rollout, nodes.get)
+        return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
+
+    def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
+        """CS-64, B-12."""
+        times = (again, self.seconds_until(snapshot.rollout.next_available))
+        return result_of((scaling, updating), times, retry=bool(updating.message))
+
+
+def _pull_counts(snapshot: CloneSetSnapshot) -> RolloutCounts:
+    rolling, numbers = snapshot.resolved.settings.rolling_update, snapshot.rollout.limits
+    wanted = rolling.max_unavailable if rolling is not None else None
+    at_once = share(DEFAULT_MAX_UNAVAILABLE if wanted is None else wanted, numbers.replicas, round_up=False)
+    return RolloutCounts(
+        replicas=numbers.replicas,
+        partition=numbers.partition,
+        max_unavailable=at_once or 0,
+        updated_ready=snapshot.rollout.counts.updated_ready,
+    )
+
+
+NAME: Final = "cloneset-controller"
+WORKERS: Final = 3
+CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+#: The claims of CloneSets' Pods.
+SET_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims", names.CLONESET_INSTANCE_ID)
+WATCHED: Final = (CLONE_SETS, PODS, SET_CLAIMS, REVISIONS)
+
+
+def caches_of(stores: Stores) -> CloneSetCaches:
+    """What the controller reads."""
+    return CloneSetCaches(stores(CLONE_SETS), stores(PODS), stores(SET_CLAIMS), stores(REVISIONS))
+
+
+def cloneset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    flags = context.flags
+    reconciler = CloneSetReconciler(
+        context.client,
+        caches_of(context.stores),
+        context.events,
+        context.rng,
+        gates=Gates.of(context.enabled),
+        exclude_preparing_delete=flags.boolean("cloneset-scaling-exclude-preparing-delete"),
+        **engine.options(context, CLONE_SET),
+    )
+    return Reconciling(reconciler, reconciler.watches())
+
+
+def initial_metadata_of(context: ControllerContext) -> InitialMetadata:
+    """What CloneSets write on a new Pod of theirs."""
+    return initial_metadata(context.stores(CLONE_SETS))
+
+
+def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
+    """CS-135: what is written on a new Pod of a CloneSet together with its first conditions."""
+
+    def lifecycle_of(reference: OwnerReference, namespace: str) -> tuple[Lifecycle | None] | None:
+        owner = sets.get(reference.name, namespace)
+        if owner is None or owner.deleting or not refers_to(reference, namespace, KIND.owner(owner.metadata)):
+            return None
+        return (Lifecycle.of(owner.spec.lifecycle.to_dict()) if owner.spec.lifecycle is not None else None,)
+
+    return engine_initial_metadata(KIND, lifecycle_of)
+
+
+def least_available_of(context: ControllerContext) -> LeastAvailable:
+    """What maxUnavailable of a CloneSet leaves; one Pod may be unavailable in any case."""
+    gates = Gates.of(context.enabled)
+
+    def least(found: CloneSet) -> int:
+        numbers = limits(settings_of(found, gates))
+        return numbers.replicas - max(1, numbers.max_unavailable)
+
+    return engine.least_available(context, CLONE_SET, CLONE_SETS, least)
+
+
+def update_order_of(context: ControllerContext) -> UpdateOrder:
+    """The default order, priorities and scattering of a CloneSet."""
+
+    def order(found: CloneSet, pods: Sequence[Pod]) -> Sequence[Pod]:
+        return in_order(pods, pods, found.spec.update_strategy.rolling_update)
+
+    return engine.update_order(context, CLONE_SETS, order)

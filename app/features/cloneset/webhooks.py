@@ -1,0 +1,244 @@
+"""The webhooks of CloneSets, the lookups they need, and Go's view of the spec."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.api.gocore import LABEL_SELECTOR
+from app.api.gojson import GoType, GoTypeError, list_of, normalized, pointer
+from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.schema import go_struct
+from app.api.webhooks import (
+    completed,
+    former_spec,
+    is_leaving,
+    judged,
+    mutating_webhook,
+    validating_webhook,
+    version_to_judge,
+)
+from app.features.cloneset import validation
+from app.features.cloneset.kind import CLONE_SET, default_templates, with_defaults
+from app.features.cloneset.types import CloneSetSpec, CloneSetV1Alpha1Spec
+from app.features.cloneset.validation import GATE, Facts, pods_to_delete, spec_errors
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.client import Client, get_or_none
+from app.kube.fielderrors import FieldError, aggregate, quote
+from app.kube.jsonvalues import json_copy
+from app.kube.objects import Pod, decode_pod
+from app.kube.patches import same
+from app.kube.resources import PODS
+from app.pods.predicates import Owner, is_controlled_by
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.pods.template_check import (
+    ClusterTemplates,
+    StandaloneTemplates,
+    TemplateLookups,
+    judge_template,
+    template_changed,
+)
+from app.workloads.validation import SPEC, metadata_errors
+
+# The spec of a CloneSet as Go reads and prints it, in both versions, made from the models.
+#
+# OpenKruise's webhook stores what its Go types print: without what is empty, with canonical quantities. We store the
+# same, so that manifests, revisions and what is compared with them look alike, but keep fields we do not know.
+
+#: What the models leave schemaless.
+_NAMED: Final[Mapping[str, GoType]] = {
+    "selector": pointer(LABEL_SELECTOR),
+    "matchSelector": LABEL_SELECTOR,
+    "template": POD_TEMPLATE,
+    "volumeClaimTemplates": list_of(CLAIM),
+}
+
+#: API version → its spec.
+SPECS: Final[Mapping[str, GoType]] = {
+    # CS-8: without enablePVCReuse the schema would fill in false, so it is always said.
+    names.V1BETA1: go_struct(CloneSetSpec, _NAMED),
+    names.V1ALPHA1: go_struct(CloneSetV1Alpha1Spec, _NAMED),
+}
+
+
+# The two webhooks of CloneSet: fill in what is left out, refuse what cannot work (CS-13 … CS-43).
+
+MUTATE: Final = mutating_webhook(CLONE_SET, "Fills in the defaults of a CloneSet and of its templates")
+VALIDATE: Final = validating_webhook(
+    CLONE_SET, "Refuses CloneSets that cannot work", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+_TEMPLATE: Final = SPEC.child("template")
+_RESOURCE: Final = CLONE_SET.resource()
+
+
+class CloneSetLookups(TemplateLookups, Protocol):
+    """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
+
+    #: Gate: refuse instead of warning (B-3).
+    strict: bool
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        """The Pod of this name; None where there is none."""
+        ...
+
+
+def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+
+
+def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
+    """CS-13 … CS-19."""
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted, former = with_defaults(given), _former_spec(review)
+        spec = defaulted["spec"]
+        if former is not None:
+            _keep_claim_reuse(spec, former)
+        if not lookups.no_template_defaults and template_changed(spec, former):
+            default_templates(spec, former, host_ports=lookups.default_host_ports)
+        return defaulted
+
+    return completed(review, CLONE_SET, SPECS, complete, rule="CS-13")
+
+
+def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
+    """N-2: a v1alpha1 manifest that does not speak of scaling changes nothing about it."""
+    if spec.get("scaleStrategy") is None and (former.get("scaleStrategy") or {}).get("disablePVCReuse") is True:
+        spec["scaleStrategy"] = {"disablePVCReuse": True}
+
+
+async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
+    """CS-20 … CS-41; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(CLONE_SET, given)
+    if isinstance(version, Denied):
+        return version
+    metadata, former = given.get("metadata") or {}, _former_spec(review)
+    try:
+        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    spec = with_defaults(given)["spec"]
+    if is_leaving(review) or _only_cleans_up(given["spec"], former):
+        # What still has to happen must not fail on content that it does not touch (CS-62).
+        return Allowed()
+    older = version.name == names.V1ALPHA1
+    try:
+        template_errors = await _template_errors(lookups, spec, former)
+        refused = await _refused_pods(lookups, review, spec, former)
+        facts = Facts(template_errors, refused if older else {})
+        errors = [*metadata_errors(metadata), *spec_errors(spec, former, facts, older=older)]
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    if not errors:
+        errors += _new(validation.errors(spec, older=older), validation.errors(former or {}, older=older))
+    doubts = list(validation.warnings(spec, refused, older=older))
+    if lookups.strict and not errors:
+        errors += _new(doubts, validation.warnings(former or {}, {}, older=older))
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    warning = validation.name_warning(str(metadata.get("name") or ""))
+    return Allowed((*map(str, doubts), *([warning] if warning else [])))
+
+
+def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
+    """Mistakes that the object did not have before: what was admitted once must stay editable."""
+    known = set(map(str, before))
+    return [error for error in found if str(error) not in known]
+
+
+def _former_spec(review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    return former_spec(CLONE_SET, SPECS, review, with_defaults)
+
+
+def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
+    """CS-62: whether nothing but names leave ``podsToDelete``, as the controller has it when Pods are gone."""
+    # A name that stood there once and stands there twice now is no name that left (CS-27).
+    if former is None or not Counter(pods_to_delete(spec)) <= Counter(pods_to_delete(former)):
+        return False
+    return same(_without_names(spec), _without_names(former))
+
+
+def _without_names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    scale = {key: value for key, value in (spec.get("scaleStrategy") or {}).items() if key != "podsToDelete"}
+    return {**spec, "scaleStrategy": scale}
+
+
+async def _template_errors(
+    lookups: CloneSetLookups, spec: Mapping[str, Any], former: Mapping[str, Any] | None
+) -> Sequence[FieldError | str]:
+    """CS-24. A template that stays was judged when it came."""
+    claims = ("volumeClaimTemplates", "template")
+    if former is not None and all(same(spec.get(field), former.get(field)) for field in claims):
+        return ()
+    return await judge_template(lookups, _with_claim_volumes(spec), _TEMPLATE)
+
+
+def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The template as its Pods will have it: a volume per claim comes first, so that it can be mounted (CS-24)."""
+    defaulted = json_copy({field: spec.get(field) for field in ("template", "volumeClaimTemplates")})
+    default_templates(defaulted)
+    template: dict[str, Any] = defaulted["template"]
+    names_of_claims = [
+        str((claim.get("metadata") or {}).get("name") or "") for claim in defaulted["volumeClaimTemplates"] or ()
+    ]
+    if names_of_claims and isinstance(template.get("spec"), dict):
+        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
+        template["spec"]["volumes"] = [*volumes, *(template["spec"].get("volumes") or ())]
+    return template
+
+
+async def _refused_pods(
+    lookups: CloneSetLookups, review: Review, spec: Mapping[str, Any], former: Mapping[str, Any] | None
+) -> Mapping[str, str]:
+    """CS-28: why Pods that are newly named in ``podsToDelete`` cannot be."""
+    known = pods_to_delete(former) if former is not None else []
+    metadata = (review.object or {}).get("metadata") or {}
+    identity = (str(metadata.get("name") or ""), review.namespace, str(metadata.get("uid") or ""))
+    owner = Owner(_RESOURCE.api_version, _RESOURCE.kind, *identity)
+    refused = {}
+    for name in dict.fromkeys(pods_to_delete(spec)):
+        if name not in known and (problem := await _pod_problem(lookups, name, owner)):
+            refused[name] = problem
+    return refused
+
+
+async def _pod_problem(lookups: CloneSetLookups, name: str, owner: Owner) -> str:
+    pod = await lookups.pod(owner.namespace, name) if name else None
+    if pod is None:
+        return f"find pod {name} failed: Pod {quote(name)} not found"
+    if pod.metadata.deletion_timestamp is not None:
+        return f"find pod {name} already terminating"
+    return "" if is_controlled_by(pod.metadata, owner) else f"find pod {name} owner is not this CloneSet"
+
+
+class StandaloneLookups(StandaloneTemplates):
+    """Without a cluster: there are no Pods, and templates are checked structurally."""
+
+    def __init__(self, enabled: Callable[[str], bool]) -> None:
+        """``enabled`` tells of feature gates."""
+        super().__init__(enabled)
+        self.strict = enabled(GATE)
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:  # noqa: ARG002  # the protocol's
+        """None."""
+        return None
+
+
+class ClusterLookups(ClusterTemplates):
+    """With a cluster: read when it is needed, which is when a CloneSet is written."""
+
+    def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool]) -> None:
+        """``namespace`` is the manager's own."""
+        super().__init__(client, namespace, enabled)
+        self.strict = enabled(GATE)
+
+    async def pod(self, namespace: str, name: str) -> Pod | None:
+        """As the API server has it now."""
+        return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)

@@ -1,0 +1,1 @@
+"""ContainerRecreateRequest: restarts containers of a Pod without recreating it."""

@@ -1,0 +1,44 @@
+"""The feature of ContainerRecreateRequest."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.features.containerrecreate import webhooks
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.reconcile import CONTROLLER
+from app.features.containerrecreate.webhooks import DAEMON_GATE, ClusterLookups, StandaloneLookups
+from app.framework.commands import ExplainNode
+from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
+from app.framework.verbs import LongVerb
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handler of the webhook."""
+    lookups = ClusterLookups(context.client) if context.client is not None else StandaloneLookups()
+    return Decisions(webhooks.handlers(lookups, context.enabled))
+
+
+def node() -> tuple[ExplainNode, ...]:
+    """What the command line says of a node."""
+    from app.features.containerrecreate.commands import explain_node
+
+    return (explain_node,)
+
+
+def long_verbs() -> tuple[LongVerb, ...]:
+    """``pykruise restart``."""
+    from app.features.containerrecreate.commands import RESTART
+
+    return (RESTART,)
+
+
+FEATURE: Final = Feature(
+    name="containerrecreate",
+    kinds=(CONTAINER_RECREATE_REQUEST,),
+    controllers=(CONTROLLER,),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(DAEMON_GATE,),
+    explain_node=node,
+    long_verbs=long_verbs,
+)

@@ -1,0 +1,223 @@
+"""The definition of ContainerRecreateRequest: its versions, conversion and defaults."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.defaults import objects
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
+from app.features.containerrecreate.types import (
+    FAIL,
+    PRE_RECREATE_GRACE,
+    ContainerRecreateRequest,
+    ContainerRecreateRequestV1Alpha1,
+)
+from app.kube.jsonvalues import json_copy
+
+# ContainerRecreateRequest between its versions: two annotations of v1alpha1 are fields of v1beta1's status (CRR-1).
+#
+# The annotations stay where they are in both directions. Each direction may lose something; app.api.conversion notices
+# and remembers it.
+
+_SNAPSHOT: Final = "containerStatusSnapshot"
+_FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID": str}
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """What the annotations say, said by the status too. What cannot be read is left out there."""
+    annotations = _object(_object(obj, "metadata") or {}, "annotations") or {}
+    snapshot = parsed_snapshot(annotations.get(names.CRR_SYNC_CONTAINER_STATUSES))
+    since = annotations.get(names.CRR_UNREADY_ACQUIRED)
+    status = dict(_object(obj, "status") or {})
+    if snapshot is not None:
+        status[_SNAPSHOT] = snapshot
+    if isinstance(since, str) and is_time(since):
+        others = [one for one in _conditions(status) if one.get("type") != PRE_RECREATE_GRACE]
+        status["conditions"] = [*others, grace_condition(since)]
+    if status:
+        obj["status"] = status
+    return obj
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """What the status says beyond v1alpha1's, said by annotations."""
+    status = _object(obj, "status")
+    if status is None:
+        return obj
+    shown: dict[str, str] = {}
+    snapshot = status.pop(_SNAPSHOT, None)
+    if isinstance(snapshot, list):
+        shown[names.CRR_SYNC_CONTAINER_STATUSES] = snapshot_text(snapshot)
+    since = grace_since(status)
+    if since is not None:
+        shown[names.CRR_UNREADY_ACQUIRED] = since
+    status.pop("conditions", None)
+    if not status:
+        del obj["status"]
+    if shown:
+        metadata = obj.setdefault("metadata", {})
+        metadata["annotations"] = {**(_object(metadata, "annotations") or {}), **shown}
+    return obj
+
+
+def snapshot_text(snapshot: list[Any]) -> str:
+    """A snapshot as its annotation has it: fields in OpenKruise's order, without spaces."""
+    entries = [
+        {field: entry[field] for field in _FIELDS if field in entry} for entry in snapshot if isinstance(entry, dict)
+    ]
+    return json.dumps(entries, separators=(",", ":"), ensure_ascii=False)
+
+
+def parsed_snapshot(text: Any) -> list[dict[str, Any]] | None:
+    """The snapshot in an annotation; None if there is none, or none that can be read."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not all(map(_is_entry, found)):
+        return None
+    return [{"ready": False, "restartCount": 0, **entry} for entry in found]
+
+
+def _is_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, dict)
+        and bool(entry.get("name"))
+        and entry.keys() <= _FIELDS.keys()
+        and all(type(value) is _FIELDS[field] for field, value in entry.items())
+    )
+
+
+def is_time(text: str) -> bool:
+    """Whether ``text`` is a time as the API writes it."""
+    try:
+        return "T" in text and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def grace_condition(since: str) -> dict[str, Any]:
+    """The condition that says since when the Pod is not ready because of the request."""
+    return {
+        "type": PRE_RECREATE_GRACE,
+        "status": "True",
+        "reason": PRE_RECREATE_GRACE,
+        "message": "",
+        "lastTransitionTime": since,
+    }
+
+
+def grace_since(status: dict[str, Any]) -> str | None:
+    """Since when the Pod is not ready because of the request, if it is."""
+    for condition in _conditions(status):
+        if condition.get("type") == PRE_RECREATE_GRACE and condition.get("status") == "True":
+            since = condition.get("lastTransitionTime")
+            return since if isinstance(since, str) else None
+    return None
+
+
+def _conditions(status: dict[str, Any]) -> list[dict[str, Any]]:
+    found = status.get("conditions")
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _object(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
+    value = parent.get(key)
+    return value if isinstance(value, dict) else None
+
+
+_NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")
+_COLUMNS: Final = (
+    PrinterColumn("PHASE", "string", ".status.phase", "How far the request has come."),
+    PrinterColumn("POD", "string", ".spec.podName", "The Pod."),
+    PrinterColumn("NODE", "string", _NODE, "The node it runs on."),
+    AGE,
+)
+_ANNOTATIONS: Final = noted(
+    "metadata", "annotations", fields=(names.CRR_SYNC_CONTAINER_STATUSES, names.CRR_UNREADY_ACQUIRED), size=65536
+)
+_NOTED: Final = (
+    *_ANNOTATIONS,
+    *noted("status", fields=("containerStatusSnapshot", "conditions"), size=65536, depth=2),
+)
+
+CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="ContainerRecreateRequest",
+    plural="containerrecreaterequests",
+    access=Access("restarts containers of Pods in its namespace, which edit may delete", view=True, edit=True),
+    short_names=("crr",),
+    versions=(
+        Version(names.V1BETA1, ContainerRecreateRequest, _COLUMNS, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            ContainerRecreateRequestV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            notes=_ANNOTATIONS,
+        ),
+    ),
+)
+
+
+# What a ContainerRecreateRequest means where it says nothing, as far as that needs no Pod (CRR-4). Pure.
+
+
+def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The request (JSON of either version) with a strategy and its failure policy, as a copy."""
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = defaulted.get("spec")
+    if isinstance(spec, dict):
+        strategy = spec.get("strategy")
+        if strategy is None:
+            strategy = spec["strategy"] = {}
+        if isinstance(strategy, dict) and strategy.get("failurePolicy") in (None, ""):
+            strategy["failurePolicy"] = FAIL
+    return defaulted
+
+
+def with_pod(obj: Mapping[str, Any], pod: Mapping[str, Any], *, virtual_node: bool) -> dict[str, Any]:
+    """CRR-4, CRR-5: a request that has passed ``pod_errors`` of ``validation``, with what is
+    taken from its Pod, as a copy."""
+    filled = with_defaults(obj)
+    spec, pod_spec = filled["spec"], pod.get("spec") or {}
+    labels = {
+        **(filled.setdefault("metadata", {}).get("labels") or {}),
+        names.CRR_ACTIVE: "true",
+        names.CRR_NODE_NAME: str(pod_spec.get("nodeName") or ""),
+        names.CRR_POD_UID: str((pod.get("metadata") or {}).get("uid") or ""),
+    }
+    if virtual_node:
+        labels["type"] = "virtual-kubelet"
+    filled["metadata"]["labels"] = labels
+    strategy, grace = spec["strategy"], pod_spec.get("terminationGracePeriodSeconds")
+    if strategy.get("terminationGracePeriodSeconds") is None and grace is not None:
+        strategy["terminationGracePeriodSeconds"] = grace
+    containers = {
+        container["name"]: container
+        for container in objects([*(pod_spec.get("initContainers") or ()), *(pod_spec.get("containers") or ())])
+    }
+    statuses = {status.get("name"): status for status in objects((pod.get("status") or {}).get("containerStatuses"))}
+    for wanted in spec["containers"]:
+        _fill(wanted, containers[wanted["name"]], statuses[wanted["name"]])
+    return filled
+
+
+def _fill(wanted: dict[str, Any], container: Mapping[str, Any], status: Mapping[str, Any]) -> None:
+    hook = (container.get("lifecycle") or {}).get("preStop")
+    if isinstance(hook, dict):
+        # CRR-61: with sleep, which OpenKruise turns into a hook that does nothing and fails.
+        wanted["preStop"] = {key: hook[key] for key in ("exec", "httpGet", "tcpSocket", "sleep") if key in hook}
+        if "httpGet" in hook and container.get("ports"):
+            wanted["ports"] = container["ports"]
+    wanted["statusContext"] = {
+        "containerID": status["containerID"],
+        "restartCount": status.get("restartCount") or 0,
+    }

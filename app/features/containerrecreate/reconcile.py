@@ -1,0 +1,194 @@
+"""The controller of ContainerRecreateRequests: follows them until they end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.plan import Step, is_of, step
+from app.features.containerrecreate.types import ContainerRecreateRequest
+from app.features.containerrecreate.webhooks import DAEMON_GATE
+from app.framework.feature import ControllerContext, ControllerPart, Reconciling
+from app.framework.watched import PODS as WATCHED_PODS
+from app.framework.watched import Watched
+from app.kube.admission import PolicyRule
+from app.kube.client import Client, get_or_none
+from app.kube.concurrency import KeyedLocks
+from app.kube.controller import Result, Watch
+from app.kube.errors import NotFound
+from app.kube.expectations import is_at_least
+from app.kube.objects import Metadata, Pod, decode_metadata, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.pods.readiness import NotReadyKey, has_gate, recreate_request
+from app.pods.readiness_writes import add_not_ready_key, remove_not_ready_key
+
+logger = logging.getLogger(__name__)
+
+REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
+BY_POD: Final = "pod"
+_Change: TypeAlias = Callable[[Client, Pod, NotReadyKey], Awaitable[Metadata | None]]
+
+
+def by_pod(request: ContainerRecreateRequest) -> list[str]:
+    """Index of the requests that are not done: the uid of the Pod."""
+    done = request.deleting or (request.status is not None and request.status.completion_time)
+    return [] if done else [request.metadata.labels.get(names.CRR_POD_UID, "")]
+
+
+class ContainerRecreateRequestReconciler:
+    """The shell."""
+
+    def __init__(self, client: Client, requests: Store[ContainerRecreateRequest], pods: Store[Pod]) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._requests = requests
+        self._pods = pods
+        #: By uid: the version our last write gave a request, and those of Pods that were taken out of service or back.
+        self._written: dict[str, str] = {}
+        self._marked: dict[str, str] = {}
+        #: Of Pods, by uid: their requests mark them.
+        self._turns = KeyedLocks()
+
+    def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
+        """The request itself."""
+        if change.new is None:
+            self._written.pop(change.object.metadata.uid, None)
+        return (key_of(change.object),)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """Requests for a Pod that comes, goes, or whose containers change."""
+        old, new = change.old, change.new
+        if new is None or _shows(new, self._marked.get(new.metadata.uid, "")):
+            self._marked.pop(change.object.metadata.uid, None)
+        if old is not None and new is not None and _same(old, new):
+            return ()
+        return [key_of(one) for one in self._requests.by_index(BY_POD, change.object.metadata.uid)]
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """One request."""
+        request = self._requests.by_key(key)
+        if request is None:
+            return None
+        metadata = request.metadata
+        written = self._written.get(metadata.uid)
+        if written is not None and not is_at_least(metadata.resource_version, written):
+            return None  # our own write is on its way, and brings us here again
+        self._written.pop(metadata.uid, None)
+        pod = await self._pod(request)
+        due = step(request, pod, self._clock.now())
+        try:
+            await self._carry_out(request, pod, due)
+        except NotFound:
+            logger.debug("ContainerRecreateRequest %s is gone", key)
+            return None
+        return Result(requeue_after=due.requeue_after) if due.requeue_after is not None else None
+
+    async def _pod(self, request: ContainerRecreateRequest) -> Pod | None:
+        """The Pod; the API server is asked where the cache may be behind the webhook that saw it, or our own write."""
+        namespace, name = request.metadata.namespace, request.spec.pod_name
+        pod = self._pods.get(name, namespace)
+        if pod is not None and is_of(request, pod) and _shows(pod, self._marked.get(pod.metadata.uid, "")):
+            return pod
+        return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)
+
+    async def _carry_out(self, request: ContainerRecreateRequest, pod: Pod | None, due: Step) -> None:
+        metadata = request.metadata
+        version = metadata.resource_version
+        gated = pod is not None and is_of(request, pod) and has_gate(pod)
+        if due.hold and pod is not None and gated:
+            # CRR-51: who crashes in between leaves at worst a finalizer, which the end removes.
+            if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
+                finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
+                version = await self._patch(request, version, {"finalizers": finalizers})
+            await self._mark(request, pod.metadata.uid, add_not_ready_key)
+        if due.release:
+            if pod is not None and gated and pod.metadata.deletion_timestamp is None:
+                await self._mark(request, pod.metadata.uid, remove_not_ready_key)
+            left = [one for one in metadata.finalizers if one != names.CRR_UNREADY_ACQUIRED]
+            version = await self._patch(request, version, {"finalizers": left or None})
+        if due.deactivate:
+            version = await self._patch(request, version, {"labels": {names.CRR_ACTIVE: None}})
+        if due.status is not None:
+            await self._patch(request, version, {}, due.status)
+        if due.delete:
+            await self._client.delete(
+                REQUESTS, metadata.name, metadata.namespace, uid=metadata.uid, decode=decode_metadata
+            )
+
+    async def _mark(self, request: ContainerRecreateRequest, uid: str, change: _Change) -> None:
+        """Take the Pod out of service, or back; and remember the version that the cache is expected to show."""
+        key = recreate_request(request.metadata.namespace, request.metadata.name)
+        async with self._turns.of(uid):
+            pod = await self._pod(request)  # another request may have marked it since
+            if pod is None or pod.metadata.uid != uid:
+                return
+            written = await change(self._client, pod, key)
+            if written is not None:
+                self._marked[uid] = written.metadata.resource_version
+
+    async def _patch(
+        self,
+        request: ContainerRecreateRequest,
+        version: str,
+        change: Mapping[str, Any],
+        status: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Change the request as it was seen, or raise Conflict; the version it then has."""
+        metadata = request.metadata
+        body: dict[str, Any] = {"metadata": {**change, "uid": metadata.uid, "resourceVersion": version}}
+        if status is not None:
+            body = {"metadata": {"resourceVersion": version}, "status": status}
+        written: Metadata = await self._client.patch(
+            REQUESTS,
+            metadata.name,
+            body,
+            metadata.namespace,
+            subresource="status" if status is not None else "",
+            decode=decode_metadata,
+        )
+        self._written[metadata.uid] = written.metadata.resource_version
+        return written.metadata.resource_version
+
+
+def _shows(pod: Pod, version: str) -> bool:
+    """Whether it is that version of the Pod, or a later one."""
+    return not version or is_at_least(pod.metadata.resource_version, version)
+
+
+def _same(old: Pod, new: Pod) -> bool:
+    return (
+        old.metadata.uid == new.metadata.uid
+        and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
+        and old.status.phase == new.status.phase
+        and old.status.container_statuses == new.status.container_statuses
+    )
+
+
+WATCHED_REQUESTS: Final = Watched.kind(CONTAINER_RECREATE_REQUEST, ContainerRecreateRequest, **{BY_POD: by_pod})
+_KIND: Final = CONTAINER_RECREATE_REQUEST.plural
+
+
+def containerrecreaterequest_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    requests, pods = context.stores(WATCHED_REQUESTS), context.stores(WATCHED_PODS)
+    reconciler = ContainerRecreateRequestReconciler(context.client, requests, pods)
+    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod), Watch(requests, reconciler.keys_for_request)])
+
+
+CONTROLLER: Final = ControllerPart(
+    "containerrecreaterequest-controller",
+    watched=(WATCHED_REQUESTS, WATCHED_PODS),
+    make=containerrecreaterequest_controller,
+    permissions=(
+        PolicyRule(("patch", "delete"), (names.APPS_GROUP,), (_KIND,)),
+        PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+        PolicyRule(("get",), ("",), ("pods",)),
+        PolicyRule(("patch",), ("",), ("pods/status",)),
+    ),
+    gates=(DAEMON_GATE,),
+    workers_flag="crr-workers",
+)

@@ -1,0 +1,243 @@
+"""The commands about DaemonSets: how far a roll-out is, how it is started anew, what comes next, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.webhooks import unreadable
+from app.features.daemonset.kind import DAEMON_SET, with_defaults
+from app.features.daemonset.plan.scale import DaemonPod, Observed, daemon_pod, observe
+from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec
+from app.features.daemonset.plan.update import preview
+from app.features.daemonset.types import DaemonSet
+from app.framework.commands import Commands, Migration, Progress, Report, Stored, counted
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.errors import CommandError
+from app.kube.objects import Node, Pod, decode_node, decode_pod
+from app.kube.resources import DAEMONSETS, NODES, PODS
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import to_query
+from app.pods.predicates import is_active, is_controlled_by
+from app.pods.readiness import has_gate
+from app.pods.revisions import Create, Revision, plan_revision, short_hash
+from app.workloads.commands import (
+    moved_manifest,
+    nothing_happens,
+    pods_and_revisions,
+    refuse_paused,
+    restart_by_template,
+)
+from app.workloads.pods import InPlaceUpdates, pod_facts
+from app.workloads.report import Preview
+
+RESOURCE: Final = DAEMON_SET.resource()
+
+
+def parsed(obj: Mapping[str, Any]) -> DaemonSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    try:
+        return DaemonSet.model_validate(with_defaults(obj))
+    except ValidationError as error:
+        raise CommandError(f"DaemonSet {obj['metadata']['name']}: {unreadable(error)}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A DaemonSet as the plans see it. ``ordered``: its revisions, oldest first, with the present one."""
+
+    resolved: ResolvedSpec
+    observed: Observed
+    update: Revision
+    ordered: Sequence[Revision]
+    unselected: frozenset[str]
+
+    def preview(self) -> Preview:
+        """What comes from here."""
+        update = short_hash(self.update.name)
+        return preview(
+            self.observed,
+            self.resolved.settings,
+            new=update,
+            unselected=self.unselected,
+            obstacle=self.obstacle,
+        )
+
+    def obstacle(self, pod: DaemonPod) -> str | None:
+        """Why a Pod cannot be updated in place; None: it can."""
+        if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
+            return f"the Pod has no readiness gate {names.IN_PLACE_UPDATE_READY}"
+        settings = self.resolved.settings
+        return InPlaceUpdates().obstacle(pod_facts(pod.pod, settings), self.update, self.ordered, settings)
+
+
+def _resolved(owner: DaemonSet, gates: Gates) -> ResolvedSpec:
+    try:
+        return resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"DaemonSet {owner.name}: spec.selector: {error}") from None
+
+
+async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
+    """Read what belongs to it; the present revision may be one that is not recorded yet. Raises CommandError."""
+    resolved = _resolved(owner, gates)
+    pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
+    collisions = (owner.status.collision_count or 0) if owner.status is not None else 0
+    plan = plan_revision(owner.name, resolved.content.data, known, collisions, resolved.content.digest)
+    update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
+    selector = resolved.settings.node_selector
+    unselected = frozenset(
+        node.metadata.name for node in nodes if selector is not None and not selector.matches(node.metadata.labels)
+    )
+    observed = observe(
+        {node.metadata.name: resolved.placement.eligibility(node) for node in nodes},
+        [daemon_pod(pod, resolved.settings) for pod in pods],
+        unselected=unselected,
+        new={short_hash(one.name) for one in (*known, update) if one.data == update.data},
+        now=client.clock.now().timestamp(),
+    )
+    ordered = [*(one for one in known if one.name != update.name), update]
+    return Situation(resolved, observed, update, ordered, unselected)
+
+
+def progress_of(daemonset: DaemonSet) -> Progress:
+    """What the status says about the roll-out. Pure."""
+    status, settings = daemonset.status, _resolved(daemonset, Gates()).settings
+    if status is None or status.observed_generation < daemonset.metadata.generation:
+        return Progress(0, 0, 1, False, "", "waiting for the change to be seen")
+    desired, updated, available = (
+        status.desired_number_scheduled,
+        status.updated_number_scheduled,
+        status.number_available,
+    )
+    kept = min(desired, settings.limits(desired).partition)
+    selects = settings.node_selector is not None
+    # How many nodes a selector takes, the status does not say.
+    expected = updated if selects else desired - kept
+    counts = f"{counted(updated, expected, 'nodes', desired)}, {available} of {desired} available"
+    done = updated >= expected and available >= desired
+    if done and selects:
+        counts += "; the node selector says which are updated"
+    elif done and desired > updated:
+        counts += f"; the partition keeps {desired - updated} at the old revision"
+    elif not done and settings.on_delete:
+        counts += "; OnDelete: Pods are updated when somebody deletes them"
+    elif not done and settings.paused:
+        counts += f"; paused: pykruise rollout resume daemonset {daemonset.name}"
+    return Progress(updated, min(updated, available), expected, done, "", counts)
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods with new ones, step by step."""
+    owner = parsed(stored)
+    name, settings = owner.name, _resolved(owner, Gates()).settings
+    refuse_paused(RESOURCE, name, paused=settings.paused)
+    if settings.in_place:
+        why = "updates in place, so a new annotation restarts nothing"
+        raise CommandError(f"DaemonSet {name}: {why}; set rollingUpdateType: Standard, or delete its Pods one by one")
+    return await restart_by_template(client, RESOURCE, owner)
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
+    """What the DaemonSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = await situation(client, wanted, Gates.of(enabled))
+    before, update = (wanted.status.update_revision if wanted.status is not None else ""), short_hash(found.update.name)
+    template = "the template stays" if update == before else "the template changes"
+    head = f"DaemonSet {wanted.metadata.namespace}/{wanted.name}: {template}, revision {found.update.name}"
+    coming = found.preview()
+    if not coming.steps:
+        return Report(head, notes=[nothing_happens(coming)])
+    rows = [(str(one.step), one.node, one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    rest = f"{len(coming.rest)} nodes keep their old Pod: {', '.join(coming.rest)}; {coming.ends}"
+    return Report(head, ("step", "node", "pod", "action", "because"), rows, [rest] if coming.rest else [])
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found = await situation(client, owner, Gates.of(enabled))
+    mine = daemon_pod(pod, found.resolved.settings)
+    node = next((one for one in found.observed.nodes if one.name == mine.node), None)
+    where = f"node {mine.node}" if mine.bound else f"no node yet, it is meant for {mine.node or 'none'}"
+    lines = [f"on {where}"]
+    if not is_active(pod):
+        lines.append("does not count: it is terminating, or has ended")
+    kind = "the present one" if found.observed.is_new(mine) else f"older than {short_hash(found.update.name)}"
+    lines.append(f"revision: {mine.revision or 'none'}, {kind}")
+    lines.append("available" if found.observed.available(mine) else "not available")
+    if node is None:
+        lines.append("its node is gone")
+    elif not node.eligibility.should_run:
+        stays = "it stays as it is" if node.eligibility.should_continue else "it has to go"
+        lines.append(f"the node should run none: {node.eligibility.reason}; {stays}")
+    if mine.preparing_delete and mine.hooked:
+        lines.append("its deletion waits for the preDelete hook")
+    coming = found.preview()
+    turn = next((one for one in coming.steps if one.pod == mine.name), None)
+    if turn is not None:
+        steps = max(one.step for one in coming.steps)
+        reason = f": {turn.reason}" if turn.reason else ""
+        lines.append(f"next: {turn.action} in step {turn.step} of {steps}{reason}")
+    elif mine.node in coming.rest:
+        lines.append(f"next: stays at its revision, {coming.ends}")
+    else:
+        lines.append("next: nothing is to be done about it")
+    return lines
+
+
+async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
+    """Which DaemonSets of all namespaces have a Pod there, which lack one, and why; a line each."""
+    gates, lines, name = Gates.of(enabled), [], node.metadata.name
+    found = await client.list(RESOURCE)
+    for stored in sorted(found.items, key=lambda one: (one["metadata"]["namespace"], one["metadata"]["name"])):
+        try:
+            owner = parsed(stored)
+            resolved = _resolved(owner, gates)
+        except CommandError as error:
+            lines.append(str(error))
+            continue
+        called = f"DaemonSet {owner.metadata.namespace}/{owner.name}"
+        eligibility = resolved.placement.eligibility(node)
+        query = to_query(owner.spec.selector)
+        listed = await client.list(PODS, owner.metadata.namespace, label_selector=query, decode=decode_pod)
+        here = [
+            daemon_pod(pod, resolved.settings)
+            for pod in listed.items
+            if is_controlled_by(pod.metadata, KIND.owner(owner.metadata)) and pod.spec.target_node == name
+        ]
+        shown = ", ".join(_state(pod, client.clock.now().timestamp()) for pod in here)
+        if eligibility.should_run:
+            lines.append(f"{called}: {shown or 'lacks its Pod, which is about to be created'}")
+        elif here:
+            stays = "may stay" if eligibility.should_continue else "has to go"
+            lines.append(f"{called}: {shown}, which {stays}: {eligibility.reason}")
+        else:
+            lines.append(f"{called}: none: {eligibility.reason}")
+    return lines
+
+
+def _state(pod: DaemonPod, now: float) -> str:
+    if pod.terminating:
+        return f"{pod.name} (terminating)"
+    if not pod.bound:
+        return f"{pod.name} (not scheduled)"
+    return f"{pod.name} ({'available' if pod.available_after < now else 'not available'})"
+
+
+COMMANDS: Final = Commands(
+    DAEMON_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    explain=explain,
+    no_scale_in="has a Pod on every node that takes it; a node selector, a taint or a label takes nodes away",
+    explain_node=explain_node,
+    adoptions=(Migration(DAEMONSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
+)

@@ -1,0 +1,71 @@
+"""The feature of Advanced DaemonSet."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.features.daemonset import webhooks
+from app.features.daemonset.kind import DAEMON_SET
+from app.features.daemonset.reconcile import (
+    DAEMON_SETS,
+    NAME,
+    WATCHED,
+    WORKERS,
+    daemonset_controller,
+    least_available_of,
+    update_order_of,
+)
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Provides
+from app.framework.options import Gate
+from app.pods.budget import LeastAvailable
+from app.pods.order import UpdateOrder
+from app.pods.template_check import ClusterTemplates, StandaloneTemplates
+from app.workloads import controllers as engine
+from app.workloads.controllers import WorkloadCounters
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    if context.client is None:
+        return Decisions(webhooks.handlers(StandaloneTemplates()))
+    return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of DaemonSets."""
+    from app.features.daemonset.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="daemonset",
+    kinds=(DAEMON_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=daemonset_controller,
+            permissions=engine.permissions(DAEMON_SET),
+            workers=WORKERS,
+            workers_flag="daemonset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
+    provides=(
+        Provides(LeastAvailable, least_available_of, watched=(DAEMON_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(DAEMON_SETS,)),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(
+        *engine.GATES,
+        "DaemonSetPruneIneligibleNodes",
+        "PreDownloadImageForDaemonSetUpdate",
+        # OpenKruise replaces unavailable old Pods all at once.
+        Gate("DaemonSetStrictMaxUnavailable", "old Pods of a DaemonSet that are unavailable use up its maxUnavailable"),
+    ),
+    flags=(engine.EXPECTATION_TIMEOUT, "assign-pods-by-scheduler"),
+    workloads=(DAEMON_SET,),
+    commands=commands,
+)

@@ -1,0 +1,157 @@
+"""The definition of DaemonSet: its versions, conversion and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
+from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
+from app.kube.jsonvalues import fill, json_copy, part
+
+# DaemonSet between its versions (DS-1 … DS-3).
+#
+# Each direction may lose something; app.api.conversion notices and remembers it (D-1).
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """DS-1."""
+    spec, status = _object(obj, "spec"), _object(obj, "status")
+    if status is not None and "daemonSetHash" in status:
+        status["updateRevision"] = status.pop("daemonSetHash")
+    if spec is None:
+        return obj
+    rolling = _object(_object(spec, "updateStrategy") or {}, "rollingUpdate")
+    if rolling is not None and rolling.get("rollingUpdateType") == SURGING:
+        rolling["rollingUpdateType"] = STANDARD
+    if _annotations(obj).get(names.PROGRESSIVE_CREATE_POD) == "true":
+        spec["scaleStrategy"] = {"partitionedScaling": True}
+    return obj
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """DS-2."""
+    spec, status = _object(obj, "spec"), _object(obj, "status")
+    if status is not None and "updateRevision" in status:
+        status["daemonSetHash"] = status.pop("updateRevision")
+    if spec is None:
+        return obj
+    scale, annotations = spec.pop("scaleStrategy", None), _annotations(obj)
+    if isinstance(scale, dict) and scale.get("partitionedScaling") is True:
+        obj.setdefault("metadata", {})["annotations"] = {**annotations, names.PROGRESSIVE_CREATE_POD: "true"}
+    elif annotations.get(names.PROGRESSIVE_CREATE_POD) == "true":
+        # What the field says no longer must not come back with the next write in this version.
+        del annotations[names.PROGRESSIVE_CREATE_POD]
+        if not annotations:
+            del obj["metadata"]["annotations"]
+    return obj
+
+
+def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """One way of saying that Pods are not held back: by silence."""
+    spec = _object(obj, "spec")
+    scale = _object(spec, "scaleStrategy") if spec is not None else None
+    if spec is not None and scale is not None and scale.get("partitionedScaling") is False:
+        del scale["partitionedScaling"]
+    return obj
+
+
+def _annotations(obj: Mapping[str, Any]) -> dict[str, Any]:
+    return _object(_object(obj, "metadata") or {}, "annotations") or {}
+
+
+def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+    value = parent.get(key)
+    return value if isinstance(value, dict) else None
+
+
+_DESIRED: Final = ".status.desiredNumberScheduled"
+_CURRENT: Final = ".status.currentNumberScheduled"
+_UPDATED: Final = ".status.updatedNumberScheduled"
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", _DESIRED, "Nodes that should have a Pod."),
+    PrinterColumn("CURRENT", "integer", _CURRENT, "Nodes that should have a Pod and have one."),
+    PrinterColumn("READY", "integer", ".status.numberReady", "Nodes whose Pod is ready."),
+    PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Nodes whose Pod is of the present template."),
+    PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Nodes whose Pod is available."),
+    AGE,
+    PrinterColumn(
+        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+    ),
+    PrinterColumn(
+        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+    ),
+    # DS-79: what the first columns were called once.
+    PrinterColumn("DESIREDNUMBER", "integer", _DESIRED, "The same as DESIRED.", priority=1),
+    PrinterColumn("CURRENTNUMBER", "integer", _CURRENT, "The same as CURRENT.", priority=1),
+    PrinterColumn("UPDATEDNUMBERSCHEDULED", "integer", _UPDATED, "The same as UP-TO-DATE.", priority=1),
+)
+_NOTED: Final = (
+    *noted("metadata", "annotations", fields=(names.PROGRESSIVE_CREATE_POD,)),
+    *noted("spec", "scaleStrategy", fields=("partitionedScaling",)),
+)
+#: DS-1: Surging is Standard in v1beta1.
+_NOTED_V1ALPHA1: Final = noted("spec", "updateStrategy", "rollingUpdate", fields=("rollingUpdateType",))
+
+DAEMON_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="DaemonSet",
+    plural="daemonsets",
+    access=Access("creates Pods in its namespace, as a native DaemonSet does", view=True, edit=True),
+    short_names=("daemon", "ads"),
+    versions=(
+        Version(names.V1BETA1, DaemonSet, _COLUMNS, canonical=canonical_v1beta1, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            DaemonSetV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            notes=_NOTED_V1ALPHA1,
+        ),
+    ),
+)
+
+
+# What a DaemonSet means where it says nothing (DS-4 … DS-7). Pure functions on the JSON of either version.
+
+BURST_REPLICAS: Final = 250
+REVISION_HISTORY_LIMIT: Final = 10
+
+
+def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The DaemonSet (JSON of either version) with the defaults of its own fields, as a copy; the template stays as it
+    is (DS-7).
+
+    Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
+    """
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = part(defaulted, "spec")
+    if spec is None:
+        return defaulted
+    fill(spec, {"burstReplicas": BURST_REPLICAS, "revisionHistoryLimit": REVISION_HISTORY_LIMIT})
+    strategy = part(spec, "updateStrategy")
+    if strategy is None:
+        return defaulted
+    if not strategy.get("type"):
+        strategy["type"] = ROLLING_UPDATE
+    rolls = strategy["type"] == ROLLING_UPDATE
+    rolling = part(strategy, "rollingUpdate") if rolls else strategy.get("rollingUpdate")
+    if not isinstance(rolling, dict):
+        return defaulted  # DS-6
+    if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}") and rolling.get("rollingUpdateType") == SURGING:
+        # DS-5
+        if rolls:
+            fill(rolling, {"maxSurge": 1, "maxUnavailable": 0})
+        rolling["rollingUpdateType"] = STANDARD
+    if rolls:
+        _default_rolling(rolling)
+    return defaulted
+
+
+def _default_rolling(rolling: dict[str, Any]) -> None:
+    if not rolling.get("rollingUpdateType"):
+        rolling["rollingUpdateType"] = STANDARD
+    if rolling.get("maxUnavailable") is None and rolling.get("maxSurge") is None:
+        rolling.update(maxUnavailable=1, maxSurge=0)

@@ -1,0 +1,306 @@
+"""Which nodes a DaemonSet runs on, and which Pods are created and deleted there now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property, partial
+from math import inf
+from typing import Any, Final
+
+from app.api import names
+from app.features.daemonset.plan.settings import ResolvedSpec, Settings
+from app.kube.objects import Pod
+from app.pods.lifecycle import LifecycleState, is_hooked, state_of
+from app.pods.node_fit import Eligibility
+from app.pods.predicates import FINISHED, is_ready, ready_since
+from app.pods.revisions import Revision, pod_of_template, short_hash
+from app.workloads.pods import NewPod
+
+# Nodes and the Pods on them, as the plans see them (DS-19, DS-26, DS-37). Pure.
+
+
+@dataclass(slots=True, eq=False)
+class DaemonPod:
+    """One Pod of a DaemonSet, whatever its state; worked out once per resourceVersion and generation."""
+
+    pod: Pod
+    name: str
+    #: The node it is on, or is meant for.
+    node: str
+    bound: bool
+    #: The short hash of its revision.
+    revision: str
+    terminating: bool
+    #: Its phase is Failed, or Succeeded, which a daemon never should.
+    ended: bool
+    preparing_delete: bool
+    #: A preDelete hook is on it.
+    hooked: bool
+    ready: bool
+    #: POSIX seconds after which it is available; -inf: it is; inf: not as it stands, an update in place included.
+    available_after: float
+    #: Seconds since the epoch, and its name, by which older Pods come first.
+    age: tuple[bool, float, str]
+
+
+def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
+    """What follows from the Pod and the settings, but for the time."""
+    metadata, ready = pod.metadata, is_ready(pod)
+    condition = pod.condition(names.IN_PLACE_UPDATE_READY)
+    in_place = condition is None or condition.status == "True"
+    created = metadata.creation_timestamp.timestamp() if metadata.creation_timestamp is not None else 0.0
+    lifecycle = settings.lifecycle
+    return DaemonPod(
+        pod=pod,
+        name=metadata.name,
+        node=pod.spec.target_node,
+        bound=bool(pod.spec.node_name),
+        revision=short_hash(metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")),
+        terminating=metadata.deletion_timestamp is not None,
+        ended=pod.status.phase in FINISHED,
+        preparing_delete=state_of(pod) == LifecycleState.PREPARING_DELETE,
+        hooked=lifecycle is not None and is_hooked(lifecycle.pre_delete, pod),
+        ready=ready,
+        available_after=_available_after(pod, settings.min_ready_seconds) if ready and in_place else inf,
+        age=(not pod.spec.node_name, created, metadata.name),
+    )
+
+
+def _available_after(pod: Pod, min_ready_seconds: int) -> float:
+    if min_ready_seconds <= 0:
+        return -inf
+    since = ready_since(pod)
+    return inf if since is None else since.timestamp() + min_ready_seconds
+
+
+@dataclass(eq=False)
+class NodePods:
+    """One node of the cluster with the DaemonSet's Pods on it, in the order of DS-26: the first stays."""
+
+    name: str
+    eligibility: Eligibility
+    pods: Sequence[DaemonPod] = ()
+    #: Whether the update's node selector takes it.
+    selected: bool = True
+
+    @property
+    def live(self) -> list[DaemonPod]:
+        """Those that are not terminating."""
+        return [pod for pod in self.pods if not pod.terminating]
+
+
+@dataclass(frozen=True, eq=False)
+class Observed:
+    """What the plans go by. ``nodes``: those of the cluster by ascending name; ``strays``: Pods of no node there is;
+    ``new``: the hashes of the present template; ``now``: POSIX seconds."""
+
+    nodes: Sequence[NodePods]
+    strays: Sequence[DaemonPod]
+    new: Collection[str]
+    now: float
+
+    @cached_property
+    def desired(self) -> int:
+        """How many nodes are eligible."""
+        return sum(node.eligibility.should_run for node in self.nodes)
+
+    def is_new(self, pod: DaemonPod) -> bool:
+        """DS-37."""
+        return pod.revision in self.new
+
+    def available(self, pod: DaemonPod) -> bool:
+        """Whether the Pod is available now."""
+        return pod.available_after < self.now
+
+
+def observe(
+    eligibilities: Mapping[str, Eligibility],
+    pods: Iterable[DaemonPod],
+    *,
+    unselected: Collection[str],
+    new: Collection[str],
+    now: float,
+) -> Observed:
+    """Pods sorted by node. ``eligibilities``: of all nodes there are, by name; ``unselected``: nodes that the update's
+    node selector leaves out."""
+    by_node: dict[str, list[DaemonPod]] = {}
+    strays = []
+    for pod in pods:
+        if not pod.node:
+            continue  # DS-19: made by hand, for no node
+        if pod.node in eligibilities:
+            by_node.setdefault(pod.node, []).append(pod)
+        else:
+            strays.append(pod)
+    nodes = [
+        NodePods(
+            name,
+            eligibilities[name],
+            sorted(by_node.get(name, ()), key=lambda pod: pod.age) if name in by_node else (),
+            name not in unselected,
+        )
+        for name in sorted(eligibilities)
+    ]
+    return Observed(nodes, strays, new, now)
+
+
+# On which nodes a Pod is created, and which Pods go, whatever is being rolled out (DS-24 … DS-31, DS-33). Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePlan:
+    """``create``: nodes that get a Pod; ``delete``: Pods that go, by their hooks; ``ended``: those among them that had
+    ended by themselves; ``waits``: seconds after which to look again, each positive."""
+
+    create: tuple[str, ...] = ()
+    delete: tuple[DaemonPod, ...] = ()
+    ended: tuple[DaemonPod, ...] = ()
+    waits: tuple[float, ...] = ()
+
+
+@dataclass(slots=True)
+class _Found:
+    create: list[str] = field(default_factory=list)
+    delete: list[DaemonPod] = field(default_factory=list)
+    ended: list[DaemonPod] = field(default_factory=list)
+    waits: list[float] = field(default_factory=list)
+
+
+def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, float]) -> ScalePlan:
+    """``held``: nodes whose ended Pods are left alone for so many seconds, for others ended there before (DS-29)."""
+    found = _Found()
+    for node in observed.nodes:
+        if node.eligibility.should_run and not node.pods:
+            found.create.append(node.name)
+        elif node.eligibility.should_continue:
+            _keep(node, observed, settings, held, found)
+        else:
+            found.delete += node.live
+    # DS-28: what waits for a node that is gone would wait for ever.
+    found.delete += [pod for pod in observed.strays if not pod.bound and not pod.terminating]
+    limits = settings.limits(observed.desired)
+    create = sorted(found.create)
+    if settings.partitioned_scaling and not settings.on_delete and limits.partition:
+        create = create[: _missing_new(observed, limits.partition)]
+    delete = found.delete[: limits.burst]
+    return ScalePlan(
+        create=tuple(create[: limits.burst]),
+        delete=tuple(delete),
+        ended=tuple(pod for pod in found.ended if pod in delete),
+        waits=tuple(found.waits),
+    )
+
+
+def _missing_new(observed: Observed, partition: int) -> int:
+    """DS-30: how many Pods may be made at the present template."""
+    new = sum(any(map(observed.is_new, node.pods)) for node in observed.nodes)
+    return max(0, observed.desired - new - min(partition, observed.desired))
+
+
+def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], found: _Found) -> None:
+    """DS-25 … DS-27: a node that has Pods, or may keep them."""
+    running: list[DaemonPod] = []
+    waiting = False
+    for pod in node.live:
+        if pod.ended:
+            if node.name in held:
+                waiting = True
+                found.waits.append(held[node.name])
+            else:
+                found.delete.append(pod)
+                found.ended.append(pod)
+        elif pod.preparing_delete:
+            found.delete.append(pod)
+        else:
+            running.append(pod)
+    if not settings.surges:
+        found.delete += running[1:]  # DS-26
+    elif not running and not waiting and node.eligibility.should_run and not _is_full(node, observed):
+        found.create.append(node.name)
+    elif len(running) > 1:
+        _end_surge(running, observed, found)
+
+
+def _is_full(node: NodePods, observed: Observed) -> bool:
+    """DS-47: whether a Pod of the present template is there that only waits for its hook."""
+    return any(observed.is_new(pod) and not pod.ended for pod in node.live)
+
+
+def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) -> None:
+    """DS-27: of each template the oldest Pod, and the old one only until the new one is available. An old one that
+    serves stays before one that does not: it may be the only one."""
+    new = next((pod for pod in running if observed.is_new(pod)), None)
+    olds = [pod for pod in running if not observed.is_new(pod)]
+    old = next(filter(observed.available, olds), olds[0] if olds else None)
+    found.delete += [pod for pod in running if pod is not new and pod is not old]
+    if new is None or old is None:
+        return
+    if not old.ready or observed.available(new):
+        found.delete.append(old)
+    elif new.available_after > observed.now and new.ready:
+        found.waits.append(max(0.001, new.available_after - observed.now + 0.001))
+
+
+# What a DaemonSet creates: a Pod for one node (DS-34 … DS-36). Pure: names and times are arguments.
+
+#: So much of the DaemonSet's name is in those of its Pods, as the API server cuts a generateName.
+MAX_NAME_BASE: Final = 58
+SCHEDULER: Final = "kubernetes.io/daemonset-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class PodMaker:
+    """Makes the Pods of the present template."""
+
+    resolved: ResolvedSpec
+    revision: Revision
+
+    @property
+    def name_base(self) -> str:
+        """What the names of Pods begin with."""
+        return f"{self.resolved.owner.name}-"[:MAX_NAME_BASE]
+
+    def new_pod(self, name: str, node: str) -> NewPod:
+        """The Pod for that node."""
+        return NewPod(name, partial(self.pod, name, node), managed_fields=self.resolved.settings.gates.managed_fields)
+
+    def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # the time is not in it
+        """Its JSON form."""
+        resolved, owner = self.resolved, self.resolved.owner
+        labels = {names.CONTROLLER_REVISION_HASH: short_hash(self.revision.name)}
+        if resolved.template_generation:
+            labels[names.POD_TEMPLATE_GENERATION] = resolved.template_generation
+        body = pod_of_template(
+            resolved.template,
+            name,
+            owner.namespace,
+            owner.reference,
+            generate_name=f"{owner.name}-",
+            labels=labels,
+            readiness_gates=self._readiness_gates,
+        )
+        body["spec"] |= {"tolerations": resolved.tolerations, **self._place(body["spec"], node)}
+        return body
+
+    @property
+    def _readiness_gates(self) -> tuple[str, ...]:
+        """DS-36, and the one that admission would append, so that it has less to change."""
+        settings = self.resolved.settings
+        return (
+            *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),
+            *((names.KRUISE_POD_READY,) if settings.gates.ready_gate else ()),
+        )
+
+    def _place(self, spec: Mapping[str, Any], node: str) -> dict[str, Any]:
+        """DS-35."""
+        if not self.resolved.settings.gates.by_scheduler:
+            return {"nodeName": node, "schedulerName": SCHEDULER}
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity = spec.get("affinity") or {}
+        node_affinity = {
+            **(affinity.get("nodeAffinity") or {}),
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]},
+        }
+        return {"affinity": {**affinity, "nodeAffinity": node_affinity}}

@@ -1,0 +1,217 @@
+"""The controller of DaemonSets: what it watches, and one reconcile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.features.daemonset.kind import DAEMON_SET
+from app.features.daemonset.plan.scale import observe, plan_scaling
+from app.features.daemonset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
+from app.features.daemonset.plan.update import REQUIRED, base_status, next_available, plan_update
+from app.features.daemonset.types import DaemonSet
+from app.features.daemonset.webhooks import SPECS
+from app.features.daemonset.writes import (
+    DaemonSetImagePuller,
+    DaemonSetSnapshot,
+    DaemonSetState,
+    DaemonSetUpdater,
+    DaemonSetWording,
+    Scaler,
+    Seen,
+    counts_of,
+)
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import NODES, PODS, REVISIONS, Stores, Watched
+from app.kube.client import Client
+from app.kube.controller import Result, Watch
+from app.kube.events import EventRecorder
+from app.kube.objects import Node, Pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change, Store
+from app.pods.budget import LeastAvailable
+from app.pods.order import UpdateOrder
+from app.pods.revisions import short_hash
+from app.workloads import controllers as engine
+from app.workloads.history import write_workload_status
+from app.workloads.reconciler import WorkloadReconciler, result_of
+from app.workloads.report import WAITING_FOR_AGENT, with_failures
+from app.workloads.state import Caches, Outcome
+from app.workloads.writer import Writer
+
+# The DaemonSet controller's reconcile: ask the plans, carry them out, report (DS-20 … DS-23).
+
+DaemonSetCaches = Caches[DaemonSet]
+_DAEMON_SETS: Final = DAEMON_SET.resource()
+
+
+class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, ResolvedSpec]):
+    """Keeps the Pods of all DaemonSets. ``rng`` draws the endings of their names; ``options`` are the engine's."""
+
+    adopts = True
+    spec_type = SPECS[names.V1BETA1]
+
+    def __init__(
+        self,
+        client: Client,
+        caches: DaemonSetCaches,
+        nodes: Store[Node],
+        events: EventRecorder,
+        rng: Random,
+        *,
+        gates: Gates | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(client, KIND, caches, events, DaemonSetState, **options)
+        self._gates = gates if gates is not None else Gates()
+        self._cluster_nodes = nodes
+        self._scaler = Scaler(self.writer, self.clock, caches.pods, rng)
+        self._updater = DaemonSetUpdater(
+            self._scaler, self.clock, writer=self.writer, budget=self.budget, metrics=self.metrics
+        )
+
+        self._puller = DaemonSetImagePuller(client, self.writer, self.history)
+
+    # ---- what the engine asks
+
+    def make_writer(self, events: EventRecorder) -> Writer:
+        """DS-69."""
+        return Writer(self.client, events, self.kind, DaemonSetWording())
+
+    def resolve(self, workload: DaemonSet) -> ResolvedSpec:
+        """The DaemonSet's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        return resolve_spec(workload, self._gates)
+
+    def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
+        """DS-20; whoever selects all gets nothing (DS-69)."""
+        return not resolved.selector.empty
+
+    def watches(self) -> list[Watch[Any]]:
+        """What is watched, and which DaemonSets a change concerns."""
+        return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """DS-71: those for which the node is something else now. One that was not worked on yet is queued itself."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _is_alike(old, new):
+            return
+        for state in self.states.everywhere():
+            resolved = state.resolved
+            if resolved is None:
+                continue
+            before = state.facts_of_node(resolved, old).said if old is not None else (False, False, False)
+            after = state.facts_of_node(resolved, new).said if new is not None else (False, False, False)
+            if before != after and (old is not None or after[0]):
+                yield state.key
+
+    # ---- one reconcile
+
+    async def reconcile(self, snapshot: Seen) -> Result | None:
+        """DS-21 … DS-23."""
+        if snapshot.workload.deleting:
+            return None
+        if snapshot.resolved.selector.empty:
+            text = "This DaemonSet is selecting all pods. A non-empty selector is required."
+            self.writer.event(snapshot.workload, "SelectingAll", text, warning=True)
+            return None
+        await self.release_foreign(snapshot)
+        seen = self._with_nodes(snapshot)
+        settings, state = seen.resolved.settings, seen.state
+        if settings.gates.pre_download_images:
+            await self._puller.reconcile(seen, counts_of(seen))
+        plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
+        scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
+        if not scaling.changed and scaling.error is None:
+            # DS-22: what was counted is still true.
+            updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
+        await self._report(seen, updating)
+        await self.truncate_history(seen, (seen.revisions.update,))  # DS-57
+        # DS-68: a Pod that is ready becomes available.
+        return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
+
+    def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
+        """Every node of the cluster, and every Pod of the DaemonSet, whatever its state."""
+        state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
+        found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
+        state.nodes = {one.node.metadata.name: one for one in found}
+        inactive = [pod for pod in snapshot.observed.inactive if resolved.selector.matches(pod.metadata.labels)]
+        pods = state.facts_of_pods(resolved, [*(one.pod for one in snapshot.observed.active), *inactive])
+        # DS-54: whatever records the same is the same.
+        new = {short_hash(one.name) for one in revisions.ordered if one.data == revisions.update.data}
+        nodes = observe(
+            {name: one.eligibility for name, one in state.nodes.items()},
+            pods,
+            unselected=frozenset(name for name, one in state.nodes.items() if not one.selected),
+            new=new | {short_hash(revisions.update.name)},
+            now=snapshot.now.timestamp(),
+        )
+        return DaemonSetSnapshot.of(snapshot, nodes)
+
+    async def _report(self, snapshot: DaemonSetSnapshot, updating: Outcome) -> None:
+        """DS-66, DS-67."""
+        revisions = snapshot.revisions
+        wanted = base_status(
+            snapshot.nodes,
+            generation=snapshot.workload.metadata.generation,
+            update_hash=short_hash(revisions.update.name),
+            collision_count=revisions.collision_count,
+        )
+        present = snapshot.state.present_status(snapshot.workload).status
+        waiting = {WAITING_FOR_AGENT: updating.waiting or None}
+        wanted["conditions"] = with_failures(present.get("conditions") or [], waiting, self.clock.now())
+        await write_workload_status(self.client, _DAEMON_SETS, snapshot, wanted, REQUIRED)
+
+
+def _is_alike(old: Node, new: Node) -> bool:
+    """Whether nothing of a node changed that decides on Pods: most changes are heartbeats."""
+    return old.spec == new.spec and old.metadata.labels == new.metadata.labels
+
+
+NAME: Final = "daemonset-controller"
+WORKERS: Final = 3
+DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
+#: The revisions of DaemonSets, which carry their hash in a label of another name than those of other workloads.
+DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
+WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
+
+
+def caches_of(stores: Stores) -> DaemonSetCaches:
+    """What the controller reads, beside nodes."""
+    return DaemonSetCaches(stores(DAEMON_SETS), stores(PODS), None, stores(DAEMON_REVISIONS))
+
+
+def daemonset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    flags = context.flags
+    reconciler = DaemonSetReconciler(
+        context.client,
+        caches_of(context.stores),
+        context.stores(NODES),
+        context.events,
+        context.rng,
+        gates=Gates.of(context.enabled, by_scheduler=flags.boolean("assign-pods-by-scheduler")),
+        **engine.options(context, DAEMON_SET),
+    )
+    return Reconciling(reconciler, reconciler.watches())
+
+
+def least_available_of(context: ControllerContext) -> LeastAvailable:
+    """What maxUnavailable of a DaemonSet leaves; one Pod may be unavailable in any case."""
+    gates = Gates.of(context.enabled)
+
+    def least(found: DaemonSet) -> int:
+        desired = found.status.desired_number_scheduled if found.status is not None else 0
+        return desired - max(1, settings_of(found, gates).limits(desired).max_unavailable)
+
+    return engine.least_available(context, DAEMON_SET, DAEMON_SETS, least)
+
+
+def update_order_of(context: ControllerContext) -> UpdateOrder:
+    """By descending name of their nodes (DS-40)."""
+
+    def order(_found: DaemonSet, pods: Sequence[Pod]) -> Sequence[Pod]:
+        return sorted(pods, key=lambda pod: pod.spec.node_name, reverse=True)
+
+    return engine.update_order(context, DAEMON_SETS, order)

@@ -1,0 +1,347 @@
+"""What a reconcile of a DaemonSet carries out, and the state it does so by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from random import Random
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.features.daemonset.plan.scale import DaemonPod, Observed, PodMaker, ScalePlan, daemon_pod
+from app.features.daemonset.plan.settings import ResolvedSpec
+from app.features.daemonset.plan.update import RollingPlan
+from app.features.daemonset.types import DaemonSet
+from app.kube.clock import Clock
+from app.kube.errors import KubeError, message_of
+from app.kube.objects import Node, Pod
+from app.kube.store import Store
+from app.pods.hashes import random_suffix
+from app.pods.lifecycle import LifecycleState, readiness_patch, state_of
+from app.pods.node_fit import Eligibility
+from app.pods.predicates import Owner
+from app.pods.readiness import has_gate
+from app.pods.revisions import Revision, recorded_template, short_hash
+from app.workloads.image_pulls import ImagePuller, RolloutCounts, min_updated_ready_of
+from app.workloads.pods import PodFacts
+from app.workloads.predownload import Decision, changed_images
+from app.workloads.state import (
+    TIMER_TOLERANCE,
+    AnySnapshot,
+    Outcome,
+    Snapshot,
+    WorkloadState,
+    gather_results,
+    most_urgent,
+    outcome_of,
+    refused_creations,
+)
+from app.workloads.steps import Step, StepKind, UpdatePlan, in_place_step
+from app.workloads.updater import Updater
+from app.workloads.writer import Wording, Writer
+
+#: DS-29: seconds that a node's ended Pod is left alone after another one of it was deleted; doubled each time, up to.
+FIRST_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a node is to a DaemonSet: whether it is eligible, and whether the update's node selector takes it."""
+
+    node: Node
+    eligibility: Eligibility
+    selected: bool
+
+    @property
+    def said(self) -> tuple[bool, bool, bool]:
+        """What a change of the node may change (DS-71)."""
+        return self.eligibility.should_run, self.eligibility.should_continue, self.selected
+
+
+@dataclass(slots=True)
+class DaemonSetState(WorkloadState[ResolvedSpec]):
+    """One DaemonSet."""
+
+    nodes: dict[str, NodeFacts] = field(default_factory=dict)
+    daemon_pods: dict[str, DaemonPod] = field(default_factory=dict)
+    #: Node → how long its ended Pods are left alone, and since when (DS-29).
+    ended: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: What the warning of DS-78 said last.
+    limit_told: tuple[int, int] | None = None
+
+    def resolve_anew(self, resolved: ResolvedSpec, key: object) -> None:
+        """The spec has changed: what was worked out from the old one goes."""
+        WorkloadState.resolve_anew(self, resolved, key)
+        self.nodes, self.daemon_pods, self.ended = {}, {}, {}
+
+    def facts_of_node(self, resolved: ResolvedSpec, node: Node) -> NodeFacts:
+        """What the node is, worked out once per version of it."""
+        found = self.nodes.get(node.metadata.name)
+        if found is None or found.node is not node:
+            selector = resolved.settings.node_selector
+            selected = selector is None or selector.matches(node.metadata.labels)
+            found = NodeFacts(node, resolved.placement.eligibility(node), selected)
+        return found
+
+    def facts_of_pods(self, resolved: ResolvedSpec, pods: list[Pod]) -> list[DaemonPod]:
+        """What the Pods are, worked out once per version of each."""
+        known, found = self.daemon_pods, {}
+        for pod in pods:
+            uid = pod.metadata.uid
+            one = known.get(uid)
+            found[uid] = one if one is not None and one.pod is pod else daemon_pod(pod, resolved.settings)
+        self.daemon_pods = found
+        return list(found.values())
+
+    def held(self, now: float) -> dict[str, float]:
+        """DS-29: nodes whose ended Pods are left alone, and for how long. ``now``: the monotonic clock."""
+        for node, (wait, since) in list(self.ended.items()):
+            if now - since > 2 * max(wait, LONGEST_WAIT):
+                del self.ended[node]
+        left = {node: wait - (now - since) for node, (wait, since) in self.ended.items()}
+        return {node: seconds for node, seconds in left.items() if seconds > TIMER_TOLERANCE}
+
+    def note_ended(self, node: str, now: float) -> None:
+        """DS-29: an ended Pod of the node was deleted."""
+        wait = self.ended[node][0] * 2 if node in self.ended else FIRST_WAIT
+        self.ended[node] = (min(wait, LONGEST_WAIT), now)
+
+
+Seen: TypeAlias = Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSetSnapshot(Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]):
+    """One DaemonSet as it is."""
+
+    nodes: Observed
+
+    @classmethod
+    def of(cls, seen: Seen, nodes: Observed) -> DaemonSetSnapshot:
+        """Add the nodes to what the engine saw."""
+        return cls(**{one.name: getattr(seen, one.name) for one in fields(seen)}, nodes=nodes)
+
+
+_NAME_ATTEMPTS: Final = 20
+
+
+class DaemonSetWording(Wording):
+    """DS-51, DS-69."""
+
+    __slots__ = ()
+
+    def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
+        """A Pod was created."""
+        return f"Created pod: {pod}"
+
+    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
+        """A creation was refused."""
+        return f"Error creating: {why}"
+
+    def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
+        """A Pod was deleted."""
+        return f"Deleted pod: {pod}"
+
+    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
+        """A deletion was refused."""
+        return f"Error deleting: {why}"
+
+    def updated_in_place(self, pod: str, revision: str) -> str:  # noqa: ARG002
+        """An update in place was begun."""
+        return f"successfully update pod {pod} in-place"
+
+
+async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:
+    """DS-59, DS-60: delete the Pod, or as long as a hook holds it say that it shall go. Whether it wrote."""
+    if not hooked:
+        return await writer.delete_pod(snapshot.workload, pod)
+    going, lifecycle = LifecycleState.PREPARING_DELETE, snapshot.resolved.settings.lifecycle
+    if state_of(pod) == going and readiness_patch(pod, going, lifecycle, clock.now()) is None:
+        return False
+    await writer.set_state(snapshot.owner.uid, pod, going, lifecycle)
+    return True
+
+
+class Scaler:
+    """Carries out scale plans. ``rng`` draws the endings of names."""
+
+    def __init__(self, writer: Writer, clock: Clock, pods: Store[Pod], rng: Random) -> None:
+        self._writer = writer
+        self._clock = clock
+        self._pods = pods
+        self._rng = rng
+
+    async def carry_out(self, snapshot: DaemonSetSnapshot, plan: ScalePlan) -> Outcome:
+        """DS-32, DS-33: creations, then deletions."""
+        created = await self.create(snapshot, plan.create)
+        deleted = await self._delete(snapshot, plan)
+        return Outcome(
+            changed=created.changed or deleted.changed,
+            error=most_urgent((created.error, deleted.error)),
+            message=created.message or deleted.message,
+            requeue_after=[*created.requeue_after, *deleted.requeue_after, *plan.waits],
+        )
+
+    async def create(self, snapshot: DaemonSetSnapshot, nodes: Sequence[str]) -> Outcome:
+        """A Pod of the present template on each of these nodes."""
+        state, now = snapshot.state, self._clock.monotonic()
+        if not nodes:
+            return Outcome()
+        if waits := state.creation_backoff.remaining(now):
+            return Outcome(message=None, requeue_after=[waits])
+        maker = PodMaker(snapshot.resolved, snapshot.revisions.update)
+        names: dict[str, str] = {}
+        for node in nodes:
+            names[self._free_name(maker.name_base, snapshot.owner.namespace, names)] = node
+        wanted = [maker.new_pod(name, node) for name, node in names.items()]
+        made, refused = await self._writer.create_pods(snapshot.workload, wanted)
+        if not refused:
+            state.creation_backoff.reset()
+            return Outcome(changed=made > 0)
+        state.creation_backoff.refuse(now)
+        why = message_of(next(iter(refused.values())))
+        text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods to create are missing)"
+        retry_in = state.creation_backoff.remaining(now)
+        return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # DS-32
+
+    def _free_name(self, base: str, namespace: str, drawn: dict[str, str]) -> str:
+        name = ""
+        for _ in range(_NAME_ATTEMPTS):
+            name = f"{base}{random_suffix(self._rng)}"
+            if name not in drawn and self._pods.get(name, namespace) is None:
+                break
+        return name
+
+    async def _delete(self, snapshot: DaemonSetSnapshot, plan: ScalePlan) -> Outcome:
+        if not plan.delete:
+            return Outcome()
+        for pod in plan.ended:
+            self._record_ended(snapshot, pod)
+        found = await gather_results(
+            remove(self._writer, self._clock, snapshot, pod.pod, hooked=pod.hooked) for pod in plan.delete
+        )
+        outcome = outcome_of([one for one in found if one is not False])
+        for pod, one in zip(plan.delete, found, strict=True):
+            if pod in plan.ended and not isinstance(one, KubeError):
+                snapshot.state.note_ended(pod.node, self._clock.monotonic())
+        return outcome
+
+    def _record_ended(self, snapshot: DaemonSetSnapshot, pod: DaemonPod) -> None:
+        """DS-29."""
+        where = f"daemon pod {pod.pod.metadata.namespace}/{pod.name} on node {pod.node}"
+        if pod.pod.status.phase == "Failed":
+            text = f"Found failed {where}, will try to kill it"
+            self._writer.event(snapshot.workload, "FailedDaemonPod", text, warning=True)
+        else:
+            text = f"Found succeeded {where}, will try to delete it"
+            self._writer.event(snapshot.workload, "SucceededDaemonPod", text)
+
+
+class DaemonSetUpdater(Updater):
+    """Carries out rolling plans. ``options`` are those of the engine's."""
+
+    def __init__(self, scaler: Scaler, clock: Clock, **options: Any) -> None:
+        super().__init__(clock=clock, **options)
+        self._clock_of_hooks = clock
+        self._scaler = scaler
+
+    async def update(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> Outcome:
+        """DS-45, DS-46, DS-52."""
+        outcome, moved = await self.refresh(snapshot, ())
+        if outcome.error is not None:
+            return outcome
+        self._record_limit(snapshot, plan)
+        if plan.create:
+            created = await self._scaler.create(snapshot, plan.create)
+            outcome.requeue_after += created.requeue_after
+            outcome.changed, outcome.error, outcome.message = created.changed, created.error, created.message
+        steps = UpdatePlan(short_hash(snapshot.revisions.update.name), tuple(self._steps(snapshot, plan)))
+        changed = outcome.changed
+        outcome = await self.carry_out(snapshot, steps, outcome, moved)
+        outcome.changed |= changed
+        return outcome
+
+    def _steps(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> list[Step]:
+        facts = {one.pod.metadata.uid: one for one in snapshot.pods}
+        found = []
+        for pod in plan.update:
+            one = facts.get(pod.pod.metadata.uid)
+            if one is not None:  # else it has ended, and goes for that
+                step = self._step_of(snapshot, pod, one)
+                if step is not None:
+                    found.append(step)
+        return found
+
+    def _step_of(self, snapshot: DaemonSetSnapshot, pod: DaemonPod, facts: PodFacts) -> Step | None:
+        """DS-45, DS-48, DS-49."""
+        settings, revisions = snapshot.resolved.settings, snapshot.revisions
+        if settings.surges or not settings.in_place:
+            return Step(StepKind.RECREATE, facts, "the type is Standard")
+        if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
+            return Step(StepKind.RECREATE, facts, f"the Pod has no readiness gate {names.IN_PLACE_UPDATE_READY}")
+        obstacle = snapshot.state.in_place.obstacle(facts, revisions.update, revisions.ordered, settings)
+        return Step(StepKind.RECREATE, facts, obstacle) if obstacle is not None else in_place_step(facts, None)
+
+    async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
+        """DS-45: scaling creates the next one."""
+        await remove(self.writer, self._clock_of_hooks, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
+
+    def _record_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
+        """DS-78: when it begins to hold Pods up, and when it does so in other numbers."""
+        state, limits = snapshot.state, snapshot.resolved.settings.limits(snapshot.nodes.desired)
+        numbers = (plan.unavailable, limits.max_unavailable) if plan.waiting else None
+        if numbers is not None and numbers != state.limit_told:
+            owner = snapshot.owner
+            text = (
+                f"{owner.namespace}/{owner.name} number of unavailable DaemonSet pods: {numbers[0]}, is equal to or "
+                f"exceeds allowed maximum: {numbers[1]}"
+            )
+            self.writer.event(snapshot.workload, "numUnavailable >= maxUnavailable", text, warning=True)
+        state.limit_told = numbers
+
+
+# New images pulled ahead of a DaemonSet's update, in place or not (DS-62 … DS-65).
+
+
+class DaemonSetImagePuller(ImagePuller):
+    """Pulls what any old revision lacks: when an update begins, or when as many of its Pods are ready as are to be."""
+
+    warns = True  # DS-65
+
+    def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
+        """DS-62, DS-63."""
+        update, ordered = snapshot.revisions.update, snapshot.revisions.ordered
+        seen = snapshot.status.get("updateRevision") == short_hash(update.name)
+        if seen and counts.updated == counts.replicas:
+            return Decision.CLEAN_UP
+        if names.PRE_DOWNLOAD_CREATED in update.labels or names.PRE_DOWNLOAD_IGNORED in update.labels:
+            return Decision.NOTHING
+        at_once = counts.partition == 0 and counts.max_unavailable >= counts.replicas
+        if at_once or len(ordered) < 2:
+            return Decision.IGNORE
+        waits = counts.updated_ready < min_updated_ready_of(snapshot, counts.replicas)
+        return Decision.WAIT if waits else Decision.CREATE
+
+    def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
+        """DS-64: of containers whose image is another one in some old revision, or that are in none."""
+        found: dict[str, str] = {}
+        for revision in snapshot.revisions.ordered:
+            old = recorded_template(revision) if revision.name != snapshot.revisions.update.name else None
+            if old is not None:
+                found |= changed_images(old, template)
+        return found
+
+
+def counts_of(snapshot: DaemonSetSnapshot) -> RolloutCounts:
+    """What the decision asks."""
+    nodes, limits = snapshot.nodes, snapshot.resolved.settings.limits(snapshot.nodes.desired)
+    eligible = [node for node in nodes.nodes if node.eligibility.should_run and node.pods]
+    updated = [node.pods[0] for node in eligible if nodes.is_new(node.pods[0])]
+    return RolloutCounts(
+        replicas=limits.desired,
+        partition=limits.partition,
+        max_unavailable=limits.max_unavailable,
+        updated=len(updated),
+        updated_ready=sum(pod.ready for pod in updated),
+    )

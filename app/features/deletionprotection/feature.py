@@ -1,0 +1,49 @@
+"""The feature of deletion protection: the label policy.kruise.io/delete-protection keeps an object."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from app.features.deletionprotection.lookups import DeletionLookups, LiveLookups, WithoutCluster
+from app.features.deletionprotection.plan import CRD_GATE, PODS_GATE, Gates
+from app.features.deletionprotection.table import load_table
+from app.features.deletionprotection.webhooks import GATE, RefusalRecord, handlers, refusal_counters, webhooks
+from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
+from app.framework.options import Gate
+from app.framework.refusals import ProtectionLog
+from app.kube.admission import Webhook
+
+
+def declared(policies: Path | None) -> tuple[Webhook, ...]:
+    """The webhooks that follow from the table of protected kinds. Raises TableError."""
+    return webhooks(load_table(policies))
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of all protected kinds. Raises TableError."""
+    # Who has no cluster has nothing to tell.
+    known_callers = context.client is None or bool(context.flags.text("client-ca-file"))
+    enabled = context.enabled
+    gates = Gates(enabled(GATE), enabled(CRD_GATE), enabled(PODS_GATE), known_callers)
+    table = load_table(context.policies)
+    if context.client is None:
+        lookups: DeletionLookups = WithoutCluster()
+        return Decisions(handlers(table, lookups, gates, lambda *_: None))
+    log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+    log.check()
+    record = RefusalRecord(context.counters(refusal_counters), log)
+    return Decisions(handlers(table, LiveLookups(context.client), gates, record))
+
+
+FEATURE: Final = Feature(
+    name="deletionprotection",
+    admission=(AdmissionPart(decisions, webhooks=declared, counters=(refusal_counters,)),),
+    gates=(
+        GATE,
+        CRD_GATE,
+        # OpenKruise lets go what is scaled to 0 though its Pods are there still.
+        Gate(PODS_GATE, "Cascading keeps a workload while its Pods are there"),
+    ),
+    flags=("protection-log-path",),
+)

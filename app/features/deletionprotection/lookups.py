@@ -1,0 +1,154 @@
+"""What deletion protection has to know about the cluster: asked live, since it is asked rarely and must be true.
+
+Lists stop at the first page that settles the question; Pods and custom resources are listed by metadata alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+from app.features.deletionprotection.plan import Count
+from app.kube.client import Client, Decode
+from app.kube.errors import NotFound
+from app.kube.objects import ObjectMeta, Struct, decoder
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, Resource
+
+T = TypeVar("T")
+
+#: Objects per request: enough that ordinary namespaces are counted exactly.
+PAGE_SIZE: Final = 500
+#: An API server that is slower than this is taken as one that does not answer (the webhook's own limit is 10 s).
+LIST_SECONDS: Final = 8.0
+_NOT_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
+
+
+class NotKnownError(Exception):
+    """There is nobody to ask; the message says what is not known."""
+
+
+class DeletionLookups(Protocol):
+    """Counts of what must be gone first. They raise KubeError or TimeoutError where a list fails, NotKnownError where
+    there is no cluster."""
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        """The uid of a cluster-scoped object, '' if there is none of that name."""
+        ...
+
+    async def active_pods(self, namespace: str) -> Count:
+        """Pods of the namespace that are neither finished nor being deleted."""
+        ...
+
+    async def bound_claims(self, namespace: str) -> Count:
+        """Volume claims of the namespace that are Bound and not being deleted."""
+        ...
+
+    async def custom_resources(self, resource: Resource) -> Count:
+        """Objects of that resource in all namespaces that are not being deleted."""
+        ...
+
+
+class _Named(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _ClaimStatus(Struct, frozen=True):
+    phase: str = ""
+
+
+class _Claim(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _ClaimStatus = _ClaimStatus()
+
+
+_decode_named = decoder(_Named)
+_decode_claim = decoder(_Claim)
+
+
+class LiveLookups:
+    """Asks the API server."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        """DP-57."""
+        try:
+            found = await self._in_time(self._client.get(resource, name, decode=_decode_named))
+        except NotFound:
+            return ""
+        return found.metadata.uid
+
+    async def active_pods(self, namespace: str) -> Count:
+        """DP-22; the server leaves out finished Pods itself."""
+        return await self._in_time(
+            self._count(PODS, namespace, _decode_named, _is_live, field_selector=_NOT_FINISHED, metadata_only=True)
+        )
+
+    async def bound_claims(self, namespace: str) -> Count:
+        """DP-23."""
+        return await self._in_time(self._count(PERSISTENTVOLUMECLAIMS, namespace, _decode_claim, _is_bound))
+
+    async def custom_resources(self, resource: Resource) -> Count:
+        """DP-27, DP-51: by metadata alone, for custom resources may be large."""
+        return await self._in_time(self._count(resource, "", _decode_named, _is_live, metadata_only=True))
+
+    async def _in_time(self, asking: Awaitable[T]) -> T:
+        try:
+            return await self._client.clock.wait_for(asking, LIST_SECONDS)
+        except TimeoutError:
+            raise TimeoutError(f"no answer from the API server within {LIST_SECONDS:g} s") from None
+
+    async def _count(
+        self,
+        resource: Resource,
+        namespace: str,
+        decode: Decode[T],
+        counts: Callable[[T], bool],
+        *,
+        field_selector: str = "",
+        metadata_only: bool = False,
+    ) -> Count:
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                resource,
+                namespace,
+                field_selector=field_selector,
+                limit=PAGE_SIZE,
+                continue_token=token,
+                metadata_only=metadata_only,
+                decode=decode,
+            )
+            found = sum(map(counts, page.items))
+            token = page.continue_token
+            if found or not token:
+                return Count(found, at_least=bool(token))
+
+
+class WithoutCluster:
+    """Standalone mode: what a cluster holds cannot be known, and whoever asks is told so."""
+
+    async def uid(self, resource: Resource, name: str) -> str:
+        """Not known."""
+        raise NotKnownError(f"whether there is a {resource.kind} {name}")
+
+    async def active_pods(self, namespace: str) -> Count:
+        """Not known."""
+        raise NotKnownError(f"whether Namespace {namespace} has active Pods or Bound volume claims")
+
+    async def bound_claims(self, namespace: str) -> Count:
+        """Not known."""
+        raise NotKnownError(f"whether Namespace {namespace} has Bound volume claims")
+
+    async def custom_resources(self, resource: Resource) -> Count:
+        """Not known."""
+        raise NotKnownError(f"whether there are objects of {resource.plural}.{resource.group}")
+
+
+def _is_live(obj: _Named) -> bool:
+    return obj.metadata.deletion_timestamp is None
+
+
+def _is_bound(claim: _Claim) -> bool:
+    return claim.status.phase == "Bound" and claim.metadata.deletion_timestamp is None

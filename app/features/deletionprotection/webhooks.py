@@ -1,0 +1,287 @@
+"""The webhooks of deletion protection, and a record of what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeAlias
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from app.api import names
+from app.features.deletionprotection.lookups import DeletionLookups, NotKnownError
+from app.features.deletionprotection.plan import (
+    Count,
+    CustomResources,
+    Gates,
+    NamespaceContents,
+    Protection,
+    contents_not_listed,
+    custom_resources_not_listed,
+    judge,
+    judge_claims,
+    judge_custom_resources,
+    judge_identity,
+    judge_pods,
+    label_warnings,
+    not_identified,
+)
+from app.features.deletionprotection.table import Cascading, ProtectedKind, is_ours
+from app.framework.refusals import ProtectionLog
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    Handler,
+    MatchCondition,
+    Operation,
+    PolicyRule,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.errors import ApiError, Forbidden, KubeError
+from app.kube.text import BoundedLabels
+
+logger = logging.getLogger(__name__)
+
+#: Told of each refusal: kind, namespace (empty for cluster-scoped objects), name, user.
+Refused: TypeAlias = Callable[[str, str, str, str], None]
+
+GATE: Final = "ResourcesDeletionProtection"
+#: DP-30: an object without the label is deleted without a call.
+LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
+#: DP-30 where the entry is called for other operations too.
+_DELETED_WITH_LABEL: Final = (
+    MatchCondition(
+        "deleted-with-label",
+        "request.operation != 'DELETE' || (has(oldObject.metadata.labels) && "
+        f"'{names.DELETE_PROTECTION}' in oldObject.metadata.labels) || "
+        # A conversion note may tell the labels of another version from those that are stored.
+        f"(request.resource.version != '{names.V1BETA1}' && "
+        f"oldObject.metadata[?'annotations'][?'{names.CONVERSION_DATA}'].hasValue())",
+    ),
+)
+_LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
+_LABEL_PATH: Final = "/validate-deletion-protection-label"
+#: What is looked up, and the object itself (DP-57).
+_PERMISSIONS: Final = {
+    Cascading.NAMESPACE: (
+        PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),
+        PolicyRule(("get",), ("",), ("namespaces",)),
+    ),
+    Cascading.CUSTOM_RESOURCES: (PolicyRule(("get",), ("apiextensions.k8s.io",), ("customresourcedefinitions",)),),
+}
+
+
+def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
+    """The declarations that follow from a table."""
+    return (*map(deletion_webhook, table), label_webhook(table))
+
+
+def handlers(
+    table: Sequence[ProtectedKind], lookups: DeletionLookups, gates: Gates, refused: Refused
+) -> tuple[Handler, ...]:
+    """The handlers of all protected kinds. ``refused`` is told of each refusal."""
+    by_resource = {(kind.group, kind.resource): kind for kind in table}
+
+    def warn(review: Review) -> Decision:
+        return Allowed(label_warnings(by_resource, review))
+
+    judges = (Handler(deletion_webhook(kind), DeletionJudge(kind, lookups, gates, refused)) for kind in table)
+    return (*judges, Handler(label_webhook(table), warn))
+
+
+def deletion_webhook(kind: ProtectedKind) -> Webhook:
+    """The declaration of a row."""
+    cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
+    ours = is_ours(kind.group)
+    called = f"an {kind.kind}" if kind.kind.startswith(("A", "E", "I", "O")) else f"a {kind.kind}"
+    return Webhook(
+        name=kind.webhook,
+        path=kind.path,
+        mutating=False,
+        summary=f"Refuses to delete {called} whose label {names.DELETE_PROTECTION} says Always{cascading}",
+        rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
+        # DP-31: a label is meant also while no replica runs. policies/webhooks.yaml may say Ignore.
+        failure_policy="Fail",
+        timeout_seconds=10,
+        # The entry of a kind of ours also stands for what is written (CS-173), labelled or not.
+        object_selector=None if ours else LABELLED,
+        match_conditions=_DELETED_WITH_LABEL if ours else (),
+        # DP-5: with the gate off these are not served at all; the others stay registered and allow.
+        gate=GATE if kind.cascading is Cascading.NOTHING else "",
+        # DP-7: a version nobody knows of a built-in kind passes.
+        unknown_passes=not ours,
+        permissions=_PERMISSIONS.get(kind.cascading, ()),
+    )
+
+
+def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
+    """DP-54: called only when a value without effect is written; being warned is not worth a refused write."""
+    always_only = [f"{kind.group}/{kind.resource}" for kind in table if kind.cascading is Cascading.NOTHING]
+    value = f"object.metadata.labels[?'{names.DELETE_PROTECTION}'].orValue('{Protection.ALWAYS}')"
+    without_effect = (
+        f"{value} != '{Protection.ALWAYS}' && ({value} != '{Protection.CASCADING}' || "
+        f"(request.resource.group + '/' + request.resource.resource) in {always_only})"
+    )
+    return Webhook(
+        name=_LABEL_NAME,
+        path=_LABEL_PATH,
+        mutating=False,
+        summary=f"Warns of a label {names.DELETE_PROTECTION} that protects nothing",
+        rules=tuple(
+            Rule((Operation.CREATE, Operation.UPDATE), (kind.group,), kind.versions, (kind.resource,)) for kind in table
+        ),
+        failure_policy="Ignore",
+        timeout_seconds=2,
+        object_selector=LABELLED,
+        match_conditions=(
+            MatchCondition("label-without-effect", f"has(object.metadata.labels) && {without_effect}"),
+            MatchCondition("label-is-new", f"request.operation == 'CREATE' || {_label_changed()}"),
+        ),
+        gate=GATE,
+        unknown_passes=True,
+    )
+
+
+def _label_changed() -> str:
+    key = names.DELETE_PROTECTION
+    return f"object.metadata.labels[?'{key}'] != oldObject.metadata[?'labels'][?'{key}']"
+
+
+class DeletionJudge:
+    """Decides about deletions of one kind: asks the plan, looks up what that wants to know, tells of refusals."""
+
+    __slots__ = ("_gates", "_kind", "_lookups", "_refused")
+
+    def __init__(self, kind: ProtectedKind, lookups: DeletionLookups, gates: Gates, refused: Refused) -> None:
+        self._kind = kind
+        self._lookups = lookups
+        self._gates = gates
+        self._refused = refused
+
+    async def __call__(self, review: Review) -> Decision:
+        """The decision; only two kinds of questions are put to the cluster."""
+        verdict = judge(self._kind, review, self._gates)
+        if isinstance(verdict, NamespaceContents | CustomResources):
+            return await self._look_up(verdict, review)
+        return self._recorded(verdict, review)
+
+    async def _look_up(self, question: NamespaceContents | CustomResources, review: Review) -> Decision:
+        try:
+            if (denied := await self._stranger(question)) is not None:
+                return self._recorded(denied, review)
+            if isinstance(question, NamespaceContents):
+                denied = await self._contents(question.namespace)
+            else:
+                denied = await self._custom_resources(question)
+        except NotKnownError as unknown:
+            return Allowed((f"not known without a cluster: {unknown}",))
+        return self._recorded(denied or Allowed(), review)
+
+    async def _stranger(self, question: NamespaceContents | CustomResources) -> Denied | None:
+        """DP-57: the refusal where the review may be made up."""
+        if self._gates.known_callers:
+            return None
+        try:
+            live = await self._lookups.uid(*question.subject)
+        except (KubeError, TimeoutError) as error:
+            return not_identified(question, _text(error))
+        return judge_identity(question, live)
+
+    async def _contents(self, namespace: str) -> Denied | None:
+        try:
+            pods = await self._lookups.active_pods(namespace)
+        except (KubeError, TimeoutError) as error:
+            return contents_not_listed("pods", _text(error))
+        if (denied := judge_pods(self._shown_to_caller(pods))) is not None:
+            return denied
+        try:
+            claims = await self._lookups.bound_claims(namespace)
+        except (KubeError, TimeoutError) as error:
+            return contents_not_listed("pvc", _text(error))
+        return judge_claims(self._shown_to_caller(claims))
+
+    async def _custom_resources(self, question: CustomResources) -> Denied | None:
+        try:
+            found = await self._lookups.custom_resources(question.resource)
+        except (KubeError, TimeoutError) as error:
+            return custom_resources_not_listed(question, _text(error), forbidden=isinstance(error, Forbidden))
+        return judge_custom_resources(self._shown_to_caller(found))
+
+    def _shown_to_caller(self, found: Count) -> Count:
+        """DP-56: how many objects there are elsewhere is nothing for who may have made up the question."""
+        return found if self._gates.known_callers else dataclasses.replace(found, secret=True)
+
+    def _recorded(self, decision: Allowed | Denied, review: Review) -> Decision:
+        """The decision, counted and recorded if it is a refusal (what cannot be decoded is none)."""
+        if isinstance(decision, Denied) and decision.code == 403:
+            # In a deletion of a collection only the object itself has its name.
+            metadata = (review.old_object or {}).get("metadata") or {}
+            namespace = review.namespace if self._kind.namespaced else ""
+            self._refused(self._kind.kind, namespace, str(metadata.get("name") or review.name), review.username)
+        return decision
+
+
+def _text(error: Exception) -> str:
+    """What the API server said, without the request that we made of it."""
+    return error.message if isinstance(error, ApiError) else str(error)
+
+
+# What is kept of each refused deletion: a count and a line in the protection log (DP-40, DP-41, DP-55).
+
+_EXTRA: Final = {
+    "Namespace": ("namespace_deletion_protection", "Refused deletions of Namespaces."),
+    "CustomResourceDefinition": ("crd_deletion_protection", "Refused deletions of CustomResourceDefinitions."),
+}
+_WORKLOAD: Final = ("workload_deletion_protection", "Refused deletions of workloads, Services and Ingresses.")
+
+
+class RefusalCounters(Collector):
+    """Refusals as metrics. The names are OpenKruise's, which have no ``_total`` as prometheus-client's own counters."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, ...], int] = {}
+        #: Anybody who reaches the port can make up objects and users.
+        self._labels = BoundedLabels()
+
+    def count(self, kind: str, namespace: str, name: str, username: str) -> None:
+        """One more refusal."""
+        family, _ = _EXTRA.get(kind, _WORKLOAD)
+        label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
+        key = (family, label, *self._labels.of(value, username))
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """The families that have a refusal; one without does not appear (DP-40)."""
+        for family, documentation in (*_EXTRA.values(), _WORKLOAD):
+            metric = Metric(family, documentation, "counter")
+            for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting
+                if counted == family:
+                    metric.add_sample(family, {label: value, "username": username}, number)
+            if metric.samples:
+                yield metric
+
+
+def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
+    """The counters, registered."""
+    counters = RefusalCounters()
+    registry.register(counters)
+    return counters
+
+
+class RefusalRecord:
+    """Counts and logs; what the handlers tell of refusals."""
+
+    def __init__(self, counters: RefusalCounters, log: ProtectionLog) -> None:
+        self._counters = counters
+        self._log = log
+
+    def __call__(self, kind: str, namespace: str, name: str, username: str) -> None:
+        """One deletion was refused; ``namespace`` is empty for cluster-scoped objects."""
+        self._counters.count(kind, namespace, name, username)
+        self._log.write("DeletionProtection", kind, namespace, name, username)

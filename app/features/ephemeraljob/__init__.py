@@ -1,0 +1,1 @@
+"""EphemeralJob: runs ephemeral containers in the Pods it selects."""

@@ -1,0 +1,60 @@
+"""The feature of EphemeralJob."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.ephemeraljob import webhooks
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.ephemeraljob.reconcile import NAME, WATCHED, WORKERS, ephemeraljob_controller
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.verbs import LongVerb
+from app.kube.admission import PolicyRule
+
+_KIND: Final = EPHEMERAL_JOB.plural
+
+
+def decisions(context: AdmissionContext) -> Decisions:  # noqa: ARG001
+    """The handler of the webhook."""
+    return Decisions(webhooks.handlers())
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows."""
+    from app.features.ephemeraljob.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+def long_verbs() -> tuple[LongVerb, ...]:
+    """``pykruise debug``."""
+    from app.features.ephemeraljob.commands import DEBUG
+
+    return (DEBUG,)
+
+
+FEATURE: Final = Feature(
+    name="ephemeraljob",
+    kinds=(EPHEMERAL_JOB,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=ephemeraljob_controller,
+            permissions=(
+                PolicyRule(("delete", "get", "patch"), (names.APPS_GROUP,), (_KIND,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
+                PolicyRule(("get",), ("",), ("pods",)),
+                PolicyRule(("patch",), ("",), ("pods/ephemeralcontainers",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers=WORKERS,
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    flags=("expectation-timeout",),
+    commands=commands,
+    long_verbs=long_verbs,
+)

@@ -1,0 +1,375 @@
+"""The controller of EphemeralJobs: adds ephemeral containers and reports their progress."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from app.api import names
+from app.features.ephemeraljob.kind import EPHEMERAL_JOB
+from app.features.ephemeraljob.plan import (
+    NONE,
+    TTL_SECONDS,
+    Candidate,
+    Record,
+    State,
+    Step,
+    broken,
+    candidate,
+    container_names,
+    containers_of,
+    is_meant,
+    is_needed,
+    marked_by,
+    merged,
+    next_step,
+    recorded,
+    written,
+)
+from app.features.ephemeraljob.types import EphemeralJob
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import BY_NAMESPACE, PODS_BY_NAMESPACE, Watched
+from app.kube.client import Client, PatchType
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.controller import Result, Watch
+from app.kube.errors import Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder
+from app.kube.expectations import ScaleAction
+from app.kube.objects import Pod, decode_metadata
+from app.kube.resources import PODS, ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
+from app.kube.store import Change, Store, key_of
+from app.workloads.jobs import End, JobReconciler, JobState, write_each
+
+# The controller's reconcile: read caches, put containers into Pods, report (EJ-3 … EJ-17).
+
+OWNER: Final = EPHEMERAL_JOB.resource()
+FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
+#: The indexes of the jobs that have not ended: by what their selectors ask for, and by their uid.
+BY_SELECTOR: Final = "selector of those that have not ended"
+BY_UID: Final = "uid of those that have not ended"
+
+
+def by_selector(job: EphemeralJob) -> Sequence[str]:
+    """The index function of :data:`BY_SELECTOR`; one that cannot be read is under no key."""
+    if not by_uid(job):
+        return ()
+    try:
+        return selector_keys(job.metadata.namespace, compile_selector(job.spec.selector))
+    except SelectorError:
+        return ()
+
+
+def by_uid(job: EphemeralJob) -> Sequence[str]:
+    """The index function of :data:`BY_UID`."""
+    return () if job.status is not None and job.status.completion_time else (job.metadata.uid,)
+
+
+@dataclass(slots=True)
+class _State(JobState):
+    """One job."""
+
+    #: By uid, each Pod that is meant as it was looked at; all of the generation. A namespace may have very many others.
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    generation: int = 0
+    #: The Pods it began with (EJ-17); what of them we wrote; and the annotation that was read last, with what it says.
+    record: Record = field(default_factory=dict)
+    saved: Record = field(default_factory=dict)
+    read: tuple[str, Record] = ("", NONE)
+    #: The version of the object that the last write of the record made.
+    record_version: str = ""
+    #: The uids of those that the API server does not have any more.
+    gone: set[str] = field(default_factory=set)
+
+
+class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
+    """Works on all EphemeralJobs. ``options`` are the engine's; what is expected is by Pod (EJ-13)."""
+
+    def __init__(
+        self, client: Client, jobs: Store[EphemeralJob], pods: Store[Pod], events: EventRecorder, **options: float
+    ) -> None:
+        super().__init__(client, OWNER, jobs, events, _State, **options)
+        self._pods = pods
+        #: By uid: the generation, and its selector as compiled; None where it says nothing that can be read. There may
+        #: be thousands of jobs, and each change of a Pod asks them all.
+        self._selectors: dict[str, tuple[int, Selector | None]] = {}
+
+    # ---- what changes concern (EJ-13, EJ-16)
+
+    def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
+        """As for all jobs; the selector of one that is gone is forgotten."""
+        old, new = change.old, change.new
+        if new is None:
+            self._selectors.pop(change.object.metadata.uid, None)
+        elif old is not None and old.metadata.generation == new.metadata.generation and not new.deleting:
+            state = self._states.get(key_of(new))
+            if state is not None and state.record_version == new.metadata.resource_version:
+                return ()  # the record that we wrote, and went by
+        return super().keys_for_job(change)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The jobs of its namespace that select it, unless nothing changed that counts."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _facts(old) == _facts(new):
+            return []
+        namespace, name = change.object.metadata.namespace, change.object.metadata.name
+        # The containers are there, or will never be.
+        shown = self._marking(new) if new is not None else self.expected.awaiting(ScaleAction.CREATE, name)
+        shown = [key for key in shown if key.namespace == namespace]
+        for key in shown:
+            self.expected.observe(key, ScaleAction.CREATE, name)
+        found = dict.fromkeys(shown)
+        for pod in (old, new):
+            if pod is not None:
+                found |= dict.fromkeys((*self._marking(pod), *self._selecting(pod)))
+        return list(found)
+
+    def _marking(self, pod: Pod) -> list[ObjectKey]:
+        """The jobs that the Pod has containers of."""
+        jobs = (job for uid in marked_by(pod) for job in self.jobs.by_index(BY_UID, uid))
+        return [key_of(job) for job in jobs if job.metadata.namespace == pod.metadata.namespace]
+
+    def _selecting(self, pod: Pod) -> Iterator[ObjectKey]:
+        """The jobs that select the Pod."""
+        labels = pod.metadata.labels
+        for at in label_keys(pod.metadata.namespace, labels):
+            for job in self.jobs.by_index(BY_SELECTOR, at):
+                selector = self._selector(job)
+                if selector is not None and selector.matches(labels):
+                    yield key_of(job)
+
+    def _selector(self, job: EphemeralJob) -> Selector | None:
+        uid, generation = job.metadata.uid, job.metadata.generation
+        known = self._selectors.get(uid)
+        if known is None or known[0] != generation:
+            try:
+                known = generation, compile_selector(job.spec.selector)
+            except SelectorError:
+                known = generation, None
+            self._selectors[uid] = known
+        return known[1]
+
+    # ---- one reconcile
+
+    def end_of(self, job: EphemeralJob) -> End | None:
+        """EJ-4."""
+        if job.status is None or not job.status.completion_time:
+            return None
+        return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
+
+    async def let_go(self, job: EphemeralJob, state: _State) -> None:
+        """EJ-3: Kubernetes takes no ephemeral container out of a Pod."""
+        if FINALIZER in job.metadata.finalizers:
+            await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
+
+    async def prepare(self, job: EphemeralJob, state: _State) -> bool:
+        """EJ-3."""
+        if FINALIZER in job.metadata.finalizers:
+            return False
+        containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
+        # OpenKruise's first write prints the containers with their resources; clients compare.
+        spec = {"template": {"ephemeralContainers": containers}}
+        await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
+        return True
+
+    async def _finalize(
+        self,
+        job: EphemeralJob,
+        state: _State,
+        wanted: Callable[[Sequence[str]], Sequence[str]],
+        spec: Mapping[str, Any] | None = None,
+    ) -> None:
+        more = {"spec": spec} if spec is not None else {}
+        with suppress(NotFound):
+            await self.write_object(
+                job, state, lambda known: {"metadata": {"finalizers": wanted(known.finalizers)}, **more}
+            )
+
+    async def go_on(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
+        """One step of the plan (EJ-5)."""
+        now = self.clock.now()
+        started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
+        began = started if started is not None else now.replace(microsecond=0)
+        passed = (now - began).total_seconds()
+        selector = self._selector(job)
+        if selector is None:
+            step = broken()
+        else:
+            candidates = self._candidates(job, state, selector)
+            state.record = self._known_record(job, state)
+            state.candidates = {uid: one for uid, one in candidates.items() if is_meant(one, state.record)}
+            unseen = await self._unseen(job, state, candidates)
+            step = next_step(job, candidates.values(), passed, state.record, unseen)
+            begins = {pod.metadata.uid for pod in step.inject}
+            if not step.ended and is_needed(step.record, state.saved, begins, candidates):
+                if not await self._record(job, state, step.record):
+                    return None  # it was changed meanwhile, which brings us back
+                state.saved = step.record
+            if step.ended:
+                state.candidates = {}  # nobody asks for them again, and a namespace may have very many
+            else:
+                state.record = step.record
+        await self._report(job, state, step, rfc3339(began))
+        # EJ-8, EJ-9
+        await write_each(step.inject, partial(self._put, key, job))
+        if step.ended:
+            return self.again(key, kept=_ttl(job))
+        deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
+        return self.again(key, left=deadline - passed if deadline is not None else None)
+
+    def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
+        """The Pods of its namespace; one that is meant and has not changed is not looked at again."""
+        metadata, containers = job.metadata, container_names(job)
+        known = state.candidates if state.generation == metadata.generation else {}
+        state.generation, found = metadata.generation, dict[str, Candidate]()
+        for pod in self._pods.by_index(BY_NAMESPACE, metadata.namespace):
+            uid = pod.metadata.uid
+            before = known.get(uid)
+            found[uid] = (
+                before
+                if before is not None and before.pod is pod
+                else candidate(pod, selector, metadata.uid, containers)
+            )
+        state.objects = len(found)
+        return found
+
+    def _known_record(self, job: EphemeralJob, state: _State) -> Record:
+        """EJ-17: what the annotation says, what we wrote there that the cache does not show, and what we saw."""
+        if job.spec.replicas is None:
+            return NONE
+        text = job.metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, "")
+        if text != state.read[0]:
+            state.read = text, recorded(text)
+        state.saved = merged(state.read[1], state.saved)
+        return merged(state.saved, state.record)
+
+    async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> set[str]:
+        """EJ-17: of the Pods it began with, those that the cache lacks and the API server has. Who is gone stays so."""
+        namespace, found = job.metadata.namespace, set[str]()
+        for uid, one in state.record.items():
+            if uid in there or uid in state.gone:
+                continue
+            try:
+                live = await self.client.get(PODS, one.pod, namespace, decode=decode_metadata)
+            except NotFound:
+                state.gone.add(uid)
+                continue
+            (found if live.metadata.uid == uid else state.gone).add(uid)
+        return found
+
+    # ---- writing
+
+    async def _record(self, job: EphemeralJob, state: _State, record: Record) -> bool:
+        """EJ-17: before anything is put into a Pod that is not recorded."""
+        patch = {"metadata": {"annotations": {names.EPHEMERAL_JOB_BEGUN: written(record)}}}
+        if not await self.write_object(job, state, lambda _: patch):
+            return False
+        state.record_version = state.written.version if state.written is not None else ""
+        return True
+
+    async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
+        metadata = pod.metadata
+        # The API server ignores the uid in a patch of this subresource; it checks the version.
+        same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        patch = {"metadata": same, "spec": {"ephemeralContainers": containers_of(job)}}
+        self.expected.expect(key, ScaleAction.CREATE, metadata.name)
+        try:
+            await self.client.patch(
+                PODS,
+                metadata.name,
+                patch,
+                metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource="ephemeralcontainers",
+                decode=decode_metadata,
+            )
+        except NotFound:
+            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+        except Conflict as error:
+            # Another has its name, which the cache will show; or somebody wrote it just now.
+            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+            return error
+        except KubeError as error:
+            self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+            self.record_event(job, "Warning", "CreateFailed", message_of(error))
+            return error
+        return None
+
+    async def _report(self, job: EphemeralJob, state: _State, step: Step, began: str) -> None:
+        now = rfc3339(self.clock.now())
+        counts = step.counts
+        wanted: dict[str, Any] = {
+            "startTime": began,
+            "phase": step.phase,
+            "match": step.match,
+            "running": counts[State.RUNNING],
+            "succeeded": counts[State.SUCCEEDED],
+            "waiting": counts[State.WAITING],
+            "failed": counts[State.FAILED],
+        }
+        if step.ended:
+            wanted["completionTime"] = now
+        conditions = [("Initialized", "Initialized", ""), *step.conditions]
+
+        def difference(present: Any) -> dict[str, Any]:
+            if present.get("completionTime"):
+                return {}  # the cache is late
+            kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
+            merged = _with_conditions(present.get("conditions") or [], conditions, now)
+            new = {**wanted, **kept, "conditions": merged}
+            return {key: value for key, value in new.items() if present.get(key) != value}
+
+        await self.write_status(job, state, difference)
+
+
+def _ttl(job: EphemeralJob) -> int:
+    ttl = job.spec.ttl_seconds_after_finished
+    return TTL_SECONDS if ttl is None else ttl
+
+
+def _with_conditions(
+    present: Sequence[Any], conditions: Iterable[tuple[str, str, str]], now: str
+) -> list[dict[str, str]]:
+    """EJ-12: those of the types that are new or say something else replaced, the others as they are."""
+    found = {str(one.get("type")): one for one in present if isinstance(one, dict)}
+    for type_, reason, message in conditions:
+        old = found.get(type_)
+        if old is not None and (
+            type_ == "Initialized" or (old.get("reason"), old.get("message", "")) == (reason, message)
+        ):
+            continue
+        new = {"type": type_, "status": "True", "lastProbeTime": now, "lastTransitionTime": now, "reason": reason}
+        found[type_] = {**new, "message": message} if message else new
+    return list(found.values())
+
+
+def _facts(pod: Pod) -> tuple[object, ...]:
+    """What of a Pod decides."""
+    metadata, status = pod.metadata, pod.status
+    return (
+        metadata.labels,
+        metadata.deletion_timestamp,
+        status.phase in ("Succeeded", "Failed"),
+        pod.spec.ephemeral_containers,
+        status.ephemeral_container_statuses,
+    )
+
+
+NAME: Final = "ephemeraljob-controller"
+WORKERS: Final = 10
+EPHEMERAL_JOBS: Final = Watched.kind(EPHEMERAL_JOB, EphemeralJob, **{BY_SELECTOR: by_selector, BY_UID: by_uid})
+WATCHED: Final = (EPHEMERAL_JOBS, PODS_BY_NAMESPACE)
+
+
+def ephemeraljob_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    jobs, pods = context.stores(EPHEMERAL_JOBS), context.stores(PODS_BY_NAMESPACE)
+    reconciler = EphemeralJobReconciler(
+        context.client, jobs, pods, context.events, expectation_timeout=context.flags.seconds("expectation-timeout")
+    )
+    of_pods = Watch(pods, reconciler.keys_for_pod, reconciler.coalesce_delay)
+    return Reconciling(reconciler, [of_pods, Watch(jobs, reconciler.keys_for_job)])

@@ -1,0 +1,94 @@
+"""What makes an EphemeralJob wrong (EJ-1, EJ-2). Pure; texts, paths and their order are OpenKruise's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from app.api.core.env import env_errors, env_from_errors
+from app.api.gocore import container_json
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
+from app.kube.selectors import validate_selector
+from app.kube.validation import is_dns1123_label
+
+_PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
+_MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
+_AT: Final = Path("ephemeralContainers")
+#: What an ephemeral container may have.
+_ALLOWED: Final = frozenset(
+    (
+        *("name", "image", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "volumeDevices"),
+        *("terminationMessagePath", "terminationMessagePolicy", "imagePullPolicy", "securityContext"),
+        *("stdin", "stdinOnce", "tty", "targetContainerName"),
+    )
+)
+_NUMBERS: Final = ("replicas", "parallelism", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+
+
+def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError]:
+    """EJ-1: every mistake in the containers. Raises GoTypeError for a field of another type."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, given in enumerate(containers):
+        path = _AT.index(index)
+        container = container_json(
+            {key: item for key, item in given.items() if key != "targetContainerName"}, str(path)
+        )
+        errors += _one(container, path)
+        name = container.get("name") or ""
+        if name and name in seen:
+            errors.append(duplicate(path.child("name"), name))
+        seen.add(name)
+        for field in given:
+            if field not in _ALLOWED and given[field]:
+                errors.append(forbidden(path.child(field), "cannot be set for an Ephemeral Container"))
+    return errors
+
+
+def _one(container: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    name, image = container.get("name") or "", container.get("image") or ""
+    if name:
+        yield from (invalid(path.child("name"), name, message) for message in is_dns1123_label(name))
+    else:
+        yield required(path.child("name"))
+    if not image:
+        yield required(path.child("image"))
+    elif image != image.strip():
+        yield invalid(path.child("image"), image, "must not have leading or trailing whitespace")
+    yield from _one_of(container, "terminationMessagePolicy", _MESSAGE_POLICIES, path)
+    for index, port in enumerate(container.get("ports") or ()):
+        if not port.get("protocol"):
+            yield required(path.child("ports").index(index).child("protocol"))
+    yield from env_errors(container.get("env", ()), path.child("env"))
+    yield from env_from_errors(container.get("envFrom", ()), path.child("envFrom"))
+    for index, mount in enumerate(container.get("volumeMounts") or ()):
+        for field in ("subPath", "subPathExpr"):
+            if mount.get(field):
+                where = path.child("volumeMounts").index(index).child(field)
+                yield forbidden(where, "cannot be set for an Ephemeral Container")
+    yield from _one_of(container, "imagePullPolicy", _PULL_POLICIES, path)
+
+
+def _one_of(container: Mapping[str, Any], field: str, known: Sequence[str], path: Path) -> Iterator[FieldError]:
+    value = container.get(field) or ""
+    if not value:
+        yield required(path.child(field))
+    elif value not in known:
+        yield not_supported(path.child(field), value, known)
+
+
+def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
+    """EJ-2: what OpenKruise admits and does not work, or not as it seems to."""
+    selector = spec.get("selector") or {}
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        yield "spec.selector: is empty and selects all Pods of the namespace"
+    for error in validate_selector(selector, Path("spec.selector")):
+        yield f"{error}; the job ends in phase Error"
+    if not (spec.get("template") or {}).get("ephemeralContainers"):
+        yield "spec.template.ephemeralContainers: is empty; the job ends in phase Error"
+    for field in _NUMBERS:
+        value = spec.get(field)
+        if value is not None and value < 0:
+            yield f"spec.{field}: {value} works as 0"
+    if spec.get("parallelism") == 0:
+        yield "spec.parallelism: 0 puts containers into no Pod; use 1 or more"

@@ -1,0 +1,1 @@
+"""Pulling images ahead of their use: ImagePullJob, ImageListPullJob and NodeImage."""

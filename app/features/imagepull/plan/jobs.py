@@ -1,0 +1,211 @@
+"""How far an ImagePullJob is, and which nodes are next (IMG-47 … IMG-52, IMG-57). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from app.features.imagepull.objects import NodeImage
+from app.features.imagepull.plan.tags import says_otherwise
+from app.features.imagepull.types import FAILED, NEVER, SUCCEEDED, ImagePullJob
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.images import FamiliarImage
+
+COMPLETED: Final = "job has completed"
+NO_NODES: Final = "job has completed, no node was selected"
+DEADLINE_EXCEEDED: Final = "job exceeds activeDeadlineSeconds"
+NO_ROOM: Final = "no room for another image"
+_MAX_LISTED_NODES: Final = 5_000
+#: Nodes that a message names.
+_MAX_TOLD_NODES: Final = 3
+
+
+class NodeState(StrEnum):
+    """Where a job is on one node."""
+
+    NOT_SYNCED = "not synced"
+    ACTIVE = "active"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The nodes of a job, sorted by name; those that are not synced may be in another order, in which they come."""
+
+    not_synced: Sequence[str] = ()
+    active: tuple[str, ...] = ()
+    succeeded: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
+    #: Those of them that lack a reference to a pull secret, or pull in another way than the job says now. [IMG-101,
+    #: IMG-116]
+    outdated: tuple[str, ...] = ()
+    #: Those that have no NodeImage yet, and for how long they are still waited for (IMG-109).
+    awaited: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def desired(self) -> int:
+        """How many nodes there are."""
+        nodes = (self.not_synced, self.active, self.succeeded, self.failed, self.awaited)
+        return sum(map(len, nodes))
+
+    @property
+    def finished(self) -> int:
+        """How many have succeeded or failed."""
+        return len(self.succeeded) + len(self.failed)
+
+
+def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState:
+    """IMG-49, IMG-92: a status counts only with the version that is asked for."""
+    entry = node_image.spec.images.get(image.name)
+    tag = entry.tag(image.tag) if entry is not None else None
+    if tag is None or not any(owner.uid == uid for owner in tag.owner_references):
+        return NodeState.NOT_SYNCED
+    statuses = node_image.status.image_statuses.get(image.name)
+    status = statuses.tag(image.tag) if statuses is not None else None
+    if status is None or status.version != tag.version:
+        return NodeState.ACTIVE
+    if status.phase == SUCCEEDED:
+        return NodeState.SUCCEEDED
+    return NodeState.FAILED if status.phase == FAILED else NodeState.ACTIVE
+
+
+def progress_of(
+    job: ImagePullJob, image: FamiliarImage, node_images: Sequence[NodeImage], secrets: Sequence[Mapping[str, str]]
+) -> Progress:
+    """How far the job is on its nodes. ``secrets``: the references that each of them should have."""
+    found: dict[NodeState, list[str]] = {state: [] for state in NodeState}
+    outdated = []
+    wanted = {(one["namespace"], one["name"]) for one in secrets}
+    for node_image in node_images:
+        name, state = node_image.metadata.name, state_on(node_image, image, job.metadata.uid)
+        if state is not NodeState.NOT_SYNCED:
+            entry = node_image.spec.images[image.name]
+            present = {(one.namespace, one.name) for one in entry.pull_secrets} if wanted else set()
+            tag = entry.tag(image.tag) if state is not NodeState.SUCCEEDED else None
+            if not wanted <= present or (tag is not None and says_otherwise(job, tag)):
+                # IMG-101: one that has failed gets another round, which takes a place among those that pull.
+                if state is NodeState.FAILED:
+                    state = NodeState.NOT_SYNCED
+                else:
+                    outdated.append(name)
+        found[state].append(name)
+    return Progress(
+        tuple(found[NodeState.NOT_SYNCED]),
+        tuple(found[NodeState.ACTIVE]),
+        tuple(found[NodeState.SUCCEEDED]),
+        tuple(found[NodeState.FAILED]),
+        tuple(outdated),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is to be done about a job that has not ended."""
+
+    status: Mapping[str, Any]
+    #: Nodes whose NodeImage gets the tag now, or secrets it lacks.
+    next_nodes: tuple[str, ...] = ()
+    #: Nodes that would have been next, but have no room for another image of the job's namespace (IMG-111).
+    without_room: tuple[str, ...] = ()
+    #: Seconds until its deadline, or until a node is waited for no longer.
+    wait: float | None = None
+    ended: bool = False
+
+
+def step(
+    job: ImagePullJob,
+    progress: Progress,
+    now: datetime,
+    start_time: object = None,
+    has_room: Callable[[str], bool] = lambda _: True,
+) -> Step:
+    """IMG-50 … IMG-52. ``start_time``: as the status has it; ``has_room``: whether a node that was not asked yet can
+    be."""
+    completion = job.spec.completion_policy
+    never = completion.type == NEVER
+    started = parsed_rfc3339(start_time)
+    status: dict[str, Any] = {
+        "startTime": rfc3339(started if started is not None else now),
+        "desired": progress.desired,
+        "active": 0,
+        "succeeded": len(progress.succeeded),
+    }
+    deadline = completion.active_deadline_seconds if not never else None
+    left = deadline - (now - (started or now)).total_seconds() if deadline is not None else None
+    if left is not None and left <= 0 and progress.finished < progress.desired:
+        unfinished = {*progress.failed, *progress.active, *progress.not_synced, *progress.awaited}
+        # IMG-108: each once, sorted.
+        status |= _failed(sorted(unfinished)) | {"completionTime": rfc3339(now), "message": DEADLINE_EXCEEDED}
+        return Step(status, ended=True)
+    status |= _failed(progress.failed)
+    status["active"] = len(progress.active)
+    if not never and progress.finished == progress.desired:
+        # IMG-51, IMG-103.
+        message = COMPLETED if progress.desired else NO_NODES
+        return Step(status | {"completionTime": rfc3339(now), "message": message}, ended=True)
+    asked, without_room = _next(progress.not_synced, max(0, parallelism(job) - len(progress.active)), has_room)
+    status["message"] = running_message(progress)
+    if without_room:
+        status["message"] += f"; {no_room_message(job, without_room)}"
+    next_nodes = tuple(dict.fromkeys((*progress.outdated, *asked)))
+    waits = [*progress.awaited.values(), *([left] if left is not None else [])]
+    return Step(status, next_nodes, without_room, max(1.0, min(waits)) if waits else None)
+
+
+def _next(nodes: Sequence[str], slots: int, has_room: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """IMG-52, IMG-111: the first that are asked, and those that came before them but have no room."""
+    asked: list[str] = []
+    without_room: list[str] = []
+    for name in nodes:
+        if len(asked) == slots:
+            break
+        (asked if has_room(name) else without_room).append(name)
+    return tuple(asked), tuple(without_room)
+
+
+def no_room_message(job: ImagePullJob, nodes: Sequence[str]) -> str:
+    """IMG-111."""
+    shown = ", ".join(nodes[:_MAX_TOLD_NODES]) + (", …" if len(nodes) > _MAX_TOLD_NODES else "")
+    which = "NodeImage has" if len(nodes) == 1 else "NodeImages have"
+    return (
+        f"{len(nodes)} {which} {NO_ROOM} of namespace {job.metadata.namespace} ({shown}): waiting until"
+        " one leaves; delete ImagePullJobs that are done, or shorten their ttlSecondsAfterFinished"
+    )
+
+
+def running_message(progress: Progress) -> str:
+    """IMG-51: the message of a job that goes on."""
+    if not progress.desired:
+        return "job is running, no progress"
+    return f"job is running, progress {100 * progress.finished / progress.desired:.1f}%"
+
+
+def parallelism(job: ImagePullJob) -> int:
+    """On how many nodes at once; what admission would have refused pauses the job."""
+    value = job.spec.parallelism
+    if value is None:
+        return 1
+    try:
+        return int(value)
+    except ValueError:
+        return 0
+
+
+def seconds_kept(job: ImagePullJob, now: datetime) -> float | None:
+    """IMG-47: how long a job that has ended is still kept; None: for ever."""
+    ttl = job.spec.completion_policy.ttl_seconds_after_finished
+    ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
+    return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
+
+
+def is_active(job: ImagePullJob) -> bool:
+    """Whether the job still has work to do."""
+    return not job.deleting and (job.status is None or not job.status.completion_time)
+
+
+def _failed(nodes: Sequence[str]) -> dict[str, Any]:
+    return {"failed": len(nodes), **({"failedNodes": list(nodes[:_MAX_LISTED_NODES])} if nodes else {})}

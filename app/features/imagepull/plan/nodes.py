@@ -1,0 +1,240 @@
+"""Which nodes a job concerns, when their NodeImages come and go, and what changed in one. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.features.imagepull.objects import ImageEntry, ImageStatus, ImageTag, NodeImage, TagStatus
+from app.features.imagepull.types import FAILED, PULLING, SUCCEEDED, ImagePullTemplate
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.images import FamiliarImage
+from app.kube.objects import Node, ObjectMeta, Pod
+from app.kube.selectors import EVERYTHING, Selector, compile_selector
+
+# Which nodes a job concerns (IMG-43). Pure.
+
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class Named(Protocol):
+    """A NodeImage, or a Node, which has the same name and labels."""
+
+    @property
+    def metadata(self) -> ObjectMeta: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRule:
+    """A job's choice of nodes: by the Pods on them, by names, or by labels."""
+
+    pods: Selector | None = None
+    names: frozenset[str] | None = None
+    labels: Selector = EVERYTHING
+
+    @classmethod
+    def of(cls, spec: ImagePullTemplate) -> NodeRule:
+        """Raises SelectorError where the API server was told something unreadable."""
+        if spec.pod_selector is not None:
+            return cls(pods=compile_selector(spec.pod_selector))
+        if spec.selector is None:
+            return cls()
+        if (chosen := spec.selector.get("names")) is not None:
+            return cls(names=frozenset(chosen))
+        return cls(labels=compile_selector({key: value for key, value in spec.selector.items() if key != "names"}))
+
+    def nodes(self, of: Iterable[Named], pods: Iterable[Pod]) -> list[str]:
+        """The names of the nodes, sorted. ``pods``: those of the job's namespace; asked only where they decide."""
+        there = (one for one in of if one.metadata.deletion_timestamp is None)
+        if self.pods is not None:
+            wanted = {
+                pod.spec.node_name for pod in pods if is_scheduled(pod) and self.pods.matches(pod.metadata.labels)
+            }
+            return sorted(one.metadata.name for one in there if one.metadata.name in wanted)
+        return sorted(one.metadata.name for one in there if self.may_match(one))
+
+    def may_match(self, node: Named) -> bool:
+        """Whether a node is chosen; where Pods decide it may be."""
+        if self.pods is not None:
+            return True
+        if self.names is not None:
+            return node.metadata.name in self.names
+        return self.labels.matches(node.metadata.labels)
+
+
+def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
+    """IMG-105: the nodes in the order of the Pods that they have; those that have none, and ties, by name."""
+    first: dict[str, int] = {}
+    for index, pod in enumerate(pods):
+        first.setdefault(pod.spec.node_name, index)
+    return tuple(sorted(nodes, key=lambda name: (first.get(name, math.inf), name)))
+
+
+def is_scheduled(pod: Pod) -> bool:
+    """Whether a Pod counts for ``podSelector``: it runs, or will, on a node."""
+    return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+
+
+# When a NodeImage comes and goes, and what is said of nodes that do not answer (IMG-30 … IMG-36). Pure.
+
+NOT_RESPONDED: Final = "node has not responded for a long time"
+DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
+RESPONSE_SECONDS: Final = 600.0
+#: How much later than it should a NodeImage may come and still be waited for.
+LATE_SECONDS: Final = 60.0
+Json = dict[str, Any]
+
+
+def is_virtual(node: Node) -> bool:
+    """IMG-107: whether no node agent runs there."""
+    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+
+def has_node_image(node: Node | None) -> bool:
+    """Whether the node, if there is one, may have a NodeImage."""
+    return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
+
+
+def is_ready(node: Node) -> bool:
+    """Whether the node is ready."""
+    return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
+
+
+def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
+    """IMG-30: seconds until the node gets its NodeImage; None while it is not ready."""
+    left = _until_due(node, delay, now)
+    return max(0.0, left) if left is not None else None
+
+
+def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float | None:
+    """IMG-109: for how many seconds yet a job that began then waits for the NodeImage of a node that has none; None:
+    it does not."""
+    due = _until_due(node, delay, now) if has_node_image(node) else None
+    if due is None:
+        return None
+    left = max(due, (started - now).total_seconds()) + LATE_SECONDS
+    return left if left > 0 else None
+
+
+def _until_due(node: Node, delay: float, now: datetime) -> float | None:
+    """Seconds until the node should have its NodeImage, or since then if negative; None while it is not ready."""
+    for condition in node.status.conditions:
+        if condition.type == "Ready" and condition.status == "True":
+            since = condition.last_transition_time
+            return delay - (now - since).total_seconds() if since is not None else 0.0
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A tag that the node should have reported by now."""
+
+    image: FamiliarImage
+    tag: ImageTag
+    message: str
+
+
+def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], float | None]:
+    """IMG-33: the tags that count as failed, and the seconds until the next may."""
+    found: list[Unanswered] = []
+    waits: list[float] = []
+    for name, entry in node_image.spec.images.items():
+        statuses = node_image.status.image_statuses.get(name)
+        for tag in entry.tags:
+            status = statuses.tag(tag.tag) if statuses is not None else None
+            left = _seconds_left(tag, status, now)
+            if left is None:
+                continue
+            seconds, message = left
+            if seconds > 0:
+                waits.append(seconds)
+            else:
+                found.append(Unanswered(FamiliarImage(name, tag.tag), tag, message))
+    return found, min(waits) if waits else None
+
+
+def _seconds_left(tag: ImageTag, status: TagStatus | None, now: datetime) -> tuple[float, str] | None:
+    created = parsed_rfc3339(tag.created_at)
+    if created is None:
+        return None
+    age = (now - created).total_seconds()
+    if status is None or status.version != tag.version:
+        return RESPONSE_SECONDS - age, NOT_RESPONDED
+    deadline = tag.pull_policy.active_deadline_seconds if tag.pull_policy is not None else None
+    if status.completion_time or deadline is None:
+        return None
+    return deadline + RESPONSE_SECONDS - age, DEADLINE_EXCEEDED
+
+
+def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -> Json:
+    """IMG-33, IMG-35: the status of a NodeImage (JSON, as it is now) with these failures and new counts."""
+    spec = (node_image.get("spec") or {}).get("images") or {}
+    status: Json = dict(node_image.get("status") or {})
+    statuses = {name: dict(entry) for name, entry in (status.get("imageStatuses") or {}).items() if name in spec}
+    for failure in failures:
+        name, tag = failure.image.name, failure.image.tag
+        wanted: Json = {"tag": tag, "phase": FAILED, "message": failure.message, "completionTime": rfc3339(now)}
+        if failure.tag.version:
+            wanted["version"] = failure.tag.version
+        entry = statuses.setdefault(name, {})
+        former: Json = next((one for one in entry.get("tags") or () if one.get("tag") == tag), {})
+        if (former.get("version") or 0) == failure.tag.version and former.get("startTime"):
+            wanted["startTime"] = former["startTime"]
+        entry["tags"] = [*(one for one in entry.get("tags") or () if one.get("tag") != tag), wanted]
+    for name, entry in statuses.items():
+        tags = {one.get("tag") for one in spec[name].get("tags") or ()}
+        entry["tags"] = sorted(
+            (one for one in entry.get("tags") or () if one.get("tag") in tags),
+            key=lambda one: str(one["tag"]).encode("utf-8", "surrogatepass"),
+        )
+    phases = [one.get("phase") for entry in statuses.values() for one in entry["tags"]]
+    return {
+        **status,
+        "imageStatuses": statuses,
+        "desired": sum(len(entry.get("tags") or ()) for entry in spec.values()),
+        "pulling": phases.count(PULLING),
+        "succeeded": phases.count(SUCCEEDED),
+        "failed": phases.count(FAILED),
+        # Only the node knows; like the other counts it is always there.
+        "waiting": status.get("waiting") or 0,
+    }
+
+
+# What changed in a NodeImage, for those who asked for something there (IMG-40, IMG-106). Pure.
+
+_NO_ENTRY: Final = ImageEntry()
+_NO_STATUS: Final = ImageStatus()
+
+
+def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
+    """The repositories of which something changed, in the spec or in the status."""
+    found = _differing(old.spec.images, new.spec.images)
+    return found | _differing(old.status.image_statuses, new.status.image_statuses)
+
+
+def tag_changed(image: FamiliarImage, old: NodeImage, new: NodeImage) -> bool:
+    """IMG-40: whether a tag changed, or what the tags of its repository have in common."""
+    before, after = old.spec.images.get(image.name, _NO_ENTRY), new.spec.images.get(image.name, _NO_ENTRY)
+    if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
+        return True
+    if before.tag(image.tag) != after.tag(image.tag):
+        return True
+    was = old.status.image_statuses.get(image.name, _NO_STATUS).tag(image.tag)
+    return was != new.status.image_statuses.get(image.name, _NO_STATUS).tag(image.tag)
+
+
+def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
+    """IMG-106: whether the job asks for something else than this image."""
+    return any(
+        (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
+        for name, entry in node_image.spec.images.items()
+        for tag in entry.tags
+    )
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> set[str]:
+    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}

@@ -1,0 +1,420 @@
+"""How a tag enters and leaves a NodeImage, and how much of one the jobs of a namespace may hold. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from app.features.imagepull.kind import BACKOFF_LIMIT, IMAGE_PULL_JOB, TIMEOUT_SECONDS
+from app.features.imagepull.objects import ImageEntry, ImageTag, NodeImage
+from app.features.imagepull.types import BATCH, FAILED, NEVER, SUCCEEDED, ImagePullJob
+from app.features.imagepull.validation import MAX_NODE_IMAGES
+from app.kube.clock import parsed_rfc3339
+from app.kube.images import FamiliarImage
+
+# How a tag comes into a NodeImage, and when it leaves it (IMG-53 … IMG-56, IMG-32, IMG-106). Pure.
+#
+# These functions change the JSON of a NodeImage's spec, in place: that of the live object, so that what nobody here
+# names stays as it is.
+
+Json = dict[str, Any]
+
+_DAY: Final = 86_400
+#: How far the lives of tags of jobs that never end, and of others, are spread (IMG-54).
+_NEVER_SPREAD: Final = 1_200
+_ALWAYS_SPREAD: Final = 300
+_SHORTEST_NEVER_DEADLINE: Final = 1_800
+#: What a tag's TTL can hold.
+_MAX_INT32: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """What makes up the TTL of a tag beside the job's: ``base`` for jobs that end (the flag), and a number in [0, 1)
+    that keeps nodes from forgetting all at once."""
+
+    base: int
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a job asks of a node."""
+
+    image: FamiliarImage
+    job: ImagePullJob
+    #: References to pull secrets, as a NodeImage has them.
+    secrets: Sequence[Mapping[str, str]] = ()
+
+    @property
+    def reference(self) -> Json:
+        """The job among those who asked for a tag."""
+        metadata, kind = self.job.metadata, IMAGE_PULL_JOB
+        return {
+            "apiVersion": f"{kind.group}/{kind.hub.name}",
+            "kind": kind.kind,
+            "namespace": metadata.namespace,
+            "name": metadata.name,
+            "uid": metadata.uid,
+        }
+
+    def pull_policy(self, spread: Spread) -> Json:
+        """IMG-54."""
+        completion = self.job.spec.completion_policy
+        timeout, limit = attempts_of(self.job)
+        found: Json = {"timeoutSeconds": timeout, "backoffLimit": limit}
+        if completion.type == NEVER:
+            ttl = _DAY + int(spread.share * _NEVER_SPREAD) - _NEVER_SPREAD // 2
+            found["activeDeadlineSeconds"] = max(_SHORTEST_NEVER_DEADLINE, timeout)
+        else:
+            deadline = completion.active_deadline_seconds
+            base = completion.ttl_seconds_after_finished
+            if base is None:
+                base = deadline if deadline is not None else timeout * limit
+            ttl = base + spread.base + int(spread.share * _ALWAYS_SPREAD)
+            if deadline is not None:
+                found["activeDeadlineSeconds"] = deadline
+        return {**found, "ttlSecondsAfterFinished": max(0, min(ttl, _MAX_INT32))}
+
+
+def attempts_of(job: ImagePullJob) -> tuple[int, int]:
+    """Return the seconds one attempt may take, and how many retries follow it."""
+    policy = job.spec.pull_policy
+    timeout = policy.timeout_seconds if policy is not None else None
+    limit = policy.backoff_limit if policy is not None else None
+    return TIMEOUT_SECONDS if timeout is None else timeout, BACKOFF_LIMIT if limit is None else limit
+
+
+def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
+    """Return whether a tag that the job asked for is pulled in another way than the job says now. [IMG-116]
+
+    Of several jobs the last to ask decides about imagePullPolicy; pullPolicy is that of the first, and can change once
+    it is the only one.
+    """
+    owners, uid = tag.owner_references, job.metadata.uid
+    if owners[-1].uid != uid:
+        return False
+    if (job.spec.image_pull_policy or "") != tag.image_pull_policy:
+        return True
+    policy = tag.pull_policy
+    return (
+        len(owners) == 1 and policy is not None and attempts_of(job) != (policy.timeout_seconds, policy.backoff_limit)
+    )
+
+
+def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> None:
+    """IMG-53: the job's image is to be on the node. Changes ``node_image``; nothing if all of that is said already."""
+    images = _images(node_image)
+    name, wanted, job = request.image.name, request.image.tag, request.job
+    entry = images.setdefault(name, {"tags": []})
+    tags = entry["tags"] = [tag for tag in entry.get("tags") or () if isinstance(tag, dict)]
+    known = next((tag for tag in tags if tag.get("tag") == wanted), None)
+    missing = _add_secrets(entry, request.secrets)
+    policy: Json = {"imagePullPolicy": job.spec.image_pull_policy} if job.spec.image_pull_policy else {}
+    if known is not None and any(owner.get("uid") == job.metadata.uid for owner in _owners(known)):
+        phase = _phase(node_image, name, wanted, known.get("version") or 0)
+        otherwise = phase != SUCCEEDED and says_otherwise(job, msgspec.convert(known, ImageTag, strict=False))
+        # IMG-101: it failed without these credentials; another round may do better.
+        if otherwise or (missing and phase == FAILED):
+            known["version"] = (known.get("version") or 0) + 1
+            known["createdAt"] = now
+        if otherwise:
+            known.pop("imagePullPolicy", None)
+            known |= policy
+            if len(_owners(known)) == 1:
+                known["pullPolicy"] = request.pull_policy(spread)
+        return
+    if job.spec.sandbox_config is not None:
+        entry["sandboxConfig"] = job.spec.sandbox_config.to_dict()
+    else:
+        entry.pop("sandboxConfig", None)
+    if known is not None:
+        known.pop("imagePullPolicy", None)
+        known |= {
+            "version": (known.get("version") or 0) + 1,
+            "createdAt": now,
+            "ownerReferences": [*_owners(known), request.reference],
+            **policy,
+        }
+        return
+    # IMG-93: above whatever an earlier round left in the status. The first is 0, which is not written.
+    version = _version_in_status(node_image, name, wanted) + 1
+    tags.append(
+        {
+            "tag": wanted,
+            "createdAt": now,
+            "pullPolicy": request.pull_policy(spread),
+            "ownerReferences": [request.reference],
+            **({"version": version} if version else {}),
+            **policy,
+        }
+    )
+    tags.sort(key=_by_tag)
+
+
+def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
+    """IMG-106: the job no longer wants any tag but ``keep``; a tag that nobody else wants goes."""
+    _filter_tags(
+        node_image,
+        lambda image, tag: (
+            (keep is not None and (image, tag.get("tag")) == (keep.name, keep.tag))
+            or _drop_owners(tag, lambda owner: owner.get("uid") != uid)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """What the cluster says about those whom a NodeImage names."""
+
+    labels: Mapping[str, str]
+    #: The uids of jobs that are gone.
+    gone_jobs: frozenset[str]
+    #: Namespaces and names of Secrets that are gone.
+    gone_secrets: frozenset[tuple[str, str]]
+
+
+def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
+    """IMG-32: what is over leaves the spec; changes ``node_image``. Returns the seconds until the next tag is over."""
+    waits: list[float] = []
+    node_image.setdefault("metadata", {})["labels"] = dict(facts.labels)
+
+    def stays(image: str, tag: Json) -> bool:
+        if not tag.get("createdAt"):
+            return False
+        if not _drop_owners(tag, lambda owner: not (is_our_job(owner) and owner.get("uid") in facts.gone_jobs)):
+            return False
+        left = _seconds_left(node_image, image, tag, now)
+        if left is not None:
+            if left <= 0:
+                return False
+            waits.append(left)
+        return True
+
+    _filter_tags(node_image, stays)
+    for entry in _images_there(node_image).values():
+        secrets = entry.get("pullSecrets")
+        if secrets:
+            left = [one for one in secrets if one.get("mode") == BATCH or not _is_gone(one, facts.gone_secrets)]
+            if len(left) < len(secrets):
+                entry["pullSecrets"] = left
+                if not left:
+                    del entry["pullSecrets"]
+        entry["tags"].sort(key=_by_tag)
+    return min(waits) if waits else None
+
+
+def is_our_job(owner: Mapping[str, Any]) -> bool:
+    """Whether a tag was asked for by an ImagePullJob, of whatever version."""
+    group = str(owner.get("apiVersion") or "").partition("/")[0]
+    return (group, owner.get("kind")) == (IMAGE_PULL_JOB.group, IMAGE_PULL_JOB.kind)
+
+
+def _is_gone(secret: Mapping[str, Any], gone: frozenset[tuple[str, str]]) -> bool:
+    return (secret.get("namespace") or "", secret.get("name") or "") in gone
+
+
+def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> float | None:
+    """How long a tag that is done stays; None if it is not, or for ever."""
+    ttl = (tag.get("pullPolicy") or {}).get("ttlSecondsAfterFinished")
+    status = _status_of(node_image, image, tag["tag"])
+    if ttl is None or status is None or (status.get("version") or 0) != (tag.get("version") or 0):
+        return None
+    ended = parsed_rfc3339(status.get("completionTime"))
+    return ttl - (now - ended).total_seconds() if ended is not None else None
+
+
+def _images_there(node_image: Json) -> Json:
+    """The images that it has, to be changed; where it has none nothing is added, for that would be a new spec."""
+    images = (node_image.get("spec") or {}).get("images")
+    return images if isinstance(images, dict) else {}
+
+
+def _images(node_image: Json) -> Json:
+    spec = node_image.get("spec")
+    if not isinstance(spec, dict):
+        spec = node_image["spec"] = {}
+    images = spec.get("images")
+    if not isinstance(images, dict):
+        images = spec["images"] = {}
+    return images
+
+
+def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
+    images = _images_there(node_image)
+    for name in list(images):
+        entry = images[name]
+        entry["tags"] = [tag for tag in entry.get("tags") or () if stays(name, tag)]
+        if not entry["tags"]:
+            del images[name]
+            if not images:
+                del node_image["spec"]["images"]
+
+
+def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
+    """Keep only these owners; whether the tag stays: one that nobody was named for does."""
+    owners = _owners(tag)
+    left = [owner for owner in owners if stays(owner)]
+    if len(left) < len(owners):
+        tag["ownerReferences"] = left
+    return bool(left) or not owners
+
+
+def _owners(tag: Mapping[str, Any]) -> list[Json]:
+    return [owner for owner in tag.get("ownerReferences") or () if isinstance(owner, dict)]
+
+
+def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
+    """Whether some were missing."""
+    present = list(entry.get("pullSecrets") or ())
+    known = {(one.get("namespace"), one.get("name")) for one in present}
+    missing = [dict(one) for one in secrets if (one["namespace"], one["name"]) not in known]
+    if missing:
+        entry["pullSecrets"] = [*present, *missing]
+    return bool(missing)
+
+
+def _status_of(node_image: Json, image: str, tag: str) -> Json | None:
+    statuses = (node_image.get("status") or {}).get("imageStatuses") or {}
+    for status in (statuses.get(image) or {}).get("tags") or ():
+        if status.get("tag") == tag:
+            found: Json = status
+            return found
+    return None
+
+
+def _version_in_status(node_image: Json, image: str, tag: str) -> int:
+    status = _status_of(node_image, image, tag)
+    return (status.get("version") or 0) if status is not None else -1
+
+
+def _phase(node_image: Json, image: str, tag: str, version: int) -> str:
+    status = _status_of(node_image, image, tag)
+    return str(status.get("phase")) if status is not None and (status.get("version") or 0) == version else ""
+
+
+def _by_tag(tag: Mapping[str, Any]) -> bytes:
+    return str(tag.get("tag")).encode("utf-8", "surrogatepass")
+
+
+# How much of a NodeImage the jobs of one namespace may hold (IMG-111). Pure.
+#
+# A NodeImage has 256 repositories and one object's bytes, and the jobs of all namespaces share it. By default a job
+# waits only when the NodeImage is full. A smaller share caps each namespace at that percentage of what the others
+# leave, so that one that has nothing yet finds room: with 75 %, three greedy ones leave it 25 repositories. What is
+# held already stays.
+
+#: Of the 1.5 MiB that an API server takes as one object; the rest is for what is counted too low.
+MAX_BYTES: Final = 1024 * 1024
+#: The default share of a namespace, in percent.
+WHOLE: Final = 100
+#: About what one tag takes beside its own name, in the spec and in the status, if its pull fails with a long message.
+_TAG_BYTES: Final = 1536
+_OWNER_BYTES: Final = 160
+_SECRET_BYTES: Final = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What somebody holds of a NodeImage."""
+
+    repositories: int = 0
+    size: int = 0
+
+
+_NOTHING: Final = Held()
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Who holds what of a NodeImage. A repository that several namespaces want counts for each of them."""
+
+    total: Held = _NOTHING
+    by_namespace: Mapping[str, Held] | None = None
+
+    def of(self, namespace: str) -> Held:
+        """What the jobs of a namespace hold."""
+        return (self.by_namespace or {}).get(namespace, _NOTHING)
+
+
+def usage_of(node_image: NodeImage) -> Usage:
+    """Who holds what; tags that nobody asked for are in the total alone."""
+    repositories: defaultdict[str, int] = defaultdict(int)
+    sizes: defaultdict[str, int] = defaultdict(int)
+    total = 0
+    for name, entry in node_image.spec.images.items():
+        common = _common_bytes(name, entry)
+        total += common
+        wanted_by: dict[str, None] = {}
+        for tag in entry.tags:
+            size = _TAG_BYTES + len(tag.tag)
+            total += size
+            namespaces = dict.fromkeys(owner.namespace for owner in tag.owner_references)
+            wanted_by |= namespaces
+            for namespace in namespaces:
+                sizes[namespace] += -(-size // len(namespaces))
+            for owner in tag.owner_references:
+                own = _OWNER_BYTES + len(owner.namespace) + len(owner.name)
+                sizes[owner.namespace] += own
+                total += own
+        for namespace in wanted_by:
+            repositories[namespace] += 1
+            sizes[namespace] += -(-common // len(wanted_by))
+    held = {namespace: Held(count, sizes[namespace]) for namespace, count in repositories.items()}
+    return Usage(Held(len(node_image.spec.images), total), held)
+
+
+def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: FamiliarImage, share: int = WHOLE) -> bool:
+    """Return whether the job may ask for its image there, or does so already.
+
+    ``usage``: that of this NodeImage; ``share``: the percentage of what others leave that a namespace may hold.
+    """
+    namespace = job.metadata.namespace
+    entry = node_image.spec.images.get(image.name)
+    owners = [owner for tag in entry.tags for owner in tag.owner_references] if entry is not None else []
+    if any(owner.uid == job.metadata.uid for owner in owners):
+        return True
+    held, total = usage.of(namespace), usage.total
+    if not any(owner.namespace == namespace for owner in owners):
+        wanted = held.repositories + 1
+        others = total.repositories + (entry is None) - wanted
+        if wanted > _share(MAX_NODE_IMAGES, others, share):
+            return False
+    others = max(0, total.size - held.size)
+    return held.size + bytes_of(job, image) <= _share(MAX_BYTES, others, share)
+
+
+def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
+    """About what the job's tag takes."""
+    config = job.spec.sandbox_config
+    return (
+        _TAG_BYTES
+        + _OWNER_BYTES
+        + len(image.name)
+        + len(image.tag)
+        + len(job.metadata.namespace)
+        + len(job.name)
+        + (_json_bytes(config.to_dict()) if config is not None else 0)
+        + _SECRET_BYTES * len(job.spec.pull_secrets or ())
+    )
+
+
+def _share(limit: int, others: int, percent: int) -> int:
+    """Return the percentage of what others leave, rounded up."""
+    return -(-percent * max(0, limit - others) // 100)
+
+
+def _common_bytes(name: str, entry: ImageEntry) -> int:
+    """What a repository takes beside its tags."""
+    config = entry.sandbox_config
+    return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (_json_bytes(config) if config else 0)
+
+
+def _json_bytes(value: Mapping[str, Any]) -> int:
+    return len(orjson.dumps(dict(value)))

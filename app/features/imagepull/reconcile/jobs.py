@@ -1,0 +1,312 @@
+"""The ImagePullJob controller: brings a job's image into NodeImages, a few at once, and counts (IMG-40 … IMG-57)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any, Final
+
+from app.api import names
+from app.features.imagepull.cache import NodeImages, WaitingJobs, image_of
+from app.features.imagepull.kind import IMAGE_PULL_JOB
+from app.features.imagepull.objects import BY_JOB
+from app.features.imagepull.plan import jobs as plan
+from app.features.imagepull.plan.jobs import is_active
+from app.features.imagepull.plan.lists import is_unfinished, owner_of
+from app.features.imagepull.plan.nodes import NodeRule, awaited, by_pods, has_other_tag, is_scheduled
+from app.features.imagepull.plan.tags import WHOLE, Request, Spread, add_tag, drop_job
+from app.features.imagepull.reconcile.mappers import Caches, JobMapper
+from app.features.imagepull.secrets import Claimed, NoCopyError, PullSecrets, told
+from app.features.imagepull.types import ImageListPullJob, ImagePullJob
+from app.framework.watched import BY_NAMESPACE
+from app.kube.client import Client, get_or_none
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.concurrency import settled
+from app.kube.controller import Result
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import is_at_least
+from app.kube.images import FamiliarImage
+from app.kube.objects import Metadata, OwnerReference, Pod, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import ObjectKey
+from app.kube.selectors import Selector
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, key_of
+from app.pods.order import UpdateOrder
+from app.pods.predicates import is_controlled_by
+
+logger = logging.getLogger(__name__)
+
+JOBS: Final = IMAGE_PULL_JOB.resource()
+#: NodeImages written at once.
+MAX_CONCURRENT_WRITES: Final = 8
+#: A job that found a node filled by others meanwhile looks again so soon.
+FILLED_SECONDS: Final = 1.0
+
+
+class ImagePullJobReconciler:
+    """The shell: reads caches, carries out the plan."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        rng: Random,
+        *,
+        secrets_namespace: str,
+        base_ttl: int,
+        creation_delay: float,
+        orders: Sequence[UpdateOrder] = (),
+        share: int = WHOLE,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._rng = rng
+        self._base_ttl = base_ttl
+        self._creation_delay = creation_delay
+        self._orders = orders
+        self._node_images = NodeImages(client, caches.node_images)
+        self._secrets = PullSecrets(client, caches.copies, secrets_namespace)
+        self._waiting = WaitingJobs(rng, share)
+        self.concerned = JobMapper(caches, self._node_images, self._waiting)
+        #: By uid: the status as last written, until the cache shows it.
+        self._statuses: dict[str, KnownStatus] = {}
+
+    # ---- what a change concerns
+
+    def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
+        """The job itself."""
+        if change.new is None:
+            self.concerned.forget(change.object)
+            self._secrets.forget(key_of(change.object))
+            self._statuses.pop(change.object.metadata.uid, None)
+        return (key_of(change.object),)
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """IMG-45."""
+        job = self._caches.jobs.by_key(key)
+        if job is None:
+            await self._gone(key)
+            return None
+        if not is_active(job):
+            self._waiting.remove(key)
+            return await self._end(job)
+        rule, image = self.concerned.rule(job), image_of(job)
+        known = self._known(job)
+        if rule is None or image is None or known.status.get("completionTime"):
+            return None  # what was just written is on its way
+        known = await self._protect(job, known)
+        claimed = await self._claim(job, known)
+        secrets = claimed.references
+        pods = self._caches.pods.by_index(BY_NAMESPACE, key.namespace) if rule.pods is not None else ()
+        nodes = [self._node_images.get(name) for name in rule.nodes(self._node_images.all(), pods)]
+        progress = plan.progress_of(job, image, [one for one in nodes if one is not None], secrets)
+        progress = replace(progress, awaited=self._awaited(rule, pods, known))
+        if rule.pods is not None and len(progress.not_synced) > 1:
+            progress = replace(progress, not_synced=self._in_order(job, rule.pods, pods, progress.not_synced))
+        started = known.status.get("startTime")
+        step = plan.step(job, progress, self._clock.now(), started, lambda node: self._has_room(node, job, image))
+        request = Request(image, job, secrets)
+        await self._leave_other_tags(job, image)
+        filled = await self._ask(request, step.next_nodes)
+        await self._report(job, known, step.status)
+        if step.ended and not progress.desired:
+            self._events.event(reference(JOBS, job), "Warning", "NoNodeSelected", plan.NO_NODES)
+        room_wait = self._room_wait(key, job, step.without_room)
+        waits = [step.wait, room_wait, FILLED_SECONDS if filled else None, None if step.ended else claimed.wait]
+        found = [one for one in waits if one is not None]
+        return Result(requeue_after=min(found)) if found else None
+
+    def _has_room(self, node: str, job: ImagePullJob, image: FamiliarImage) -> bool:
+        """IMG-111, by the cache."""
+        node_image = self._node_images.get(node)
+        return node_image is None or self._waiting.has_room(node_image, job, image)
+
+    def _room_wait(self, key: ObjectKey, job: ImagePullJob, nodes: Sequence[str]) -> float | None:
+        """IMG-111: when a job is tried again for which these nodes have no room; the first time an event says so."""
+        if not nodes:
+            self._waiting.remove(key)
+            return None
+        if self._waiting.add(key):
+            self._events.event(reference(JOBS, job), "Warning", "NoRoomOnNode", plan.no_room_message(job, nodes))
+        return self._waiting.retry_seconds()
+
+    def _awaited(self, rule: NodeRule, pods: Iterable[Pod], known: KnownStatus) -> dict[str, float]:
+        """IMG-109."""
+        now = self._clock.now()
+        started = parsed_rfc3339(known.status.get("startTime")) or now
+        waits: dict[str, float] = {}
+        coming = []
+        for node in self._caches.nodes.list():
+            if self._node_images.get(node.metadata.name) is None:
+                left = awaited(node, self._creation_delay, started, now)
+                if left is not None:
+                    waits[node.metadata.name] = left
+                    coming.append(node)
+        return {name: waits[name] for name in rule.nodes(coming, pods)}
+
+    def _in_order(
+        self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
+    ) -> Sequence[str]:
+        """IMG-105: nodes whose Pods the job's owner updates first come first."""
+        owner = job.metadata.controller
+        if owner is None:
+            return nodes
+        reference = OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid)
+        wanted = [pod for pod in pods if is_scheduled(pod) and selector.matches(pod.metadata.labels)]
+        for order in self._orders:
+            if (found := order(reference, wanted)) is not None:
+                return by_pods(nodes, found)
+        return nodes
+
+    async def _end(self, job: ImagePullJob) -> Result | None:
+        """IMG-46, IMG-47."""
+        metadata, key, known = job.metadata, key_of(job), self._known(job)
+        if known.version != metadata.resource_version:
+            return None  # what was just written is on its way
+        if names.DELETION_PROTECTION in metadata.finalizers:
+            await self._secrets.release(key, job.spec.pull_secrets or ())
+            others = [one for one in metadata.finalizers if one != names.DELETION_PROTECTION]
+            if version := await self._set_finalizers(job, others):
+                self._statuses[metadata.uid] = KnownStatus(known.status, version)
+        made_by = self._list_of(job)
+        if job.deleting or (made_by is not None and is_unfinished(made_by)):
+            return None  # its end brings us here again
+        left = plan.seconds_kept(job, self._clock.now())
+        if left is None:
+            return None
+        if left > 0:
+            return Result(requeue_after=left)
+        try:
+            await self._client.delete(
+                JOBS, key.name, key.namespace, uid=metadata.uid, propagation_policy="Background", decode=decode_metadata
+            )
+        except NotFound:
+            logger.debug("ImagePullJob %s is gone already", key)
+        return None
+
+    async def _gone(self, key: ObjectKey) -> None:
+        """IMG-63: a job of which somebody took the finalizer has not released its copies."""
+        self._secrets.forget(key)
+        if not self._secrets.has_copies(key):
+            return
+        try:
+            live: Metadata | None = await get_or_none(
+                self._client, JOBS, key.name, key.namespace, decode=decode_metadata
+            )
+        except Forbidden:
+            return  # a job of a namespace that is not ours to look after
+        if live is None:
+            await self._secrets.release(key, ())
+
+    def _list_of(self, job: ImagePullJob) -> ImageListPullJob | None:
+        """IMG-104: the list that made the job, as far as the cache shows it."""
+        owner, namespace = job.metadata.controller, job.metadata.namespace
+        found = self._caches.lists.get(owner.name, namespace) if owner is not None else None
+        return found if found is not None and is_controlled_by(job.metadata, owner_of(found)) else None
+
+    async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
+        """IMG-48; OpenKruise marks jobs without pull secrets too."""
+        metadata = job.metadata
+        if names.DELETION_PROTECTION in metadata.finalizers or metadata.uid in self._statuses:
+            return known
+        version = await self._set_finalizers(job, [*metadata.finalizers, names.DELETION_PROTECTION])
+        found = self._statuses[metadata.uid] = KnownStatus(known.status, version or known.version)
+        return found
+
+    async def _set_finalizers(self, job: ImagePullJob, finalizers: list[str]) -> str:
+        """The version that the job then has; empty if it is gone."""
+        metadata = job.metadata
+        known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
+        body = {"metadata": {**known, "finalizers": finalizers or None}}
+        try:
+            written: Metadata = await self._client.patch(
+                JOBS, metadata.name, body, metadata.namespace, decode=decode_metadata
+            )
+        except NotFound:
+            return ""
+        return written.metadata.resource_version
+
+    async def _claim(self, job: ImagePullJob, known: KnownStatus) -> Claimed:
+        """IMG-64, IMG-113."""
+        now = self._clock.now()
+        started = parsed_rfc3339(known.status.get("startTime")) or now
+        try:
+            claimed = await self._secrets.claim(
+                key_of(job), job.spec.pull_secrets or (), (now - started).total_seconds()
+            )
+        except Conflict:
+            raise  # other jobs share the copy
+        except KubeError as error:
+            self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
+            if isinstance(error, NoCopyError):
+                await self._report(job, known, {"desired": 0, **known.status, "message": str(error)})
+            raise
+        for reason, text in told(job.metadata.namespace, claimed) if claimed.is_news else ():
+            self._events.event(reference(JOBS, job), "Warning", reason, text)
+        return claimed
+
+    async def _leave_other_tags(self, job: ImagePullJob, image: FamiliarImage) -> None:
+        """IMG-106: the job had another image before."""
+        uid = job.metadata.uid
+        nodes = [
+            one.metadata.name
+            for cached in self._caches.node_images.by_index(BY_JOB, uid)
+            if (one := self._node_images.get(cached.metadata.name)) is not None and has_other_tag(one, image, uid)
+        ]
+        await self._change(nodes, lambda node_image: drop_job(node_image, uid, image))
+
+    async def _ask(self, request: Request, nodes: Iterable[str]) -> bool:
+        """Whether a node has no room though the cache said so: somebody else took it."""
+        now, spread = rfc3339(self._clock.now()), Spread(self._base_ttl, self._rng.random())
+        filled = False
+
+        def edit(node_image: dict[str, Any]) -> None:
+            nonlocal filled
+            # IMG-111: other workers ask for other jobs of the namespace meanwhile.
+            if self._waiting.has_room(self._node_images.of_live(node_image), request.job, request.image):
+                add_tag(node_image, request, spread, now)
+            else:
+                filled = True
+
+        await self._change(nodes, edit)
+        return filled
+
+    async def _change(self, nodes: Iterable[str], edit: Any) -> None:
+        """Write NodeImages, a few at once; the first error is raised when all are through."""
+        changes = (self._node_images.change(name, edit) for name in nodes)
+        errors = [one for one in await settled(changes, MAX_CONCURRENT_WRITES) if isinstance(one, BaseException)]
+        for error in errors:
+            if not isinstance(error, Conflict):
+                raise error
+        if errors:
+            raise errors[0]
+
+    # ---- status
+
+    def _known(self, job: ImagePullJob) -> KnownStatus:
+        metadata = job.metadata
+        known = self._statuses.get(metadata.uid)
+        if known is not None and not is_at_least(metadata.resource_version, known.version):
+            return known
+        self._statuses.pop(metadata.uid, None)
+        return KnownStatus(job.status.to_dict() if job.status is not None else {}, metadata.resource_version)
+
+    async def _report(self, job: ImagePullJob, known: KnownStatus, wanted: Mapping[str, Any]) -> None:
+        """IMG-57: written only where it differs."""
+
+        def difference(present: Mapping[str, Any]) -> dict[str, Any]:
+            # What a watch has not brought yet must not be undone: an end stays.
+            return {} if present.get("completionTime") else merge_difference(present, wanted)
+
+        written = await write_status(self._client, JOBS, job.metadata, known, difference)
+        if written is not None:
+            self._statuses[job.metadata.uid] = written

@@ -1,0 +1,169 @@
+"""The ImageListPullJob controller: an ImagePullJob for each image, and how far they are (IMG-70 … IMG-76)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.gojson import GoTypeError, go_value
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, LIST_SPEC
+from app.features.imagepull.plan import lists as plan
+from app.features.imagepull.plan.lists import BY_LIST
+from app.features.imagepull.reconcile.jobs import JOBS
+from app.features.imagepull.types import ImageListPullJob, ImagePullJob
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from app.kube.events import INVALID_SPEC, EventRecorder, reference
+from app.kube.objects import Metadata, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import ObjectKey
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+
+logger = logging.getLogger(__name__)
+
+LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
+
+
+class ImageListPullJobReconciler:
+    """The shell."""
+
+    def __init__(
+        self, client: Client, lists: Store[ImageListPullJob], jobs: Store[ImagePullJob], events: EventRecorder
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._lists = lists
+        self._jobs = jobs
+        self._events = events
+
+    def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
+        """The list that made the job."""
+        found: dict[ObjectKey, None] = {}
+        for job in (change.old, change.new):
+            for owner in job.metadata.owner_references if job is not None else ():
+                if owner.controller and owner.kind == IMAGE_LIST_PULL_JOB.kind:
+                    found[ObjectKey(change.object.metadata.namespace, owner.name)] = None
+        return found
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """One list."""
+        job = self._lists.by_key(key)
+        if job is None or job.deleting:
+            return None
+        try:
+            go_value(LIST_SPEC, job.spec.to_dict(), "spec")
+        except GoTypeError as mistake:
+            # Stored while no webhook judged it; the change that corrects it brings us back.
+            self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, str(mistake))
+            return None
+        if job.status is not None and job.status.completion_time:
+            return await self._end(job)
+        template = plan.template_of(job)
+        children = plan.children_of(job, self._jobs.by_index(BY_LIST, plan.owner_of(job).index_key), template)
+        metadata, hash_ = job.metadata, plan.template_hash(template)
+        version = metadata.resource_version
+        if children.create and metadata.labels.get(names.CONTROLLER_REVISION_HASH) != hash_:
+            version = await self._label(job, hash_)
+        error = await self._create(job, children.create, template, hash_)
+        # What replaces them is there first.
+        if error is None:
+            await self._delete(job, children.delete)
+        wanted = plan.status_of(job, children.current, self._clock.now())
+        known = KnownStatus(job.status.to_dict() if job.status is not None else {}, version)
+        await write_status(self._client, LISTS, metadata, known, lambda present: _difference(present, wanted))
+        if error is not None:
+            raise error
+        return None
+
+    async def _end(self, job: ImageListPullJob) -> Result | None:
+        """IMG-71."""
+        left = plan.seconds_kept(job, self._clock.now())
+        if left is None:
+            return None
+        if left > 0:
+            return Result(requeue_after=left)
+        key = key_of(job)
+        try:
+            await self._client.delete(
+                LISTS,
+                key.name,
+                key.namespace,
+                uid=job.metadata.uid,
+                propagation_policy="Background",
+                decode=decode_metadata,
+            )
+        except NotFound:
+            logger.debug("ImageListPullJob %s is gone already", key)
+        return None
+
+    async def _label(self, job: ImageListPullJob, hash_: str) -> str:
+        """IMG-70; the version that the list then has."""
+        metadata = job.metadata
+        body = {"metadata": {"uid": metadata.uid, "labels": {names.CONTROLLER_REVISION_HASH: hash_}}}
+        written: Metadata = await self._client.patch(
+            LISTS, metadata.name, body, metadata.namespace, decode=decode_metadata
+        )
+        return written.metadata.resource_version
+
+    async def _create(
+        self, job: ImageListPullJob, images: tuple[str, ...], template: Mapping[str, Any], hash_: str
+    ) -> KubeError | None:
+        """IMG-73, IMG-74: the first error ends it after its batch."""
+        made = 0
+        error: KubeError | None = None
+
+        async def one(image: str) -> bool:
+            body = plan.child_of(job, image, template, hash_)
+            try:
+                await self._client.create(JOBS, body, job.metadata.namespace, decode=decode_metadata)
+            except AlreadyExists:
+                return False  # the cache has not shown it yet, or it is just leaving, which brings us here again
+            return True
+
+        for batch in plan.batches(images):
+            for outcome in await asyncio.gather(*map(one, batch), return_exceptions=True):
+                if isinstance(outcome, KubeError):
+                    error = outcome
+                elif isinstance(outcome, BaseException):
+                    raise outcome
+                else:
+                    made += outcome
+            if error is not None:
+                break
+        if made:
+            text = f"Create {made} ImagePullJob"
+            self._events.event(reference(LISTS, job), "Normal", "Successful create ImagePullJob", text)
+        return error
+
+    async def _delete(self, job: ImageListPullJob, jobs: Iterable[ImagePullJob]) -> None:
+        gone = 0
+        for one in jobs:
+            try:
+                await self._client.delete(
+                    JOBS,
+                    one.name,
+                    one.metadata.namespace,
+                    uid=one.metadata.uid,
+                    propagation_policy="Background",
+                    decode=decode_metadata,
+                )
+            except (NotFound, Conflict):
+                logger.debug("ImagePullJob %s is gone already", key_of(one))
+            else:
+                gone += 1
+        if gone:
+            text = f"Delete {gone} ImagePullJob"
+            self._events.event(reference(LISTS, job), "Normal", "Successful delete ImagePullJob", text)
+
+
+def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    # What a watch has not brought yet must not be undone: an end stays, and so does the beginning.
+    if present.get("completionTime"):
+        return {}
+    began = {"startTime": present["startTime"]} if present.get("startTime") else {}
+    return merge_difference(present, {**wanted, **began})

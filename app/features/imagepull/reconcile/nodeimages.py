@@ -1,0 +1,232 @@
+"""The NodeImage controller: one NodeImage per Node, with its labels and without what is over (IMG-30 … IMG-36)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from random import Random
+from typing import Any, Final
+
+import msgspec
+
+from app.api import names
+from app.features.imagepull.cache import NodeImages
+from app.features.imagepull.objects import BY_JOB, NODE_IMAGES, NodeImage, SecretReference, decode_node_image
+from app.features.imagepull.plan import nodes as plan
+from app.features.imagepull.plan.tags import CleanUp, clean, is_our_job
+from app.features.imagepull.reconcile.jobs import JOBS
+from app.features.imagepull.types import BATCH, ImagePullJob
+from app.kube.client import Client
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.controller import Result
+from app.kube.errors import Conflict, Forbidden, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Metadata, Node, ObjectReference, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import SECRETS, ObjectKey
+from app.kube.statuses import create_for_node, delete_without_node
+from app.kube.store import Change, Store
+
+logger = logging.getLogger(__name__)
+
+#: IMG-36: no reconcile is put off by less, plus a share of the spread.
+SHORTEST_WAIT: Final = 3.0
+WAIT_SPREAD: Final = 2.0
+#: Of those who asked for a tag, no more are told that it failed.
+_MAX_TOLD: Final = 20
+
+
+class NodeImageReconciler:
+    """The shell."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: Store[Node],
+        node_images: Store[NodeImage],
+        jobs: Store[ImagePullJob],
+        events: EventRecorder,
+        rng: Random,
+        *,
+        creation_delay: float,
+        may_read_secrets: bool,
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._nodes = nodes
+        self._jobs = jobs
+        self._node_images = NodeImages(client, node_images)
+        self._events = events
+        self._rng = rng
+        self._creation_delay = creation_delay
+        self._may_read_secrets = may_read_secrets
+
+    # ---- what a change concerns
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """IMG-30, IMG-107."""
+        node, name = change.new, change.object.metadata.name
+        node_image = self._node_images.get(name)
+        if not plan.has_node_image(node):
+            return (ObjectKey("", name),) if node_image is not None else ()
+        assert node is not None  # noqa: S101  # it has one
+        if node_image is not None:
+            return (ObjectKey("", name),) if node_image.metadata.labels != node.metadata.labels else ()
+        ready = plan.creation_wait(node, self._creation_delay, self._clock.now())
+        if ready is None:
+            return ()
+        old = change.old
+        was = plan.creation_wait(old, self._creation_delay, self._clock.now()) if old is not None else None
+        return (ObjectKey("", name),) if was is None else ()
+
+    def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
+        """IMG-30: where a job that is gone has asked for something."""
+        if change.new is not None:
+            return ()
+        found = self._node_images.store.by_index(BY_JOB, change.object.metadata.uid)
+        return [ObjectKey("", one.metadata.name) for one in found]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """IMG-31."""
+        node, node_image = self._nodes.get(key.name), self._node_images.get(key.name)
+        if not plan.has_node_image(node):
+            if node_image is not None and not node_image.deleting:
+                await self._delete(node_image)
+            return None
+        assert node is not None  # noqa: S101  # it has one
+        if node_image is None:
+            return await self._create(node)
+        if node_image.deleting:
+            return None
+        facts = CleanUp(node.metadata.labels, await self._gone_jobs(node_image), await self._gone_secrets(node_image))
+        now = self._clock.now()
+        wanted = _json(node_image)
+        wait = clean(wanted, facts, now)
+        same_spec = wanted["spec"] == _json(node_image)["spec"]
+        if not same_spec or wanted["metadata"]["labels"] != node_image.metadata.labels:
+            if not (same_spec and await self._node_images.relabel(node_image, facts.labels)):
+                await self._node_images.change(key.name, lambda live: _discard(clean(live, facts, now)))
+            return None  # the change comes back
+        failures, later = plan.unanswered(node_image, now)
+        if failures:
+            await self._fail(node_image, failures)
+        waits = [one for one in (wait, later) if one is not None]
+        if not waits:
+            return None
+        left = min(waits)
+        return Result(requeue_after=left if left >= SHORTEST_WAIT else SHORTEST_WAIT + self._rng.random() * WAIT_SPREAD)
+
+    async def _create(self, node: Node) -> Result | None:
+        left = plan.creation_wait(node, self._creation_delay, self._clock.now())
+        if left is None:
+            return None
+        if left > 0:
+            return Result(requeue_after=left)
+        name = node.metadata.name
+        await create_for_node(self._client, NODE_IMAGES, name, node.metadata.labels)
+        return None
+
+    async def _delete(self, node_image: NodeImage) -> None:
+        """IMG-31."""
+        metadata = node_image.metadata
+        if names.FAKE_NODE_IMAGE in metadata.labels:
+            return
+        await delete_without_node(self._client, NODE_IMAGES, metadata, self._nodes)
+
+    async def _gone_jobs(self, node_image: NodeImage) -> frozenset[str]:
+        """IMG-32: of those who asked for a tag, the jobs that are gone. The cache may be behind, or not show their
+        namespace: the API server is asked about each that it does not show."""
+        owners = {
+            owner.uid: owner
+            for entry in node_image.spec.images.values()
+            for tag in entry.tags
+            for owner in tag.owner_references
+            if is_our_job({"apiVersion": owner.api_version, "kind": owner.kind})
+        }
+        gone = set()
+        for uid, owner in owners.items():
+            cached = self._jobs.get(owner.name, owner.namespace)
+            if cached is not None and cached.metadata.uid == uid:
+                continue
+            if not owner.namespace or not owner.name:
+                gone.add(uid)
+                continue
+            try:
+                live: Metadata = await self._client.get(JOBS, owner.name, owner.namespace, decode=decode_metadata)
+            except NotFound:
+                gone.add(uid)
+            else:
+                if live.metadata.uid != uid:
+                    gone.add(uid)
+        return frozenset(gone)
+
+    async def _gone_secrets(self, node_image: NodeImage) -> frozenset[tuple[str, str]]:
+        """IMG-32: of the pull secrets that no job has copied, those that are gone. Secrets are only read where
+        ImagePullJobs are on; those that we may not read stay."""
+        if not self._may_read_secrets:
+            return frozenset()
+        wanted: dict[SecretReference, None] = {
+            secret: None
+            for entry in node_image.spec.images.values()
+            for secret in entry.pull_secrets
+            if secret.mode != BATCH and secret.name and secret.namespace
+        }
+        gone = set()
+        for secret in wanted:
+            try:
+                await self._client.get(SECRETS, secret.name, secret.namespace, decode=decode_metadata)
+            except NotFound:
+                gone.add((secret.namespace, secret.name))
+            except Forbidden:
+                logger.debug("Secret %s/%s may not be read", secret.namespace, secret.name)
+        return frozenset(gone)
+
+    async def _fail(self, node_image: NodeImage, failures: list[plan.Unanswered]) -> None:
+        """IMG-33 … IMG-35."""
+        name = node_image.metadata.name
+        version = node_image.metadata.resource_version
+        for attempt in range(CONFLICT_ATTEMPTS):
+            live = await self._client.get(NODE_IMAGES, name)
+            failures = plan.unanswered(decode_node_image(msgspec.json.encode(live)), self._clock.now())[0]
+            if live["metadata"]["uid"] != node_image.metadata.uid or not failures:
+                return
+            version = live["metadata"]["resourceVersion"]
+            status = plan.with_failures(live, failures, self._clock.now())
+            body = {
+                "metadata": {"resourceVersion": version},
+                "status": merge_difference(live.get("status") or {}, status),
+            }
+            try:
+                await self._client.patch(NODE_IMAGES, name, body, subresource="status", decode=decode_metadata)
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(conflict_wait(attempt))
+            else:
+                break
+        for failure in failures:
+            self._record_events(node_image, failure)
+
+    def _record_events(self, node_image: NodeImage, failure: plan.Unanswered) -> None:
+        """IMG-34."""
+        name, tag = failure.image.name, failure.image.tag
+        text = f"Failed to pull image {name}:{tag} on node {node_image.metadata.name} for {failure.message}"
+        owners = [
+            ObjectReference(one.api_version, one.kind, one.namespace, one.name, one.uid)
+            for one in failure.tag.owner_references[:_MAX_TOLD]
+        ]
+        for regarding in (*owners, reference(NODE_IMAGES, node_image)):
+            self._events.event(regarding, "Warning", "PullImageFailed", text)
+
+
+def _json(node_image: NodeImage) -> dict[str, Any]:
+    """What the controllers read of it, as JSON."""
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_image))
+    found.setdefault("spec", {}).setdefault("images", {})
+    return found
+
+
+def _discard(_: object) -> None:
+    return None

@@ -1,0 +1,232 @@
+"""What makes an ImagePullJob, ImageListPullJob or NodeImage wrong (IMG-7 … IMG-12). Pure; each gets an object with its
+defaults, and errors carry OpenKruise's words behind the field they are about."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from app.features.imagepull.kind import TIMEOUT_SECONDS
+from app.features.imagepull.types import ALWAYS, COMPLETION_TYPES, IMAGE_PULL_POLICIES, NEVER
+from app.kube.fielderrors import (
+    FieldError,
+    Path,
+    duplicate,
+    forbidden,
+    invalid,
+    not_supported,
+    quote,
+    required,
+    too_many,
+)
+from app.kube.images import FamiliarImage, familiar_image
+from app.kube.selectors import validate_selector
+
+MAX_IMAGES: Final = 255
+MAX_NODE_IMAGES: Final = 256
+#: What a job may have its nodes tell the runtime, and how many Secrets it may name: both stand in the NodeImage of each
+#: node, of which an API server takes 1.5 MB, and which the jobs of all namespaces share.
+MAX_SANDBOX_BYTES: Final = 32 * 1024
+MAX_PULL_SECRETS: Final = 64
+_MAX_WARNINGS: Final = 10
+_SPEC: Final = Path("spec")
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
+    """Everything wrong with the spec of an ImagePullJob; ``former``: the spec it replaces."""
+    errors = _selector_errors(spec)
+    errors += _image_errors(spec.get("image") or "", _SPEC.child("image"))
+    errors += _parallelism_errors(spec.get("parallelism"))
+    errors += _completion_errors(spec)
+    errors += _deadline_errors(spec)
+    errors += _shared_errors(spec)
+    if former is not None and (spec.get("pullSecrets") or []) != (former.get("pullSecrets") or []):
+        # IMG-10: with the order.
+        errors.append(forbidden(_SPEC.child("pullSecrets"), "spec.pullSecrets is immutable"))
+    return errors
+
+
+def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-11: everything wrong with the spec of an ImageListPullJob."""
+    errors = _selector_errors(spec)
+    images, path = spec.get("images") or [], _SPEC.child("images")
+    if not images:
+        errors.append(required(path, "image can not be empty"))
+    if len(images) > MAX_IMAGES:
+        # What follows would be as long as the list.
+        return [*errors, too_many(path, len(images), MAX_IMAGES)]
+    if len(set(images)) < len(images):
+        errors.append(invalid(path, _first_repeated(images), "images cannot have duplicate values"))
+    for index, image in enumerate(images):
+        errors += _image_errors(image, path.index(index))
+    errors += _parallelism_errors(spec.get("parallelism"))
+    errors += _completion_errors(spec)
+    return errors + _shared_errors(spec)
+
+
+def job_warnings(spec: Mapping[str, Any]) -> list[str]:
+    """What of a job's spec (of either kind) is accepted and does not do what it seems to."""
+    warnings = []
+    policy = spec.get("imagePullPolicy")
+    if policy and policy not in IMAGE_PULL_POLICIES:
+        warnings.append(
+            f"spec.imagePullPolicy: {quote(policy)} is unknown and works as Always; use Always or IfNotPresent"
+        )
+    if isinstance(spec.get("images"), list) and _deadline_errors(spec):
+        warnings.append(
+            "spec.completionPolicy.activeDeadlineSeconds: less than spec.pullPolicy.timeoutSeconds; no job can be made "
+            "for an image as long as this is so"
+        )
+    return warnings
+
+
+def node_image_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-12: everything wrong with the spec of a NodeImage."""
+    images, path = spec.get("images") or {}, _SPEC.child("images")
+    if len(images) > MAX_NODE_IMAGES:
+        return [too_many(path, len(images), MAX_NODE_IMAGES)]
+    errors = []
+    for name, image in images.items():
+        if not name:
+            errors.append(required(path.key(name), "image name can not be empty"))
+        errors += _tags_errors(name, image.get("tags") or [], path.key(name).child("tags"))
+    return errors
+
+
+def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> list[str]:
+    """IMG-112: what is new in a NodeImage and cannot be pulled, or is not recognized when it is there."""
+    before = (former or {}).get("images") or {}
+    warnings: list[str] = []
+    for name, image in (spec.get("images") or {}).items():
+        path = _SPEC.child("images").key(name)
+        known = {tag.get("tag") for tag in (before.get(name) or {}).get("tags") or ()}
+        for index, tag in enumerate(image.get("tags") or ()):
+            if tag.get("tag") in known or len(warnings) == _MAX_WARNINGS:
+                continue
+            reference = str(FamiliarImage(name, tag.get("tag") or ""))
+            found = familiar_image(reference)
+            if found is None:
+                warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is no reference of an image")
+            elif found.name != name:
+                warnings.append(
+                    f"{path}: write {quote(found.name)} in place of it, or it is pulled also where a node has it"
+                )
+                break
+    return warnings
+
+
+def _tags_errors(name: str, tags: list[Mapping[str, Any]], path: Path) -> list[FieldError]:
+    errors: list[FieldError] = []
+    seen = set()
+    for index, tag in enumerate(tags):
+        at, text = path.index(index), tag.get("tag") or ""
+        if not text:
+            errors.append(required(at.child("tag"), f"tag for {name} can not be empty"))
+        if text in seen:
+            errors.append(duplicate(at.child("tag"), text))
+        seen.add(text)
+        if not tag.get("createdAt"):
+            errors.append(required(at.child("createdAt"), f"createdAt for {name}/{text} can not be empty"))
+        if (tag.get("version") or 0) < 0:
+            errors.append(invalid(at.child("version"), tag["version"], "must be greater than or equal to 0"))
+        policy = tag.get("pullPolicy")
+        if policy is None:
+            errors.append(required(at.child("pullPolicy"), f"pullPolicy for {name}/{text} can not be empty"))
+        elif policy.get("ttlSecondsAfterFinished") is None:
+            detail = f"pullPolicy.ttlSecondsAfterFinished for {name}/{text} must set"
+            errors.append(required(at.child("pullPolicy", "ttlSecondsAfterFinished"), detail))
+    return errors
+
+
+def _selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-7: by names, by labels, or by Pods."""
+    selector, pod_selector, path = spec.get("selector"), spec.get("podSelector"), _SPEC.child("selector")
+    errors = []
+    if selector is not None and pod_selector is not None:
+        errors.append(forbidden(_SPEC.child("podSelector"), "can not set both selector and podSelector"))
+    if selector is not None:
+        chosen = selector.get("names") or []
+        by_label = selector.get("matchLabels") is not None or selector.get("matchExpressions") is not None
+        if selector.get("names") is not None and by_label:
+            errors.append(forbidden(path, "can not set both names and labelSelector in this spec.selector"))
+        if len(set(chosen)) < len(chosen):
+            errors.append(duplicate(path.child("names"), _first_repeated(chosen)))
+        errors += validate_selector({key: value for key, value in selector.items() if key != "names"}, path)
+    return errors + validate_selector(pod_selector, _SPEC.child("podSelector"))
+
+
+def _shared_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-110."""
+    errors = []
+    size = len(orjson.dumps(spec.get("sandboxConfig") or {}))
+    if size > MAX_SANDBOX_BYTES:
+        errors.append(invalid(_SPEC.child("sandboxConfig"), size, f"must have at most {MAX_SANDBOX_BYTES} bytes"))
+    if (count := len(spec.get("pullSecrets") or ())) > MAX_PULL_SECRETS:
+        errors.append(too_many(_SPEC.child("pullSecrets"), count, MAX_PULL_SECRETS))
+    return errors
+
+
+def _first_repeated(values: list[str]) -> str:
+    seen: set[str] = set()
+    return next(value for value in values if value in seen or seen.add(value))  # type: ignore[func-returns-value]
+
+
+def _image_errors(image: str, path: Path) -> list[FieldError]:
+    if not image:
+        return [required(path, "image can not be empty")]
+    if familiar_image(image) is None:
+        return [invalid(path, image, f"invalid image {image}: invalid reference format")]
+    return []
+
+
+def _parallelism_errors(value: int | str | None) -> list[FieldError]:
+    """IMG-8: a number, or text that is one."""
+    if value is None:
+        return []
+    path = _SPEC.child("parallelism")
+    if isinstance(value, str):
+        if value.endswith("%"):
+            return [invalid(path, value, "parallelism does not support percentage value")]
+        number = _int64(value)
+        if number is None:
+            shown = f"strconv.ParseInt: parsing {quote(value)}: invalid syntax"
+            return [invalid(path, value, f"parallelism must be a valid integer: {shown}")]
+        value = number
+    return [invalid(path, value, "parallelism must be non-negative")] if value < 0 else []
+
+
+def _int64(text: str) -> int | None:
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 30):
+        return None
+    return int(text) if int(text) in _INT64 else None
+
+
+def _completion_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-9: the type, and what goes with it."""
+    policy, path = spec.get("completionPolicy") or {}, _SPEC.child("completionPolicy")
+    kind = policy.get("type") or ""
+    if kind not in COMPLETION_TYPES:
+        error = not_supported(path.child("type"), kind, COMPLETION_TYPES)
+        return [FieldError(error.type, error.field, kind, f"unknown type of completionPolicy: {kind}; {error.detail}")]
+    fields = ("activeDeadlineSeconds", "ttlSecondsAfterFinished")
+    if kind == NEVER and any(policy.get(field) is not None for field in fields):
+        detail = "activeDeadlineSeconds and ttlSecondsAfterFinished can only work with Always CompletionPolicyType"
+        return [forbidden(path, detail)]
+    return []
+
+
+def _deadline_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """IMG-9: the deadline leaves time for one attempt."""
+    policy = spec.get("completionPolicy") or {}
+    deadline = policy.get("activeDeadlineSeconds")
+    timeout = (spec.get("pullPolicy") or {}).get("timeoutSeconds")
+    if policy.get("type") != ALWAYS or deadline is None:
+        return []
+    if deadline >= (TIMEOUT_SECONDS if timeout is None else timeout):
+        return []
+    detail = "completionPolicy.activeDeadlineSeconds must be greater than pullPolicy.timeoutSeconds(default 600)"
+    return [invalid(_SPEC.child("completionPolicy", "activeDeadlineSeconds"), deadline, detail)]

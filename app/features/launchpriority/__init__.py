@@ -1,0 +1,1 @@
+"""Launch priority: starts the containers of a Pod in order."""

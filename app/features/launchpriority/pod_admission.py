@@ -1,0 +1,50 @@
+"""The launch priority step of Pod admission: the barrier env on every container, after sidecars were injected."""
+
+from __future__ import annotations
+
+from app.api import names
+from app.features.launchpriority.plan import barrier_env, generated_name, requested_priorities
+from app.kube.admission import Denied, Review
+from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
+from app.pods.admission import MutatorOrder
+from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
+from app.pods.hashes import Random, random_suffix
+
+
+class LaunchPriorityStep:
+    """PW-11 … PW-15 on one Pod. ``random`` makes the ending of a generated name."""
+
+    order = MutatorOrder.START_ORDER
+
+    __slots__ = ("_random",)
+
+    def __init__(self, random: Random) -> None:
+        self._random = random
+
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+        """Append the barrier env where the containers have an order."""
+        containers = draft.containers
+        if len(containers) < 2:
+            return None
+        annotations = draft.annotations
+        if is_mirror_pod(draft, review):  # PW-10
+            return None
+        annotation = annotations.get(names.CONTAINER_LAUNCH_PRIORITY)
+        if annotation is not None:
+            draft.refuse_oversized_annotations()
+        try:
+            priorities = requested_priorities(containers, annotation)
+        except PodRefusedError as error:
+            raise PodRefusedError(f"{draft.display}: {error.message}", error.code) from error
+        if priorities is None:
+            return None
+        if len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH:
+            return None  # the API server refuses it
+        if not draft.name:
+            if not draft.generate_name:
+                return None  # the API server refuses a Pod without any name
+            # PM-144: the ConfigMap's name needs the Pod's.
+            draft.set_name(generated_name(draft.generate_name, random_suffix(self._random)), "PM-144")
+        for index, priority in enumerate(priorities):
+            draft.append_env(index, barrier_env(draft.name, priority), "PM-142")
+        return None

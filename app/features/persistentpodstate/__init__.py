@@ -1,0 +1,1 @@
+"""PersistentPodState: Pods return to nodes like those they ran on."""

@@ -1,0 +1,66 @@
+"""The feature of PersistentPodState."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.persistentpodstate import webhooks
+from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.plan import parse_kinds
+from app.features.persistentpodstate.pod_admission import STATES, PersistentPodStateStep
+from app.features.persistentpodstate.reconcile import FORGET_LOST, NAME, WATCHED, persistentpodstate_controller
+from app.features.persistentpodstate.webhooks import ClusterLookups, StandaloneLookups
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.watched import CONFIGURATION
+from app.kube.admission import PolicyRule
+from app.pods.custom_workloads import ConfiguredList
+
+
+def webhook(context: AdmissionContext) -> Decisions:
+    """The handler of the kind's own webhook."""
+    if context.client is not None:
+        lookups: webhooks.StateLookups = ClusterLookups(context.client, context.own_namespace)
+    else:
+        lookups = StandaloneLookups(context.stores(STATES), context.stores(CONFIGURATION), context.own_namespace)
+    return Decisions(webhooks.handlers(lookups))
+
+
+def injection(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation. PPS-37: a list that cannot be read stops no Pod."""
+    key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
+    listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
+    return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of the kind."""
+    from app.features.persistentpodstate.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="persistentpodstate",
+    kinds=(PERSISTENT_POD_STATE,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=persistentpodstate_controller,
+            permissions=(
+                PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), (f"{PERSISTENT_POD_STATE.plural}/status",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="persistentpodstate-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=webhooks.WEBHOOKS, files=(STATES, CONFIGURATION)),
+        AdmissionPart(injection, watched=(STATES, CONFIGURATION)),
+    ),
+    gates=(FORGET_LOST,),
+    commands=commands,
+)

@@ -1,0 +1,410 @@
+"""The controller of PersistentPodStates: records where Pods run, and creates states for annotated workloads."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.features.persistentpodstate import plan
+from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.plan import Step, Workload, generation, lost, parse_kinds, recording, status_of
+from app.features.persistentpodstate.pod_admission import BY_RECORDED_NODE, STATES_BY_NODE, states_of
+from app.features.persistentpodstate.targets import ListedWorkloads
+from app.features.persistentpodstate.types import PersistentPodState
+from app.features.persistentpodstate.validation import KNOWN_TARGETS, group_of
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.types import StatefulSet
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.options import Gate
+from app.framework.watched import CONFIGURATION, NODES, PODS, STATEFULSETS, Watched
+from app.kube.client import Client
+from app.kube.controller import Result, Watch
+from app.kube.discovery import KindMapper
+from app.kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import ConfigMap, Node, ObjectReference, Pod, decode_metadata
+from app.kube.objects import Workload as NativeWorkload
+from app.kube.patches import merge_difference
+from app.kube.resources import ObjectKey
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind
+from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_ready
+
+# Bringing a PersistentPodState up to date: made from annotations, and its status written (PPS-13 … PPS-30).
+
+logger = logging.getLogger(__name__)
+
+RESOURCE: Final = PERSISTENT_POD_STATE.resource()
+#: Seconds by which changes of Pods and nodes are gathered.
+GATHER: Final = 0.1
+#: Seconds after which is looked again at what is not watched: nodes that are not known yet, workloads of listed kinds.
+AGAIN: Final = 5.0
+#: Seconds after which the annotations of all workloads of listed kinds are looked at again.
+LIST_AGAIN: Final = 10.0
+#: Nodes that are gone for which one reconcile looks for another that would do.
+MAX_SEARCHES: Final = 100
+_PLACE_LOST: Final = "PlaceLost"
+#: The key of the operator's list.
+CONFIGURED: Final = ObjectKey("", names.CONFIGURATION_CONFIG_MAP)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read."""
+
+    states: Store[PersistentPodState]
+    pods: Store[Pod]
+    nodes: Store[Node]
+    statefulsets: Store[NativeWorkload]
+    advanced_statefulsets: Store[StatefulSet]
+    configuration: Store[ConfigMap]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the operator decides."""
+
+    #: Whether an Advanced StatefulSet begins with the ordinal that it names.
+    start_ordinal: bool = False
+    #: PPS-43: whether a place that no node offers any more is forgotten.
+    forget_lost: bool = False
+
+
+class PersistentPodStateReconciler:
+    """``listed``: the kinds that the operator lists now. ``namespace``: the only one that is watched; empty: all."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        listed: Callable[[], Mapping[GroupKind, ListedKind]],
+        options: Options,
+        namespace: str = "",
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._events = events
+        self._kinds = listed
+        self._options = options
+        self._listed = ListedWorkloads(client, KindMapper(client), namespace)
+        #: PPS-46: Pods that went since the last reconcile, as they were when they were ready.
+        self._gone: dict[ObjectKey, dict[str, Pod]] = {}
+        #: The status that was written last.
+        self._written: dict[ObjectKey, KnownStatus] = {}
+        #: What was said of a key, so that it is not said each time.
+        self._last_events: dict[ObjectKey, set[tuple[str, str]]] = {}
+
+    # ---- which changes concern which keys
+
+    def of_state(self, change: Change[PersistentPodState]) -> Iterable[ObjectKey]:
+        """Itself, unless the change is our own write."""
+        key, new = key_of(change.object), change.new
+        written = self._written.get(key)
+        if new is not None and written is not None and written.version == new.metadata.resource_version:
+            return ()
+        return (key,)
+
+    def of_workload(self, view: Callable[[Any], Workload]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """That which is made from its annotations, and those that remember its Pods."""
+
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            old = view(change.old) if change.old is not None else None
+            new = view(change.new) if change.new is not None else None
+            one = new or old
+            if one is None or (old is not None and old == new):
+                return ()
+            found = dict.fromkeys(self._keys_of(one.namespace, (one.group, one.kind, one.name)))
+            if any(names.AUTO_GENERATE_PERSISTENT_POD_STATE in each.annotations for each in (old, new) if each):
+                found[ObjectKey(one.namespace, one.name)] = None
+            return found
+
+        return keys
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PPS-20: those that remember the Pods of its controller."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _facts(old) == _facts(new):
+            return ()
+        controller = change.object.metadata.controller
+        if controller is None:
+            return ()
+        keys = self._keys_of(change.object.metadata.namespace, (controller.group, controller.kind, controller.name))
+        if old is not None and is_active(old) and is_ready(old) and (new is None or not is_active(new)):
+            for key in keys:
+                self._gone.setdefault(key, {})[old.metadata.name] = old
+        return keys
+
+    def of_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """PPS-42, PPS-43: those that remember the node, when its labels change or it goes."""
+        old, new = change.old, change.new
+        if new is not None and (old is None or old.metadata.labels == new.metadata.labels):
+            return ()
+        return [key_of(one) for one in self._caches.states.by_index(BY_RECORDED_NODE, change.object.metadata.name)]
+
+    def of_configuration(self, _change: Change[ConfigMap]) -> Iterable[ObjectKey]:
+        """The list."""
+        return (CONFIGURED,)
+
+    def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
+        """Changes of many Pods, or of a node with many, come together."""
+        return GATHER
+
+    def _keys_of(self, namespace: str, workload: tuple[str, str, str]) -> list[ObjectKey]:
+        return [key_of(one) for one in states_of(self._caches.states, namespace, workload)]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one up to date, whether it is there or is to be made. Raises KubeError."""
+        if key == CONFIGURED:
+            return await self._look_at_list()
+        again = [await self._generate(workload) for workload in await self._workloads(key)]
+        state = self._caches.states.by_key(key)
+        if state is not None and not state.deleting:
+            after = await self._record(key, state)
+            return Result(requeue=True) if any(again) else Result(requeue_after=after)
+        self._gone.pop(key, None)
+        self._written.pop(key, None)
+        if any(again):
+            return Result(requeue=True)
+        self._last_events.pop(key, None)
+        return None
+
+    async def _look_at_list(self) -> Result | None:
+        """PPS-44: workloads of listed kinds, whose annotations nobody watches."""
+        kinds = self._kinds()
+        for workload in await self._listed.changed(kinds):
+            if await self._generate(workload):
+                self._listed.forget(workload)
+        return Result(requeue_after=LIST_AGAIN) if kinds else None
+
+    async def _workloads(self, key: ObjectKey) -> list[Workload]:
+        """Those that one of this name could be made for, or was. Raises KubeError."""
+        native = self._caches.statefulsets.by_key(key)
+        advanced = self._caches.advanced_statefulsets.by_key(key)
+        found = [plan.native(native)] if native is not None else []
+        found += [self.advanced(advanced)] if advanced is not None else []
+        with suppress(Forbidden):  # it is told when the Pods are asked for
+            listed = await self._listed.of(key)
+            state = self._caches.states.by_key(key)
+            if not listed and state is not None and state.metadata.owner_references and self._is_listed(state):
+                target = await self._listed_target(state)
+                listed = [target] if target is not None and target.name == key.name else []
+            found += listed
+        return found
+
+    def _is_listed(self, state: PersistentPodState) -> bool:
+        return (group_of(state.spec.target_ref), state.spec.target_ref.kind) in self._kinds()
+
+    def advanced(self, found: StatefulSet) -> Workload:
+        """An Advanced StatefulSet, as the gates have it."""
+        return plan.advanced(found, start_ordinal=self._options.start_ordinal)
+
+    # ---- made from annotations
+
+    async def _generate(self, workload: Workload) -> bool:
+        """Carry out what annotations ask for; whether to try again. Raises KubeError."""
+        key = ObjectKey(workload.namespace, workload.name)
+        present = self._caches.states.by_key(key)
+        wanted = generation(workload, present)
+        try:
+            if wanted.step is Step.CREATE:
+                await self._client.create(RESOURCE, wanted.body or {}, key.namespace, decode=decode_metadata)
+            elif wanted.step is Step.CHANGE and present is not None:
+                seen = {"uid": present.metadata.uid, "resourceVersion": present.metadata.resource_version}
+                body = {**(wanted.body or {}), "metadata": seen}
+                await self._client.patch(RESOURCE, key.name, body, key.namespace, decode=decode_metadata)
+            elif wanted.step is Step.DELETE and present is not None:
+                metadata = present.metadata
+                uid, version_seen = metadata.uid, metadata.resource_version
+                await self._client.delete(RESOURCE, key.name, key.namespace, uid=uid, resource_version=version_seen)
+        except AlreadyExists:
+            return False  # the cache lags behind; what is there will be seen
+        except (Conflict, NotFound):
+            return True
+        except ApiError as error:
+            self._not_generated(workload, message_of(error))
+            return True
+        if wanted.step is Step.TAKEN:
+            why = "the one of this name is not its own. Delete that one, or write one under another name"
+            self._not_generated(workload, why)
+        return wanted.step is Step.WAIT
+
+    # ---- what is remembered
+
+    async def _record(self, key: ObjectKey, state: PersistentPodState) -> float:
+        """Write the status; the seconds after which to look again, 0 for none. Raises KubeError."""
+        target = state.spec.target_ref
+        watched = (group_of(target), target.kind) in KNOWN_TARGETS
+        if not watched and not self._is_listed(state):
+            return 0.0  # no longer on the list: what is remembered stays
+        try:
+            workload = self._watched_target(state) if watched else await self._listed_target(state)
+        except Forbidden as error:
+            text = f"{target.kind} {key.namespace}/{target.name} cannot be read: {message_of(error)}"
+            self._record_events(key, reference(RESOURCE, state), "TargetNotReadable", text)
+            return AGAIN
+        gone = self._gone.pop(key, {})
+        try:
+            unknown = await self._write(key, state, workload, gone)
+        except BaseException:
+            self._gone[key] = {**gone, **self._gone.get(key, {})}
+            raise
+        return AGAIN if unknown or not watched else 0.0
+
+    async def _listed_target(self, state: PersistentPodState) -> Workload | None:
+        target = state.spec.target_ref
+        key = ObjectKey(state.metadata.namespace, target.name)
+        return await self._listed.get(target.api_version, target.kind, key)
+
+    def _watched_target(self, state: PersistentPodState) -> Workload | None:
+        target, namespace = state.spec.target_ref, state.metadata.namespace
+        if group_of(target) == STATEFUL_SET.group:
+            advanced = self._caches.advanced_statefulsets.get(target.name, namespace)
+            return self.advanced(advanced) if advanced is not None else None
+        native = self._caches.statefulsets.get(target.name, namespace)
+        return plan.native(native) if native is not None else None
+
+    async def _write(
+        self, key: ObjectKey, state: PersistentPodState, workload: Workload | None, gone: Mapping[str, Pod]
+    ) -> bool:
+        """Whether there are Pods on nodes that are not known."""
+        metadata, spec = state.metadata, state.spec
+        pods = self._pods(workload)
+        former = [
+            pod for pod in gone.values() if workload is not None and is_controlled_by(pod.metadata, workload.owner)
+        ]
+        ready = {pod.metadata.name for pod in pods if is_active(pod) and is_ready(pod)}
+        wanted: dict[str, Any] = {}
+        unknown = False
+
+        def difference(status: Mapping[str, Any]) -> Mapping[str, Any]:
+            nonlocal wanted, unknown
+            found = recording(spec, status.get("podStates") or {}, workload, pods, former, self._labels_of)
+            unknown = bool(found.unknown_nodes)
+            homeless = lost(spec, found.states, ready, self._labels_of, self._all_labels(), MAX_SEARCHES)
+            self._record_lost(key, state, homeless)
+            if homeless and self._options.forget_lost:
+                kept = {name: one for name, one in found.states.items() if name not in homeless}
+                found = type(found)(kept, found.unknown_nodes)
+            wanted = dict(status_of(found, metadata.generation))
+            return merge_difference(status, wanted)
+
+        written = await write_status(self._client, RESOURCE, metadata, self._present(key, state), difference)
+        if written is not None:
+            self._written[key] = KnownStatus(wanted, written.version)
+        return unknown
+
+    def _pods(self, workload: Workload | None) -> list[Pod]:
+        if workload is None:
+            return []
+        return list(self._caches.pods.by_index(BY_CONTROLLER, workload.owner.index_key))
+
+    def _present(self, key: ObjectKey, state: PersistentPodState) -> KnownStatus:
+        version = state.metadata.resource_version
+        written = self._written.get(key)
+        if written is not None and written.version == version:
+            return written
+        return KnownStatus(state.status.to_dict() if state.status is not None else {}, version)
+
+    def _labels_of(self, name: str) -> Mapping[str, str] | None:
+        node = self._caches.nodes.get(name) if name else None
+        return node.metadata.labels if node is not None else None
+
+    def _all_labels(self) -> Iterable[Mapping[str, str]]:
+        return (node.metadata.labels for node in self._caches.nodes.list())
+
+    # ---- events
+
+    def _record_lost(
+        self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        """PPS-43."""
+        said = set()
+        for name, labels in homeless.items():
+            place = ", ".join(f"{label}={value}" for label, value in labels.items())
+            way_out = (
+                "its place is forgotten; a Pod that waits for it must be deleted"
+                if self._options.forget_lost
+                else "a Pod made for it waits until there is one, or until status.podStates forgets it"
+            )
+            text = f"Pod {name} was last ready where {place}, and no node is there any more: {way_out}"
+            self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)
+            said.add(text)
+        told = self._last_events.get(key, set())
+        told -= {(reason, text) for reason, text in told if reason == _PLACE_LOST and text not in said}
+
+    def _not_generated(self, workload: Workload, why: str) -> None:
+        """PPS-45."""
+        key = ObjectKey(workload.namespace, workload.name)
+        text = f"PersistentPodState {key} cannot be made from the annotations of this {workload.kind}: {why}"
+        regarding = ObjectReference(
+            api_version=workload.api_version,
+            kind=workload.kind,
+            namespace=workload.namespace,
+            name=workload.name,
+            uid=workload.uid,
+        )
+        self._record_events(key, regarding, "PersistentPodStateNotGenerated", text)
+
+    def _record_events(self, key: ObjectKey, regarding: ObjectReference, reason: str, text: str) -> None:
+        told = self._last_events.setdefault(key, set())
+        if (reason, text) not in told:
+            told.add((reason, text))
+            self._events.event(regarding, "Warning", reason, text)
+
+
+def _facts(pod: Pod) -> tuple[Any, ...]:
+    """Of a Pod what counts."""
+    return (
+        pod.metadata.uid,
+        is_active(pod),
+        is_ready(pod),
+        pod.spec.node_name,
+        pod.metadata.annotations,
+        pod.metadata.controller,
+    )
+
+
+# The PersistentPodState controller: what it watches, and what a change concerns (PPS-20).
+
+NAME: Final = "persistentpodstate-controller"
+FORGET_LOST: Final = Gate(
+    "PersistentPodStateForgetsLostNodes", "a PersistentPodState forgets places that no node offers any more"
+)
+START_ORDINAL: Final = "StatefulSetStartOrdinal"
+
+ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
+WATCHED: Final = (STATES_BY_NODE, PODS, NODES, STATEFULSETS, ADVANCED_STATEFUL_SETS, CONFIGURATION)
+
+
+def persistentpodstate_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
+    reconciler = PersistentPodStateReconciler(
+        context.client,
+        caches,
+        context.events,
+        ConfiguredList(
+            caches.configuration, context.own_namespace, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY, parse_kinds
+        ),
+        Options(context.enabled(START_ORDINAL), context.enabled(FORGET_LOST.name)),
+        context.flags.text("namespace"),
+    )
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.states, reconciler.of_state),
+            Watch(caches.statefulsets, reconciler.of_workload(plan.native)),
+            Watch(caches.advanced_statefulsets, reconciler.of_workload(reconciler.advanced)),
+            Watch(caches.nodes, reconciler.of_node, reconciler.delay),
+            Watch(caches.configuration, reconciler.of_configuration),
+            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+        ],
+    )

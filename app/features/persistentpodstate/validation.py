@@ -1,0 +1,149 @@
+"""What a PersistentPodState must say (PPS-3 … PPS-7, PPS-40). Pure: others of the namespace and the operator's list of
+kinds are passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+from app.api import names
+from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, TargetReference
+from app.kube.fielderrors import FieldError, GoLiteral, Path, forbidden, invalid, quote
+from app.kube.validation import is_qualified_name
+
+SPEC: Final = Path("spec")
+TARGET: Final = SPEC.child("targetRef")
+#: PPS-12: kinds that need not be listed.
+KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "StatefulSet")})
+#: What the API server takes as the weight of a preferred term of a Pod.
+LEAST_WEIGHT: Final = 1
+MOST_WEIGHT: Final = 100
+#: Mistakes, and warnings, that are reported of one object.
+MAX_REPORTED: Final = 20
+
+
+def state_errors(
+    state: PersistentPodState,
+    former: PersistentPodState | None,
+    others: Iterable[PersistentPodState],
+    custom: Collection[tuple[str, str]],
+    *,
+    v1alpha1: bool = False,
+) -> list[FieldError]:
+    """Everything that is wrong.
+
+    ``others``: the PersistentPodStates of the namespace, itself or not. ``custom``: further kinds that may be targets,
+    by group and kind. ``v1alpha1``: whether fields are called as there.
+    """
+    errors = target_errors(state.spec.target_ref, custom)
+    if state.spec.required_persistent_topology is None and not state.spec.preferred_persistent_topology:
+        detail = "requiredPersistentTopology or preferredPersistentTopology is required for PersistentPodState."
+        errors.append(invalid(SPEC, _go_spec(state.spec), detail))
+    errors += conflict_errors(state, others)
+    errors += topology_errors(state.spec, former.spec if former is not None else None, v1alpha1=v1alpha1)
+    if former is not None and former.spec.target_ref != state.spec.target_ref:
+        errors.append(forbidden(TARGET, "targetRef is immutable"))
+    return errors
+
+
+def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) -> list[FieldError]:
+    """PPS-3, PPS-4."""
+    errors = []
+    if not (target.api_version and target.kind and target.name):
+        errors.append(invalid(TARGET, _go(target), "empty targetRef is not valid for PersistentPodState."))
+    group_kind = group_of(target), target.kind
+    if group_kind not in KNOWN_TARGETS and group_kind not in custom:
+        key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
+        errors.append(invalid(TARGET, _go(target), f"targetRef.Kind must be StatefulSet or in {key}"))
+    return errors
+
+
+def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodState]) -> list[FieldError]:
+    """PPS-7: a workload has one PersistentPodState."""
+    target = state.spec.target_ref
+    for other in others:
+        if other.name != state.name and not other.deleting and same_target(other.spec.target_ref, target):
+            detail = f"pps.spec.targetRef is in conflict with other PersistentPodState {other.name}"
+            return [invalid(TARGET, _go(target), f"{detail}: change or delete that one")]
+    return []
+
+
+def topology_errors(
+    spec: PersistentPodStateSpec, former: PersistentPodStateSpec | None, *, v1alpha1: bool = False
+) -> list[FieldError]:
+    """PPS-40: weights no Pod may have, and keys no node may have. What stands there already may stay."""
+    errors: list[FieldError] = []
+    known_weights = {one.weight for one in former.preferred_persistent_topology or ()} if former is not None else set()
+    known_keys = {key for _, key in _keys(former, v1alpha1=v1alpha1)} if former is not None else set()
+    for index, term in enumerate(spec.preferred_persistent_topology or ()):
+        if not LEAST_WEIGHT <= term.weight <= MOST_WEIGHT and term.weight not in known_weights:
+            at = SPEC.child("preferredPersistentTopology").index(index).child("weight")
+            errors.append(invalid(at, term.weight, f"must be in the range {LEAST_WEIGHT}-{MOST_WEIGHT}"))
+    for at, key in _keys(spec, v1alpha1=v1alpha1):
+        if key not in known_keys:
+            errors += (invalid(at, key, text) for text in is_qualified_name(key))
+        if len(errors) >= MAX_REPORTED:
+            break
+    return errors
+
+
+def warnings(state: PersistentPodState, *, v1alpha1: bool = False) -> tuple[str, ...]:
+    """What is admitted, but has no effect."""
+    found: list[str] = []
+    for at, keys in _terms(state.spec, v1alpha1=v1alpha1):
+        if not keys:
+            found.append(f"{at}: without keys it has no effect")
+    for index, one in enumerate(state.spec.persistent_pod_annotations or ()):
+        if is_qualified_name(one.key.lower()):
+            at = SPEC.child("persistentPodAnnotations").index(index).child("key")
+            found.append(f"{at}: no annotation can be called {quote(one.key)}; it has no effect")
+    return tuple(found[:MAX_REPORTED])
+
+
+def group_of(target: TargetReference) -> str:
+    """The API group; empty for the core group."""
+    return target.api_version.rpartition("/")[0]
+
+
+def same_target(one: TargetReference, other: TargetReference) -> bool:
+    """Whether both are the same workload; its version says nothing."""
+    return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
+
+
+def _terms(spec: PersistentPodStateSpec, *, v1alpha1: bool) -> Iterator[tuple[Path, list[str]]]:
+    name = "nodeTopologyKeys" if v1alpha1 else "keys"
+    if spec.required_persistent_topology is not None:
+        yield SPEC.child("requiredPersistentTopology", name), spec.required_persistent_topology.keys
+    for index, term in enumerate(spec.preferred_persistent_topology or ()):
+        at = SPEC.child("preferredPersistentTopology").index(index)
+        yield at.child("preference", name), term.preference.keys
+
+
+def _keys(spec: PersistentPodStateSpec, *, v1alpha1: bool) -> Iterator[tuple[Path, str]]:
+    for at, keys in _terms(spec, v1alpha1=v1alpha1):
+        for index, key in enumerate(keys):
+            yield at.index(index), key
+
+
+def _go(target: TargetReference) -> GoLiteral:
+    return GoLiteral(
+        f"v1beta1.TargetReference{{APIVersion:{quote(target.api_version)}, Kind:{quote(target.kind)}, "
+        f"Name:{quote(target.name)}}}"
+    )
+
+
+def _go_spec(spec: PersistentPodStateSpec) -> GoLiteral:
+    """A spec without any topology, as Go prints it."""
+    kind = "[]v1beta1.PersistentPodAnnotation"
+    listed = spec.persistent_pod_annotations
+    given = ", ".join(
+        f"v1beta1.PersistentPodAnnotation{{Key:{quote(one.key)}}}" for one in (listed or ())[:MAX_REPORTED]
+    )
+    annotations = f"{kind}(nil)" if listed is None else f"{kind}{{{given}}}"
+    preferred = "(nil)" if spec.preferred_persistent_topology is None else "{}"
+    return GoLiteral(
+        f"v1beta1.PersistentPodStateSpec{{TargetReference:{_go(spec.target_ref)}, "
+        f"PersistentPodAnnotations:{annotations}, RequiredPersistentTopology:(*v1beta1.NodeTopologyTerm)(nil), "
+        f"PreferredPersistentTopology:[]v1beta1.PreferredTopologyTerm{preferred}, "
+        f"PersistentPodStateRetentionPolicy:{quote(spec.persistent_pod_state_retention_policy)}}}"
+    )

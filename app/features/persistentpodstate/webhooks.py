@@ -1,0 +1,125 @@
+"""The validating webhook of PersistentPodState (PPS-3 … PPS-8, PPS-40)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.conversion import ConversionError, as_hub
+from app.api.webhooks import former_of, is_leaving, unreadable, validating_webhook, version_to_judge
+from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.plan import parse_kinds
+from app.features.persistentpodstate.types import PersistentPodState
+from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.client import Client, if_readable
+from app.kube.errors import NotFound
+from app.kube.fielderrors import aggregate, internal
+from app.kube.objects import ConfigMap, decode_config_map
+from app.kube.resources import CONFIGMAPS
+from app.kube.store import Store
+from app.pods.custom_workloads import GroupKind, WhitelistError
+
+VALIDATE: Final = validating_webhook(
+    PERSISTENT_POD_STATE,
+    "Refuses PersistentPodStates of workloads whose Pods have no lasting names, and second ones of a workload",
+    PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
+    PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    when=(),
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+class StateLookups(Protocol):
+    """What validation asks."""
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """The PersistentPodStates of the namespace."""
+        ...
+
+    async def listed(self) -> Collection[GroupKind]:
+        """The operator's list of further kinds. Raises WhitelistError."""
+        ...
+
+
+def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it."""
+    return (Handler(VALIDATE, partial(validate, lookups)),)
+
+
+async def validate(lookups: StateLookups, review: Review) -> Decision:
+    """All mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(PERSISTENT_POD_STATE, given)
+    if isinstance(version, Denied):
+        return version
+    if is_leaving(review):
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    try:
+        state = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    target = state.spec.target_ref
+    custom: Collection[GroupKind] = ()
+    if (group_of(target), target.kind) not in KNOWN_TARGETS:
+        try:
+            custom = await lookups.listed()
+        except WhitelistError as error:
+            # PPS-8. A target that need not be listed never comes here.
+            return Denied(str(internal(TARGET, str(error))), code=500)
+    v1alpha1 = version.name == names.V1ALPHA1
+    others = await lookups.others(review.namespace)
+    errors = state_errors(state, former_of(review, read), others, custom, v1alpha1=v1alpha1)
+    return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(state, v1alpha1=v1alpha1))
+
+
+def read(obj: Mapping[str, Any]) -> PersistentPodState:
+    """The PersistentPodState of either version as its hub model. Raises ConversionError or ValidationError."""
+    return PersistentPodState.model_validate(as_hub(PERSISTENT_POD_STATE, obj))
+
+
+class ClusterLookups:
+    """Asks the API server."""
+
+    def __init__(self, client: Client, own_namespace: str) -> None:
+        self._client = client
+        self._own_namespace = own_namespace
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """Those stored now that can be read."""
+        read = if_readable(PersistentPodState.model_validate_json)
+        found = await self._client.list(PERSISTENT_POD_STATE.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
+
+    async def listed(self) -> Collection[GroupKind]:
+        """As the ConfigMap has it."""
+        name = names.CONFIGURATION_CONFIG_MAP
+        try:
+            found = await self._client.get(CONFIGMAPS, name, self._own_namespace, decode=decode_config_map)
+        except NotFound:
+            return ()
+        return parse_kinds((found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)).keys()
+
+
+class StandaloneLookups:
+    """Without a cluster: what files say."""
+
+    def __init__(self, states: Store[PersistentPodState], config_maps: Store[ConfigMap], own_namespace: str) -> None:
+        self._states = states
+        self._config_maps = config_maps
+        self._own_namespace = own_namespace
+
+    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
+        """Those of the files."""
+        return self._states.list(namespace)
+
+    async def listed(self) -> Collection[GroupKind]:
+        """As the file has it."""
+        found = self._config_maps.get(names.CONFIGURATION_CONFIG_MAP, self._own_namespace)
+        text = (found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY) if found is not None else None
+        return parse_kinds(text).keys()

@@ -1,0 +1,96 @@
+"""NodePodProbes as the controllers read them: frozen structs that name only what is used."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from app.features.podprobe.kind import NODE_POD_PROBE
+from app.features.podprobe.types import SEPARATOR
+from app.kube.objects import ObjectMeta, Struct, decoder
+
+NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
+
+
+class ContainerProbe(Struct, frozen=True):
+    """One probe; what it does is kept as JSON, to be compared."""
+
+    name: str = ""
+    container_name: str = ""
+    probe: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+class PodProbe(Struct, frozen=True):
+    """The probes of one Pod."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    ip: str = msgspec.field(name="IP", default="")
+    probes: tuple[ContainerProbe, ...] = ()
+
+
+class NodePodProbeSpec(Struct, frozen=True):
+    """What the node shall probe."""
+
+    pod_probes: tuple[PodProbe, ...] = ()
+
+
+class ProbeState(Struct, frozen=True):
+    """The result of one probe. Times stay text."""
+
+    name: str = ""
+    state: str = ""
+    last_probe_time: str = ""
+    last_transition_time: str = ""
+    message: str = ""
+
+
+class PodProbeStatus(Struct, frozen=True):
+    """The results for one Pod."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    probe_states: tuple[ProbeState, ...] = ()
+
+
+class NodePodProbeStatus(Struct, frozen=True):
+    """What the node found out."""
+
+    pod_probe_statuses: tuple[PodProbeStatus, ...] = ()
+
+
+class NodePodProbe(Struct, frozen=True):
+    """What a node shall probe, and what it found out."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: NodePodProbeSpec = NodePodProbeSpec()
+    status: NodePodProbeStatus = NodePodProbeStatus()
+
+    @property
+    def deleting(self) -> bool:
+        """Whether deletion has begun."""
+        return self.metadata.deletion_timestamp is not None
+
+
+def markers_of(node_pod_probe: NodePodProbe) -> list[str]:
+    """Index: namespace/name of the PodProbeMarkers that have probes in it (PPM-40)."""
+    return list(
+        {
+            f"{pod.namespace}/{probe.name.partition(SEPARATOR)[0]}": None
+            for pod in node_pod_probe.spec.pod_probes
+            for probe in pod.probes
+        }
+    )
+
+
+def pods_of(node_pod_probe: NodePodProbe) -> list[str]:
+    """Index: uids of the Pods in it."""
+    return [pod.uid for pod in node_pod_probe.spec.pod_probes]
+
+
+BY_MARKER: Final = "marker"
+BY_POD: Final = "pod"
+decode_node_pod_probe: Final = decoder(NodePodProbe)

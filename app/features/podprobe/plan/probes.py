@@ -1,0 +1,315 @@
+"""Which Pods a PodProbeMarker selects, what their nodes probe, and what results do to a Pod. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.features.podprobe.kind import HTTP
+from app.features.podprobe.objects import NodePodProbe, ProbeState
+from app.features.podprobe.types import FAILED, SEPARATOR, SUCCEEDED, PodContainerProbe, PodProbeMarker
+from app.features.podprobe.validation import RESERVED
+from app.kube.objects import ContainerPort, Node, Pod
+from app.kube.selectors import Selector
+
+# Which Pods a PodProbeMarker is about, and what their nodes probe (PPM-11 … PPM-14, PPM-40, PPM-41). Pure.
+
+#: What the probes of one namespace may take of a NodePodProbe, in bytes. Everybody's stand in one object per node, and
+#: an API server takes 1.5 MB of it: nobody shall fill it for all others. A hundred Pods with a probe each take a fifth.
+MAX_NAMESPACE_BYTES: Final = 192 * 1024
+_ENDED: Final = ("Succeeded", "Failed")
+Json = dict[str, Any]
+
+
+def is_active(pod: Pod) -> bool:
+    """Whether the Pod runs, or will."""
+    return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
+
+
+def is_probed(pod: Pod) -> bool:
+    """PPM-11: whether the Pod is far enough to be probed."""
+    initialized = pod.condition("Initialized")
+    return is_active(pod) and bool(pod.spec.node_name) and initialized is not None and initialized.status == "True"
+
+
+def is_virtual(node: Node) -> bool:
+    """Whether no node agent runs there."""
+    return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+
+def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:
+    """The Pods a marker is about; an empty selector is about none (PPM-10)."""
+    if selector.empty:
+        return []
+    return [pod for pod in pods if is_probed(pod) and selector.matches(pod.metadata.labels)]
+
+
+def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
+    """PPM-13: what its node probes of one Pod for one marker."""
+    found = []
+    for probe in marker.spec.probes:
+        rendered = rendered_probe(probe, pod)
+        if rendered is None:
+            continue  # PPM-47 says so
+        name = f"{marker.name}{SEPARATOR}{probe.name}"
+        found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
+    metadata = pod.metadata
+    return {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "uid": metadata.uid,
+        "IP": pod.status.pod_ip,
+        "probes": found,
+    }
+
+
+@dataclass(slots=True)
+class _Lack:
+    """What some Pods have not: the first of them, what it has, and how many there are."""
+
+    pod: str
+    has: str
+    count: int = 0
+
+    def __str__(self) -> str:
+        which = f"Pod {self.pod}" if self.count == 1 else f"{self.count} Pods, such as {self.pod}"
+        return f"in {which}; it has: {self.has or 'none'}"
+
+
+def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
+    """PPM-47: which probes ask for a container or a port that some Pods have not, and in how many."""
+    found: dict[str, _Lack] = {}
+    for pod in pods:
+        there = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
+        for probe in marker.spec.probes:
+            container = there.get(probe.container_name)
+            if container is None:
+                lacks, has = f"no container {probe.container_name}", ", ".join(one.name for one in pod.spec.containers)
+            elif rendered_probe(probe, pod) is None:
+                lacks, has = f"no such port in container {container.name}", ", ".join(map(_name, container.ports))
+            else:
+                continue
+            found.setdefault(f"probe {probe.name}: {lacks}", _Lack(pod.metadata.name, has)).count += 1
+    return {what: f"{what} {lack}" for what, lack in found.items()}
+
+
+def _name(port: ContainerPort) -> str:
+    return port.name
+
+
+def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:
+    """PPM-14, PPM-43: the probe with the number of its port and the scheme of its request; None where the container
+    has no such port."""
+    rendered = probe.probe.to_dict()
+    for handler in ("httpGet", "tcpSocket"):
+        action = rendered.get(handler)
+        if action is None:
+            continue
+        port = action.get("port")
+        if isinstance(port, str):
+            number = _port_number(port, probe.container_name, pod)
+            if number is None:
+                return None
+            action["port"] = number
+        if handler == "httpGet" and not action.get("scheme"):
+            action["scheme"] = HTTP
+    return rendered
+
+
+def _port_number(port: str, container_name: str, pod: Pod) -> int | None:
+    if port.isascii() and port.isdigit() and len(port) <= 5:
+        return int(port)
+    for container in pod.spec.containers:
+        if container.name == container_name:
+            for one in container.ports:
+                if one.name == port:
+                    return one.container_port
+    return None
+
+
+def present_probes(
+    node_pod_probe: NodePodProbe, namespace: str | None, marker: str
+) -> dict[str, tuple[str, list[Json]]]:
+    """What is probed for a marker now: by uid of the Pod, its address and probes. ``namespace``: None for all."""
+    found: dict[str, tuple[str, list[Json]]] = {}
+    for pod in node_pod_probe.spec.pod_probes:
+        if namespace is not None and pod.namespace != namespace:
+            continue
+        mine = [
+            {"name": one.name, "containerName": one.container_name, "probe": one.probe}
+            for one in pod.probes
+            if one.name.partition(SEPARATOR)[0] == marker
+        ]
+        if mine:
+            found[pod.uid] = (pod.ip, mine)
+    return found
+
+
+def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:
+    """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the spec
+    (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all.
+
+    PPM-46: returns the names of Pods that are left out because their namespace has no room left.
+    """
+    asked: dict[str, dict[str, Json]] = {}
+    for uid, entry in wanted.items():
+        asked.setdefault(entry["namespace"], {})[uid] = entry
+    wanted = {}
+    without: list[str] = []
+    for place, entries in asked.items():
+        fitting, pods = _within(spec, place, marker, entries)
+        wanted |= fitting
+        without += pods
+    left, seen = [], set()
+    for entry in spec.get("podProbes") or ():
+        uid = entry.get("uid")
+        others = [one for one in entry.get("probes") or () if not _is_of(one, marker)]
+        if namespace is not None and entry.get("namespace") != namespace:
+            left.append(entry)
+            continue
+        mine = wanted.get(uid)
+        if mine is not None and uid not in seen:
+            seen.add(uid)
+            # KD-91: a Pod's address may change.
+            left.append(
+                {**entry, "IP": mine["IP"], "probes": _merged(entry.get("probes") or (), mine["probes"], marker)}
+            )
+        elif others:
+            left.append({**entry, "probes": others})
+    left += [entry for uid, entry in wanted.items() if uid not in seen and entry["probes"]]
+    spec["podProbes"] = [entry for entry in left if entry.get("probes")]
+    if not spec["podProbes"]:
+        del spec["podProbes"]
+    return without
+
+
+def _within(
+    spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
+) -> tuple[Mapping[str, Json], list[str]]:
+    """Those of the Pods for which there is room beside the probes of other markers of the namespace, and the names of
+    the rest."""
+    others = [
+        one
+        for entry in spec.get("podProbes") or ()
+        if entry.get("namespace") == namespace
+        for one in entry.get("probes") or ()
+        if not _is_of(one, marker)
+    ]
+    room = MAX_NAMESPACE_BYTES - len(orjson.dumps(others))
+    found: dict[str, Json] = {}
+    for uid, entry in wanted.items():
+        room -= len(orjson.dumps(entry))
+        if room < 0:
+            break
+        found[uid] = entry
+    return found, sorted(entry["name"] for uid, entry in wanted.items() if uid not in found)
+
+
+def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:
+    """The probes of a Pod where those of one marker are replaced; what stays keeps its place."""
+    by_name = {one["name"]: one for one in mine}
+    found = [by_name.pop(one["name"], None) if _is_of(one, marker) else one for one in present]
+    return [one for one in found if one is not None] + list(by_name.values())
+
+
+def _is_of(probe: Mapping[str, Any], marker: str) -> bool:
+    name = probe.get("name")
+    return isinstance(name, str) and name.partition(SEPARATOR)[0] == marker
+
+
+# What the results of probes do to a Pod: labels, annotations and conditions (PPM-23 … PPM-25, PPM-31). Pure.
+
+_STATES: Final[Mapping[str, str]] = {"True": SUCCEEDED, "False": FAILED}
+
+
+@dataclass(slots=True)
+class Marks:
+    """What a Pod gets; None takes a key away. Later results beat earlier ones."""
+
+    labels: dict[str, str | None] = field(default_factory=dict)
+    annotations: dict[str, str | None] = field(default_factory=dict)
+    #: By type; the first result of a type stands (PPM-24).
+    conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def metadata_patch(self, pod: Pod | None) -> dict[str, Any]:
+        """What of it the Pod does not show: members of ``metadata``; all of it where it is not known what it shows."""
+        found: dict[str, Any] = {}
+        for member, wanted in (("labels", self.labels), ("annotations", self.annotations)):
+            present: Mapping[str, str] = getattr(pod.metadata, member) if pod is not None else {}
+            changed = {key: value for key, value in wanted.items() if pod is None or present.get(key) != value}
+            if changed:
+                found[member] = changed
+        return found
+
+    def condition_patch(self, pod: Pod | None) -> list[dict[str, Any]]:
+        """PPM-24: the conditions whose status or message differ; all where it is not known what the Pod shows."""
+        found = []
+        for type_, wanted in self.conditions.items():
+            present = pod.condition(type_) if pod is not None else None
+            if present is None or (present.status, present.message) != (wanted["status"], wanted["message"]):
+                found.append(wanted)
+        return found
+
+
+def marks_of(
+    states: Iterable[ProbeState], probed: frozenset[str], marker_of: Callable[[str], PodProbeMarker | None]
+) -> Marks:
+    """PPM-23: what these results do to a Pod. ``probed``: the names of the probes that its node was asked for;
+    ``marker_of``: the PodProbeMarker of a name in the Pod's namespace."""
+    marks = Marks()
+    for state in states:
+        marker_name, _, probe_name = state.name.partition(SEPARATOR)
+        marker = marker_of(marker_name) if state.state and state.name in probed else None
+        if marker is None or marker.deleting:
+            continue
+        for probe in marker.spec.probes:
+            if probe.name == probe_name:
+                _add_condition(marks, probe, state)
+                _add_marks(marks, probe, state.state)
+    return marks
+
+
+def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
+    """PPM-31: what the conditions that a provider of serverless Pods has set do to the Pod; keys are only added."""
+    marks = Marks()
+    for probe in marker.spec.probes:
+        condition = pod.condition(probe.pod_condition_type) if probe.pod_condition_type else None
+        state = _STATES.get(condition.status) if condition is not None else None
+        for policy in probe.marker_policy or ():
+            if policy.state == state:
+                marks.labels |= policy.labels or {}
+                marks.annotations |= policy.annotations or {}
+    return marks
+
+
+def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) -> None:
+    type_ = probe.pod_condition_type
+    if not type_ or type_ in marks.conditions or type_ in RESERVED:
+        return  # PPM-44, also of what was stored while nobody judged
+    condition: dict[str, Any] = {
+        "type": type_,
+        "status": "True" if state.state == SUCCEEDED else "False",
+        "message": state.message,
+    }
+    if state.last_probe_time:
+        condition["lastProbeTime"] = state.last_probe_time
+    if state.last_transition_time:
+        condition["lastTransitionTime"] = state.last_transition_time
+    marks.conditions[type_] = condition
+
+
+def _add_marks(marks: Marks, probe: PodContainerProbe, state: str) -> None:
+    """PPM-25: what stands for another result goes, what stands for this one comes."""
+    policies = probe.marker_policy or ()
+    for policy in policies:
+        if policy.state != state:
+            marks.labels |= dict.fromkeys(policy.labels or {})
+            marks.annotations |= dict.fromkeys(policy.annotations or {})
+    for policy in policies:
+        if policy.state == state:
+            marks.labels |= policy.labels or {}
+            marks.annotations |= policy.annotations or {}

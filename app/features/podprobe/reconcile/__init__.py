@@ -1,0 +1,1 @@
+"""The controllers of probes: markers, nodes and liveness."""

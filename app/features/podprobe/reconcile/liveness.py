@@ -1,0 +1,303 @@
+"""Liveness node by node: what its agent probes, and restarts of containers that do not live (PPM-50 … PPM-55)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from app.api import names
+from app.features.containerrecreate.types import ContainerRecreateRequest
+from app.features.podprobe.objects import NodePodProbe
+from app.features.podprobe.plan.liveness import (
+    OWNER,
+    REQUESTS,
+    Failure,
+    decode_request,
+    failures,
+    is_available,
+    is_open,
+    pod_entry,
+    recreate_request,
+    request_name,
+    room,
+    states_by_uid,
+)
+from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, is_probed, present_probes, replace_probes
+from app.features.podprobe.reconcile.markers import change_probes
+from app.kube.client import Client, get_or_none
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, ApiError, KubeError
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+from app.pods.budget import Disruption, DisruptionBudget, LeastAvailable
+from app.pods.predicates import BY_CONTROLLER, owner_key
+
+logger = logging.getLogger(__name__)
+
+#: Changes of Pods are looked at together for so many seconds.
+COALESCE_SECONDS: Final = 0.2
+#: After so long a restart that was held back is tried again.
+RETRY_SECONDS: Final = 2.0
+#: A request that was made, and that no watch has shown for so long, is looked up before it stops counting.
+UNSEEN_SECONDS: Final = 30.0
+FAILED_REASON: Final = "LivenessProbeFailed"
+HELD_REASON: Final = "LivenessRestartHeldBack"
+_NO_ROOM: Final = "LivenessProbesWithoutRoom"
+BY_LIVENESS_NODE: Final = "liveness-node"
+BY_REQUESTED_POD: Final = "requested-pod"
+
+
+def liveness_nodes(pod: Pod) -> list[str]:
+    """Index of the Pods whose liveness probes the node agent runs: the node."""
+    node = pod.spec.node_name
+    return [node] if node and names.CONTAINER_PROBE_CONTEXT in pod.metadata.annotations else []
+
+
+def requested_pods(request: ContainerRecreateRequest) -> list[str]:
+    """Index of the open requests: namespace and uid of the Pod. A request concerns Pods of its own namespace only."""
+    uid = request.metadata.labels.get(names.CRR_POD_UID, "")
+    return [f"{request.metadata.namespace}/{uid}"] if is_open(request) else []
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    pods: Store[Pod]
+    node_pod_probes: Store[NodePodProbe]
+    requests: Store[ContainerRecreateRequest]
+
+
+class LivenessReconciler:
+    """The shell; a key is a node."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        events: EventRecorder,
+        budget: DisruptionBudget,
+        workloads: Sequence[LeastAvailable],
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._budget = budget
+        self._workloads = workloads
+        #: One restart is decided at a time, or two nodes would take the same room.
+        self._deciding = asyncio.Lock()
+        #: Requests that were just made: uid of the Pod, and when.
+        self._made: dict[ObjectKey, tuple[str, float]] = {}
+        #: By uid of the Pod: what was said about each request that is held back.
+        self._last_events: dict[str, dict[str, str]] = {}
+
+    # ---- what a change concerns
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The node of a Pod that has saved probes."""
+        old, new = change.old, change.new
+        if new is None:
+            self._last_events.pop(change.object.metadata.uid, None)
+        if old is not None and new is not None and _same(old, new):
+            return ()
+        return {ObjectKey("", node) for pod in (old, new) if pod is not None for node in liveness_nodes(pod)}
+
+    def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
+        """The node, if such Pods are on it, or were."""
+        new = change.new
+        if new is None or (change.old is not None and change.old == new):
+            return ()
+        name = new.metadata.name
+        if self._caches.pods.by_index(BY_LIVENESS_NODE, name) or present_probes(new, None, OWNER):
+            return (ObjectKey("", name),)
+        return ()
+
+    def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
+        """A request that is gone may have to be made again."""
+        self._made.pop(key_of(change.object), None)
+        node = change.object.metadata.labels.get(names.CRR_NODE_NAME, "")
+        if change.new is not None or not self._caches.pods.by_index(BY_LIVENESS_NODE, node):
+            return ()
+        return (ObjectKey("", node),)
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a Pod asks for."""
+        return COALESCE_SECONDS
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """One node."""
+        node_pod_probe = self._caches.node_pod_probes.get(key.name)
+        if node_pod_probe is None or node_pod_probe.deleting:
+            return None  # its creation comes, or nobody probes there
+        pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
+        await self._probe(node_pod_probe, pods)
+        states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
+        held, errors = False, []
+        for pod in pods:
+            for failure in failures(pod, states.get(pod.metadata.uid, ())):
+                try:
+                    held |= not await self._restart(pod, failure)
+                except KubeError as error:
+                    # One Pod that cannot be helped keeps no other from it.
+                    logger.warning("Pod %s: %s cannot be restarted: %s", key_of(pod), failure.container, error)
+                    errors.append(error)
+        if errors:
+            raise errors[0]
+        return Result(requeue_after=RETRY_SECONDS) if held else None
+
+    async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
+        """PPM-50."""
+        present = present_probes(node_pod_probe, None, OWNER)
+        running: dict[str, set[str]] = defaultdict(set)
+        for uid, (_, probes) in present.items():
+            running[uid] = {one["name"] for one in probes}
+        wanted = {pod.metadata.uid: pod_entry(pod, running[pod.metadata.uid]) for pod in pods}
+        asked = {uid: (one["IP"], one["probes"]) for uid, one in wanted.items() if one["probes"]}
+        if asked != present:
+            name = node_pod_probe.metadata.name
+            without: set[str] = set()
+
+            def edit(spec: dict[str, Any]) -> None:
+                without.clear()
+                if replace_probes(spec, None, OWNER, wanted):
+                    fit = msgspec.convert({"spec": spec}, NodePodProbe)
+                    without.update(asked.keys() - present_probes(fit, None, OWNER).keys())
+
+            await change_probes(self._client, name, edit)
+            self._record_without(pods, without)
+
+    def _record_without(self, pods: Iterable[Pod], without: Collection[str]) -> None:
+        """Say of Pods, once, that their probes do not run. [PPM-46]"""
+        for pod in pods:
+            told = self._last_events.setdefault(pod.metadata.uid, {})
+            if pod.metadata.uid not in without or told.get(_NO_ROOM):
+                continue
+            told[_NO_ROOM] = message = (
+                f"liveness probes do not run: the probes of one namespace may take {MAX_NAMESPACE_BYTES} bytes on a "
+                "node; use shorter or fewer ones"
+            )
+            self._events.event(reference(PODS, pod), "Warning", _NO_ROOM, message)
+
+    # ---- restarts
+
+    async def _restart(self, pod: Pod, failure: Failure) -> bool:
+        """PPM-52 … PPM-55: whether the restart is asked for, now or before."""
+        key = ObjectKey(pod.metadata.namespace, request_name(pod, failure))
+        async with self._deciding:
+            await self._look_up_unseen()
+            if key in self._made or self._caches.requests.by_key(key) is not None:
+                return True
+            if (reason := self._held_back(pod)) is None:
+                live = await self._live(pod, failure)
+                if live is None:
+                    return True  # it is another container by now
+                # The cache may not show yet that the Pod is ready.
+                reason = self._held_back(live)
+                if reason is None:
+                    verdict = await self._budget.ask(live, Disruption.UPDATE)
+                    reason = None if verdict.allowed else verdict.reason
+            if reason is not None:
+                self._record_held(pod, failure, reason)
+                return False
+            # Even where no answer comes the request may have been made.
+            self._made[key] = (pod.metadata.uid, self._clock.monotonic())
+            try:
+                body = recreate_request(pod, failure)
+                await self._client.create(REQUESTS, body, key.namespace, decode=decode_metadata)
+            except AlreadyExists:
+                return True
+            except ApiError:
+                self._made.pop(key, None)
+                raise
+        self._last_events.get(pod.metadata.uid, {}).pop(key.name, None)
+        said = f": {failure.message}" if failure.message else ""
+        message = f"Container {failure.container} failed its liveness probe and is restarted{said}"
+        self._events.event(reference(PODS, pod), "Warning", FAILED_REASON, message)
+        return True
+
+    async def _look_up_unseen(self) -> None:
+        """PPM-53: a watch that shows nothing new must not make room."""
+        now = self._clock.monotonic()
+        for key, (uid, made_at) in [*self._made.items()]:
+            if now - made_at < UNSEEN_SECONDS:
+                continue
+            found = await get_or_none(self._client, REQUESTS, key.name, key.namespace, decode=decode_request)
+            if found is not None and is_open(found):
+                self._made[key] = (uid, now)
+            else:
+                self._made.pop(key, None)
+
+    def _held_back(self, pod: Pod) -> str | None:
+        """PPM-53: why the workload does not bear a restart now; None if it does."""
+        owner = pod.metadata.controller
+        pods = (
+            self._caches.pods.by_index(BY_CONTROLLER, owner_key(owner, pod.metadata.namespace))
+            if owner is not None
+            else []
+        )
+        unseen = {uid for uid, _ in self._made.values()}
+        requested = self._caches.requests.by_index
+        disrupted = {
+            one.metadata.uid
+            for one in (*pods, pod)
+            if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
+        }
+        if owner is None or not is_available(pod, disrupted):
+            return None  # a Pod that serves nobody takes no room
+        for least_available in self._workloads:
+            try:
+                least = least_available(owner, pod.metadata.namespace)
+            except LookupError as unknown:
+                return str(unknown)
+            if least is not None:
+                found = room(pods, least, disrupted)
+                if not found.is_left:
+                    return (
+                        f"{owner.kind} {owner.name} has {found.available} Pods available, and its maxUnavailable "
+                        f"leaves none below {found.least}"
+                    )
+        return None
+
+    async def _live(self, pod: Pod, failure: Failure) -> Pod | None:
+        """The Pod as it is now; None if it is not the same container that runs."""
+        live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        if live is None:
+            return None
+        if live.metadata.uid != pod.metadata.uid or not is_probed(live):
+            return None
+        same = any(
+            one.name == failure.container and one.container_id == failure.container_id and one.state.running is not None
+            for one in live.status.container_statuses
+        )
+        return live if same else None
+
+    def _record_held(self, pod: Pod, failure: Failure, reason: str) -> None:
+        """PPM-55: once for each reason."""
+        told, name = self._last_events.setdefault(pod.metadata.uid, {}), request_name(pod, failure)
+        if told.get(name) != reason:
+            told[name] = reason
+            message = f"Container {failure.container} failed its liveness probe and is not restarted yet: {reason}"
+            self._events.event(reference(PODS, pod), "Warning", HELD_REASON, message)
+
+
+def _same(old: Pod, new: Pod) -> bool:
+    """Whether nothing has changed that matters here."""
+    key = names.CONTAINER_PROBE_CONTEXT
+    return (
+        old.metadata.annotations.get(key) == new.metadata.annotations.get(key)
+        and old.spec.node_name == new.spec.node_name
+        and old.status.pod_ip == new.status.pod_ip
+        and old.status.container_statuses == new.status.container_statuses
+        and is_probed(old) == is_probed(new)
+    )

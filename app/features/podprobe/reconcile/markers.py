@@ -1,0 +1,301 @@
+"""The controller of PodProbeMarkers: writes the probes of nodes."""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.features.podprobe.kind import POD_PROBE_MARKER
+from app.features.podprobe.objects import BY_MARKER, NODE_POD_PROBES, NodePodProbe
+from app.features.podprobe.plan.probes import (
+    MAX_NAMESPACE_BYTES,
+    impossible,
+    is_probed,
+    is_virtual,
+    marks_of_conditions,
+    matching,
+    pod_probe,
+    present_probes,
+    replace_probes,
+)
+from app.features.podprobe.types import PodProbeMarker
+from app.framework.watched import BY_NAMESPACE
+from app.kube.client import Client
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.errors import Conflict, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Node, Pod, decode_metadata
+from app.kube.patches import merge_difference
+from app.kube.resources import PODS, ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector, label_keys, selector_keys
+from app.kube.statuses import KnownStatus, newest_status, write_status
+from app.kube.store import Change, Store, key_of
+
+Json = dict[str, Any]
+
+
+async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
+    """Change the spec of a node's NodePodProbe; ``edit`` does so in place. Nothing where the node has none."""
+    for attempt in range(CONFLICT_ATTEMPTS):
+        try:
+            live: Json = await client.get(NODE_POD_PROBES, node)
+            before = live.get("spec") or {}
+            edited = dict(before)
+            edit(edited)
+            patch = merge_difference(before, edited)
+            if not patch:
+                return
+            known = {"uid": live["metadata"]["uid"], "resourceVersion": live["metadata"]["resourceVersion"]}
+            body = {"metadata": known, "spec": patch}
+            await client.patch(NODE_POD_PROBES, node, body, decode=decode_metadata)
+        except NotFound:
+            return
+        except Conflict:
+            if attempt == CONFLICT_ATTEMPTS - 1:
+                raise
+            await client.clock.sleep(conflict_wait(attempt))
+        else:
+            return
+
+
+# The PodProbeMarker controller: tells nodes what to probe in which Pods (PPM-10 … PPM-15, PPM-31).
+
+logger = logging.getLogger(__name__)
+
+MARKERS: Final = POD_PROBE_MARKER.resource()
+#: Changes of Pods are looked at together for so many seconds.
+COALESCE_SECONDS: Final = 0.2
+#: Of what is wrong with a marker so much is told at once.
+_MAX_TOLD: Final = 5
+
+
+#: Index of the markers by what their selector asks for.
+BY_SELECTOR: Final = "by-selector"
+
+
+def by_namespace(marker: PodProbeMarker) -> list[str]:
+    """Index of the markers by their namespace."""
+    return [marker.metadata.namespace]
+
+
+def by_selector(marker: PodProbeMarker) -> Sequence[str]:
+    """Where a Pod finds the markers that may be for it; one that cannot be read is for none."""
+    try:
+        return selector_keys(marker.metadata.namespace, compile_selector(marker.spec.selector))
+    except SelectorError:
+        return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    markers: Store[PodProbeMarker]
+    pods: Store[Pod]
+    nodes: Store[Node]
+    node_pod_probes: Store[NodePodProbe]
+
+
+class PodProbeMarkerReconciler:
+    """The shell."""
+
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder, *, serverless: bool) -> None:
+        self._client = client
+        self._caches = caches
+        self._events = events
+        self._serverless = serverless
+        #: By uid: the selector as compiled.
+        self._selectors: dict[str, Selector | None] = {}
+        #: By uid: what is wrong with the marker, as it was told.
+        self._last_events: dict[str, set[str]] = {}
+        #: By uid: the status as last written, until the cache shows it.
+        self._statuses: dict[str, KnownStatus] = {}
+
+    # ---- what a change concerns
+
+    def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
+        """The marker itself."""
+        old, new = change.old, change.new
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            self._selectors.pop(change.object.metadata.uid, None)
+            self._last_events.pop(change.object.metadata.uid, None)
+        if new is None:
+            self._statuses.pop(change.object.metadata.uid, None)
+        return (key_of(change.object),)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """PPM-10, PPM-41: markers whose Pod it is, or was."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and self._same(old, new):
+            return ()
+        found: dict[ObjectKey, None] = {}
+        for pod in (old, new):
+            labels = pod.metadata.labels if pod is not None else {}
+            for key in label_keys(change.object.metadata.namespace, labels) if pod is not None else ():
+                for marker in self._caches.markers.by_index(BY_SELECTOR, key):
+                    selector = self._selector(marker)
+                    if selector is not None and selector.matches(labels):
+                        found[key_of(marker)] = None
+        return list(found)
+
+    def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
+        """A node comes or goes, or becomes virtual: whoever may have Pods there."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and is_virtual(old) == is_virtual(new):
+            return ()
+        return map(key_of, self._caches.markers.list())
+
+    def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
+        """PPM-42: a NodePodProbe has come; what was written before it was there is missing."""
+        return map(key_of, self._caches.markers.list()) if change.old is None else ()
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a Pod or a node asks for."""
+        return COALESCE_SECONDS
+
+    def _same(self, old: Pod, new: Pod) -> bool:
+        return (
+            old.metadata.labels == new.metadata.labels
+            and old.status.pod_ip == new.status.pod_ip
+            and is_probed(old) == is_probed(new)
+            and not (self._serverless and old.status.conditions != new.status.conditions)
+        )
+
+    def _selector(self, marker: PodProbeMarker) -> Selector | None:
+        uid = marker.metadata.uid
+        if uid not in self._selectors:
+            try:
+                self._selectors[uid] = compile_selector(marker.spec.selector)
+            except SelectorError as error:
+                logger.warning("PodProbeMarker %s is left alone: %s", key_of(marker), error)
+                self._selectors[uid] = None
+        return self._selectors[uid]
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> None:
+        """One marker."""
+        marker = self._caches.markers.by_key(key)
+        selector = self._selector(marker) if marker is not None else None
+        if marker is None or selector is None:
+            return
+        by_node: dict[str, list[Pod]] = defaultdict(list)
+        serverless = []
+        for pod in matching(selector, self._caches.pods.by_index(BY_NAMESPACE, key.namespace)):
+            node = self._caches.nodes.get(pod.spec.node_name)
+            if node is not None and is_virtual(node):
+                serverless.append(pod)
+            elif node is not None:
+                by_node[pod.spec.node_name].append(pod)
+        metadata, known = marker.metadata, newest_status(marker, self._statuses.get(marker.metadata.uid or ""))
+        if marker.deleting:
+            await self._write(marker, {}, by_node, leaving=True)
+            if names.NODE_POD_PROBE_CLEANUP in metadata.finalizers:
+                left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
+                await self._set_finalizers(marker, known, left)
+            return
+        # What the cache does not show yet was written with the finalizer in place.
+        if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
+            finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
+            known = await self._set_finalizers(marker, known, finalizers)
+        wrong = impossible(marker, (pod for pods in by_node.values() for pod in pods))
+        wrong |= await self._write(marker, by_node, by_node)
+        self._record_events(marker, wrong)
+        if self._serverless:
+            for pod in serverless:
+                await self._mark(marker, pod)
+        else:
+            serverless = []
+        await self._report(marker, known, sum(map(len, by_node.values())) + len(serverless))
+
+    async def _write(
+        self,
+        marker: PodProbeMarker,
+        wanted: Mapping[str, Iterable[Pod]],
+        nodes: Iterable[str],
+        *,
+        leaving: bool = False,
+    ) -> dict[str, str]:
+        """Exactly these Pods are probed for the marker, on these nodes and on those that the cache shows. Returns what
+        is said of nodes that have no room for them.
+
+        When the marker leaves the cache is not believed: what it does not show yet would stay for ever.
+        """
+        full: dict[str, str] = {}
+        namespace, name = marker.metadata.namespace, marker.name
+        present = self._caches.node_pod_probes.by_index(BY_MARKER, f"{namespace}/{name}")
+        for node in sorted({*(one.metadata.name for one in present), *nodes}):
+            cached = self._caches.node_pod_probes.get(node)
+            if cached is None:
+                continue  # PPM-42: its creation comes
+            probes = {pod.metadata.uid: pod_probe(marker, pod) for pod in wanted.get(node, ())}
+            asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
+            if not leaving and present_probes(cached, namespace, name) == asked:
+                continue
+            if without := await self._change(node, namespace, name, probes):
+                full[node] = (
+                    f"node {node}: no room for the probes of {len(without)} Pods, such as {without[0]}: those of one "
+                    f"namespace may take {MAX_NAMESPACE_BYTES} bytes there; use shorter or fewer ones"
+                )
+        return full
+
+    async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> list[str]:
+        """The names of the Pods for which there is no room."""
+        without: list[str] = []
+
+        def edit(spec: Json) -> None:
+            without[:] = replace_probes(spec, namespace, marker, probes)
+
+        await change_probes(self._client, node, edit)
+        return without
+
+    def _record_events(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
+        """PPM-46, PPM-47: each once, as long as it is so."""
+        told = self._last_events.pop(marker.metadata.uid, set())
+        for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
+            self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
+        if wrong:
+            self._last_events[marker.metadata.uid] = set(wrong)
+
+    async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
+        """PPM-31."""
+        change = marks_of_conditions(marker, pod).metadata_patch(pod)
+        if not change:
+            return
+        body = {"metadata": {"uid": pod.metadata.uid, **change}}
+        try:
+            await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
+        except (NotFound, Conflict):
+            logger.debug("Pod %s is gone", key_of(pod))
+
+    async def _set_finalizers(self, marker: PodProbeMarker, known: KnownStatus, finalizers: list[str]) -> KnownStatus:
+        """The marker as it then is."""
+        metadata = marker.metadata
+        body = {"metadata": {"uid": metadata.uid, "resourceVersion": known.version, "finalizers": finalizers or None}}
+        try:
+            written = await self._client.patch(MARKERS, metadata.name, body, metadata.namespace, decode=decode_metadata)
+        except NotFound:
+            return known
+        found = self._statuses[metadata.uid] = KnownStatus(known.status, written.metadata.resource_version)
+        return found
+
+    async def _report(self, marker: PodProbeMarker, known: KnownStatus, matched: int) -> None:
+        """PPM-15."""
+        wanted = {"observedGeneration": marker.metadata.generation, "matchedPods": matched}
+        if not known.status.get("matchedPods") and not matched:
+            # Nothing, and zero, is the same.
+            known = KnownStatus({**known.status, "matchedPods": matched}, known.version)
+        written = await write_status(
+            self._client,
+            MARKERS,
+            marker.metadata,
+            known,
+            lambda status: {key: value for key, value in wanted.items() if status.get(key) != value},
+        )
+        if written is not None:
+            self._statuses[marker.metadata.uid] = written

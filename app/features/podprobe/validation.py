@@ -1,0 +1,191 @@
+"""What makes a PodProbeMarker wrong (PPM-1 … PPM-4). Pure; gets a spec with its defaults, and errors lead to the very
+field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from app.features.podprobe.types import MARKED_STATES, SEPARATOR
+from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_supported, required
+from app.kube.selectors import go_label_selector, validate_selector
+from app.kube.validation import (
+    is_port_name,
+    is_port_number,
+    is_qualified_name,
+    regex_message,
+    validate_annotations,
+    validate_labels,
+)
+
+_SPEC: Final = Path("spec")
+#: Conditions by which others decide, and which whoever may only make markers must not write.
+RESERVED: Final = frozenset(
+    (
+        *("PodScheduled", "Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget"),
+        *("PodResizePending", "PodResizeInProgress", "KruisePodReady", "InPlaceUpdateReady"),
+        *("SidecarSetUpgradable", "SidecarTerminated", "SidecarsMissing"),
+    )
+)
+#: What OpenKruise does not take as a name of a probe, which is no condition yet.
+_RESERVED_NAMES: Final = frozenset(
+    ("PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
+)
+_NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+_HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
+_HEADER: Final = "[-A-Za-z0-9]+"
+#: Others are only read by their number.
+MAX_PROBES: Final = 256
+
+
+def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
+    """Everything wrong with a spec; ``former``: the one it replaces."""
+    errors = _selector_errors(spec.get("selector"))
+    probes, path = spec.get("probes") or [], _SPEC.child("probes")
+    if not probes:
+        errors.append(required(path, "empty probes is not valid for PodProbeMarker."))
+    if len(probes) > MAX_PROBES:
+        return [*errors, invalid(path, len(probes), f"must have at most {MAX_PROBES} items")]
+    names: set[str] = set()
+    conditions: set[str] = set()
+    for index, probe in enumerate(probes):
+        errors += _entry_errors(probe, path.index(index), names, conditions)
+    if former is not None and spec.get("selector") != former.get("selector"):
+        shown = go_label_selector(spec.get("selector"))
+        errors.append(invalid(_SPEC.child("selector"), shown, "selector must be immutable"))
+    return errors
+
+
+def _selector_errors(selector: Mapping[str, Any] | None) -> list[FieldError]:
+    path = _SPEC.child("selector")
+    if selector is None:
+        return [required(path, "no selector defined in PodProbeMarker")]
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return [invalid(path, go_label_selector(selector), "empty selector is not valid for podProbeMarker.")]
+    return validate_selector(selector, path)
+
+
+def _entry_errors(probe: Mapping[str, Any], path: Path, names: set[str], conditions: set[str]) -> list[FieldError]:
+    """PPM-2: as OpenKruise, no further than the first mistake of a probe's name and target."""
+    name, condition = probe.get("name") or "", probe.get("podConditionType") or ""
+    policies = probe.get("markerPolicy") or []
+    found = _name_error(probe, path, names)
+    names.add(name)
+    if found is None and not policies and not condition:
+        detail = "podConditionType and markerPolicy cannot be empty at the same time"
+        found = required(path.child("markerPolicy"), detail)
+    if found is None and condition:
+        found = _condition_error(condition, path.child("podConditionType"), conditions)
+    conditions.add(condition)
+    if found is not None:
+        return [found]
+    errors = probe_errors(probe.get("probe") or {}, path.child("probe"))
+    return errors + _policies_errors(policies, path.child("markerPolicy"))
+
+
+def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldError | None:
+    name = probe.get("name") or ""
+    if not name:
+        return required(path.child("name"), "probe name can't be empty in PodProbeMarker.")
+    if SEPARATOR in name:
+        return invalid(path.child("name"), name, f"probe name can't contains '{SEPARATOR}'")
+    if not probe.get("containerName"):
+        return required(path.child("containerName"), "probe containerName can't be empty in PodProbeMarker.")
+    if name in _RESERVED_NAMES:
+        return invalid(path.child("name"), name, "is the name of a condition that belongs to others")
+    if name in names:
+        return invalid(path.child("name"), name, "probe name must be unique in PodProbeMarker.")
+    return None
+
+
+def _condition_error(condition: str, path: Path, conditions: set[str]) -> FieldError | None:
+    if condition in RESERVED:
+        # PPM-44: the probe would take part in what decides whether the Pod is ready.
+        return invalid(path, condition, "is a condition that belongs to others")
+    if condition in conditions:
+        return duplicate(path, condition)
+    messages = is_qualified_name(condition)
+    return invalid(path, condition, "; ".join(messages)) if messages else None
+
+
+def probe_errors(probe: Mapping[str, Any], path: Path) -> list[FieldError]:
+    """PPM-3: exactly one handler, and what is wrong with it; the numbers."""
+    given = [name for name in _HANDLERS if probe.get(name) is not None]
+    errors: list[FieldError] = []
+    if probe.get("grpc") is not None:
+        errors.append(forbidden(path.child("grpc"), "is not supported; use exec, httpGet or tcpSocket"))
+    elif not given:
+        errors.append(required(path, "must specify a handler type"))
+    for name in given[1:]:
+        errors.append(forbidden(path.child(name), "may not specify more than 1 handler type"))
+    if given:
+        errors += _action_errors(given[0], probe[given[0]], path.child(given[0]))
+    for field in _NUMBERS:
+        if (value := probe.get(field) or 0) < 0:
+            errors.append(invalid(path.child(field), value, "must be greater than or equal to 0"))
+    return errors
+
+
+def _action_errors(name: str, action: Mapping[str, Any], path: Path) -> list[FieldError]:
+    if name == "exec":
+        return [] if action.get("command") else [required(path.child("command"))]
+    errors = []
+    if action.get("host"):
+        errors.append(forbidden(path.child("host"), "may not be set in probe"))
+    errors += _port_errors(action.get("port") or 0, path.child("port"))
+    return errors + (_request_errors(action, path) if name == "httpGet" else [])
+
+
+def _port_errors(port: int | str, path: Path) -> list[FieldError]:
+    messages = is_port_name(port) if isinstance(port, str) else is_port_number(port)
+    return [invalid(path, port, message) for message in messages]
+
+
+def _request_errors(action: Mapping[str, Any], path: Path) -> list[FieldError]:
+    errors = []
+    target = action.get("path") or ""
+    if not target:
+        errors.append(required(path.child("path")))
+    elif not _is_request_path(target):
+        errors.append(invalid(path.child("path"), target, "is no path of a URL"))
+    if (scheme := action.get("scheme") or "") not in ("HTTP", "HTTPS"):
+        errors.append(not_supported(path.child("scheme"), scheme, ("HTTP", "HTTPS")))
+    detail = regex_message(
+        "a valid HTTP header must consist of alphanumeric characters or '-'", _HEADER, "X-Header-Name"
+    )
+    for index, header in enumerate(action.get("httpHeaders") or ()):
+        if not re.fullmatch(_HEADER, header.get("name") or ""):
+            at = path.child("httpHeaders").index(index).child("name")
+            errors.append(invalid(at, header.get("name") or "", detail))
+    return errors
+
+
+def _is_request_path(text: str) -> bool:
+    if any(ord(char) < 0x20 or ord(char) == 0x7F for char in text):
+        return False
+    try:
+        urlsplit(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _policies_errors(policies: list[Mapping[str, Any]], path: Path) -> list[FieldError]:
+    """PPM-4: one entry per result, each with something to set."""
+    errors: list[FieldError] = []
+    states: set[str] = set()
+    for index, policy in enumerate(policies):
+        at, state = path.index(index), policy.get("state") or ""
+        labels, annotations = policy.get("labels") or {}, policy.get("annotations") or {}
+        if state not in MARKED_STATES:
+            errors.append(not_supported(at.child("state"), state, MARKED_STATES))
+        elif state in states:
+            errors.append(duplicate(at.child("state"), state))
+        states.add(state)
+        if not labels and not annotations:
+            errors.append(required(at.child("labels"), "labels and annotations cannot be empty at the same time"))
+        errors += validate_labels(labels, at.child("labels"))
+        errors += validate_annotations(annotations, at.child("annotations"))
+    return errors

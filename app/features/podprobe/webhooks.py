@@ -1,0 +1,129 @@
+"""The webhook of PodProbeMarker (PPM-1 … PPM-4), and the step of Pod creation for serverless Pods (PPM-30)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from app.api import names
+from app.api.gocore import PROBE
+from app.api.gojson import GoTypeError, dumps_go, go_value
+from app.api.webhooks import SPEC_CHANGED, is_leaving, judged, version_to_judge
+from app.features.podprobe.kind import POD_PROBE_MARKER, with_defaults
+from app.features.podprobe.types import PodProbeMarker
+from app.features.podprobe.validation import spec_errors
+from app.framework.options import Enabled, gate_is_off
+from app.framework.watched import BY_NAMESPACE
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
+from app.kube.fielderrors import aggregate
+from app.kube.patches import same
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import compile_selector
+from app.kube.store import Store
+from app.pods.admission import MutatorOrder
+from app.pods.draft import PodDraft
+
+GATE: Final = "PodProbeMarkerGate"
+DAEMON_GATE: Final = "KruiseDaemon"
+SERVERLESS_GATE: Final = "EnablePodProbeMarkerOnServerless"
+LIVENESS_GATE: Final = "EnhancedLivenessProbe"
+
+VALIDATE: Final = Webhook(
+    name="vpodprobemarker.kb.io",
+    path="/validate-apps-kruise-io-podprobemarker",
+    mutating=False,
+    rules=(
+        Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (POD_PROBE_MARKER.plural,)),
+    ),
+    match_conditions=(SPEC_CHANGED,),
+    summary="Refuses PodProbeMarkers that no node could follow",
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+def handlers(enabled: Enabled) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it."""
+    return (Handler(VALIDATE, partial(validate, enabled)),)
+
+
+def validate(enabled: Enabled, review: Review) -> Decision:
+    """PPM-1 … PPM-4; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(POD_PROBE_MARKER, given)
+    if isinstance(version, Denied):
+        return version
+    spec = with_defaults(given).get("spec") or {}
+    former = with_defaults(judged(review.old_object)).get("spec") if review.operation == Operation.UPDATE else None
+    if is_leaving(review) or (former is not None and same(former, spec)):
+        # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
+        return Allowed()
+    if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
+        return Denied(gate_is_off(*off), code=403)
+    errors = spec_errors(spec, former if isinstance(former, Mapping) else None)
+    return Denied(aggregate(errors), code=422) if errors else Allowed()
+
+
+class ServerlessProbesStep:
+    """PPM-30: a Pod carries its probes, for a provider that runs Pods where there is no node agent."""
+
+    order = MutatorOrder.PROBES
+
+    __slots__ = ("_markers",)
+
+    def __init__(self, markers: Store[PodProbeMarker]) -> None:
+        self._markers = markers
+
+    def __call__(self, draft: PodDraft, review: Review) -> None:
+        """Write the annotations, if a marker has something for the Pod."""
+        matching = []
+        for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
+            try:
+                selector = compile_selector(marker.spec.selector)
+            except SelectorError:
+                continue  # admission was off when it came
+            if not marker.deleting and not selector.empty and selector.matches(draft.labels):
+                matching.append(marker)
+        if not matching:
+            return
+        annotations = serverless_annotations(matching, probed_containers(draft.containers, draft.init_containers))
+        if annotations:
+            draft.set_annotations(annotations, "PPM-30")
+
+
+def probed_containers(
+    containers: Iterable[Mapping[str, Any]], init_containers: Iterable[Mapping[str, Any]]
+) -> frozenset[str]:
+    """The containers that run as long as the Pod: regular ones, and init containers that are restarted always."""
+    restartable = (one for one in init_containers if one.get("restartPolicy") == "Always")
+    return frozenset(str(one.get("name")) for one in (*containers, *restartable))
+
+
+def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozenset[str]) -> dict[str, str]:
+    """PPM-30: the probes of these markers, and who they come from; nothing if there are none."""
+    probes: list[dict[str, Any]] = []
+    contributing = set()
+    conditions: set[str] = set()
+    seen: set[tuple[str, str]] = set()
+    for marker in sorted(markers, key=lambda one: one.name):
+        for probe in marker.spec.probes:
+            key, condition = (probe.container_name, probe.name), probe.pod_condition_type
+            if probe.container_name not in containers or not condition or condition in conditions or key in seen:
+                continue
+            # As OpenKruise writes it, to the byte: the fields in the order that they have in Go.
+            shown = probe.to_dict()
+            shown.pop("markerPolicy", None)
+            try:
+                shown["probe"] = go_value(PROBE, shown["probe"])
+            except GoTypeError:
+                continue  # no provider could read it, and the Pod is to come all the same
+            conditions.add(condition)
+            seen.add(key)
+            contributing.add(marker.name)
+            probes.append(shown)
+    if not probes:
+        return {}
+    return {
+        names.POD_PROBE: dumps_go(probes),
+        names.POD_PROBE_MARKER_LIST: ",".join(sorted(contributing)),
+    }

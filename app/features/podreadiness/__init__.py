@@ -1,0 +1,1 @@
+"""Pod readiness: adds the readiness gate ``KruisePodReady`` to new Pods and sets its condition."""

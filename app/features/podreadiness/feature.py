@@ -1,0 +1,77 @@
+"""The declaration of the feature, and its mutator of new Pods."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api.names import APPS_GROUP, KRUISE_POD_READY
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Reconciling,
+)
+from app.framework.watched import PODS
+from app.kube.admission import PolicyRule, Review
+from app.kube.controller import Watch
+from app.pods.admission import FieldTrackingStep, MutatorOrder
+from app.pods.draft import PodDraft, is_controlled_by_group
+from app.pods.readiness import InitialMetadata
+from app.pods.readiness_writes import PodReadinessReconciler
+
+
+class ReadinessGateStep:
+    """PM-176: Pods of OpenKruise workloads get the gate; all Pods with feature gate KruisePodReadinessGate."""
+
+    order = MutatorOrder.READINESS_GATE
+
+    __slots__ = ("_every_pod",)
+
+    def __init__(self, every_pod: bool = False) -> None:
+        self._every_pod = every_pod
+
+    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
+        """Append the gate, once."""
+        owners = draft.owner_references
+        if self._every_pod or (owners and is_controlled_by_group(owners, APPS_GROUP)):
+            draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")
+
+
+NAME: Final = "pod-readiness-controller"
+#: A worker is a request under way; OpenKruise has 3.
+WORKERS: Final = 16
+_EVERY_POD: Final = "KruisePodReadinessGate"
+
+
+def pod_readiness(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    pods = context.stores(PODS)
+    reconciler = PodReadinessReconciler(context.client, pods, context.provided(InitialMetadata))
+    return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod, reconciler.delay)])
+
+
+def steps(context: AdmissionContext) -> Decisions:
+    """The two steps of Pod creation."""
+    return Decisions(steps=(ReadinessGateStep(context.enabled(_EVERY_POD)), FieldTrackingStep()))
+
+
+FEATURE: Final = Feature(
+    name="podreadiness",
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(PODS,),
+            make=pod_readiness,
+            permissions=(
+                PolicyRule(("get",), ("",), ("pods",)),
+                PolicyRule(("patch",), ("",), ("pods/status",)),
+            ),
+            workers=WORKERS,
+        ),
+    ),
+    admission=(AdmissionPart(steps),),
+    gates=(_EVERY_POD,),
+)

@@ -1,0 +1,1 @@
+"""PodUnavailableBudget: limits how many Pods of an application may be unavailable at once."""

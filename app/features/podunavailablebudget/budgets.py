@@ -1,0 +1,381 @@
+"""The budgets of this process: rules whether a Pod may be disrupted, and records the ruling before it is given."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from random import Random
+from typing import Final, Protocol, TypeAlias, TypeVar
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from app.features.podunavailablebudget.index import Claims
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
+from app.features.podunavailablebudget.plan.judgement import (
+    MAX_ENTRIES,
+    Judgement,
+    Outcome,
+    Seen,
+    first_seen,
+    is_computed,
+    judge,
+    without_budget,
+)
+from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_budget
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.framework.refusals import ProtectionLog
+from app.kube.client import Client
+from app.kube.clock import Clock
+from app.kube.concurrency import Coalesced
+from app.kube.errors import ApiError, Conflict, KubeError, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Pod, decode_metadata
+from app.kube.resources import PODS, ObjectKey
+from app.kube.rulings import Decision, Ruling
+from app.kube.statuses import SharedStatus
+from app.kube.store import Store
+from app.kube.text import BoundedLabels
+from app.pods.budget import ALLOWED, Disruption, Verdict
+
+# Pods as they were when this process granted that they are touched (PUB-56).
+#
+# The status of a budget says when, and nothing about the Pod. Whoever asks in the process of the controllers updates
+# the Pod at once, and it may be back before the budget is looked at: what it was before is known here alone.
+
+#: Budgets whose grants are kept; of one that is forgotten a grant is waited for its whole time.
+MAX_BUDGETS: Final = 1_000
+
+
+class Grants:
+    """The latest grants of each budget, by Pod."""
+
+    def __init__(self) -> None:
+        self._by_budget: OrderedDict[ObjectKey, dict[str, Seen]] = OrderedDict()
+        self._numbers = count(1)
+
+    def note(self, budget: ObjectKey, noted: str, pod: PodFacts) -> None:
+        """This was granted now, or once more. ``noted``: as the status has it."""
+        known = self._by_budget.setdefault(budget, {})
+        self._by_budget.move_to_end(budget)
+        known[pod.name] = replace(first_seen(noted, pod), grant=next(self._numbers))
+        if len(known) > MAX_ENTRIES:
+            del known[next(iter(known))]
+        if len(self._by_budget) > MAX_BUDGETS:
+            self._by_budget.popitem(last=False)
+
+    def of(self, budget: ObjectKey) -> Mapping[str, Seen]:
+        """Those of a budget."""
+        return self._by_budget.get(budget, {})
+
+    def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
+        """Of what was seen that of Pods that were not granted once more since: the update that was seen done is not the
+        one that comes then."""
+        known = self.of(budget)
+        return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
+
+    def keep(self, budget: ObjectKey, pods: Collection[str]) -> None:
+        """Of a budget only those of these Pods are of use."""
+        known = self._by_budget.pop(budget, {})
+        if kept := {name: seen for name, seen in known.items() if name in pods}:
+            self._by_budget[budget] = kept
+
+
+# Who keeps the budgets: answers whether a Pod may be touched now, and has the answer written down first.
+#
+# One per process. Reviews and the controllers of that process ask the same one, so that what they ask together is
+# decided together (PUB-80).
+
+R = TypeVar("R")
+
+#: PUB-121: how long a review waits for the controller to compute a budget that is new or was changed, and how often it
+#: looks, in seconds.
+COMPUTED_WITHIN: Final = 2.0
+LOOK_AGAIN: Final = 0.05
+RESIZE_GATE: Final = "InPlacePodVerticalScaling"
+#: Gate of workloads: they resize Pods in place, so a resize under way makes a Pod inconsistent.
+VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
+
+#: PUB-122: another budget for a Pod whose own is gone: its name, '' for none.
+FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
+
+
+class Statuses(Protocol):
+    """The statuses of budgets, as many write them; see :class:`app.kube.statuses.SharedStatus`."""
+
+    async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R], /) -> R:
+        """The answer to one request."""
+        ...
+
+    def freshest(self, key: ObjectKey, /) -> PodUnavailableBudget | None:
+        """The newest copy known."""
+        ...
+
+
+def shared_statuses(
+    client: Client, budgets: Store[PodUnavailableBudget], rng: Random
+) -> SharedStatus[PodUnavailableBudget]:
+    """The statuses in a cluster."""
+    return SharedStatus(
+        client,
+        POD_UNAVAILABLE_BUDGET.resource(),
+        budgets.by_key,
+        rng,
+        decode=PodUnavailableBudget.model_validate_json,
+        status_of=status_of,
+    )
+
+
+def status_of(budget: PodUnavailableBudget) -> Mapping[str, object]:
+    """The status as JSON."""
+    return budget.status.to_dict() if budget.status is not None else {}
+
+
+def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
+    """What was granted and is not seen done yet: Pod → time."""
+    status = budget.status
+    return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
+
+
+class LocalStatuses:
+    """The statuses in standalone mode: as the files have them, changed in memory only."""
+
+    def __init__(self, budgets: Store[PodUnavailableBudget]) -> None:
+        self._budgets = budgets
+        self._changed: dict[ObjectKey, tuple[PodUnavailableBudget, PodUnavailableBudget]] = {}
+
+    async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R]) -> R:
+        """The answer; what it takes is taken here alone."""
+        found = self._budgets.by_key(key)
+        ruling = decision(self.freshest(key))
+        if ruling.changed is not None and found is not None:
+            self._changed[key] = (found, ruling.changed)
+        return ruling.answer
+
+    def freshest(self, key: ObjectKey) -> PodUnavailableBudget | None:
+        """As it is by now, until the file changes."""
+        found = self._budgets.by_key(key)
+        origin, changed = self._changed.get(key, (None, None))
+        return changed if origin is found and changed is not None else found
+
+
+class Budgets:
+    """Judges Pods by their budgets. ``waits``: seconds to wait for a budget that is not computed yet."""
+
+    def __init__(
+        self,
+        statuses: Statuses,
+        clock: Clock,
+        *,
+        resize_is_update: bool,
+        vertical_scaling: bool,
+        find_another: FindAnother | None = None,
+        waits: float = 0.0,
+        grants: Grants | None = None,
+    ) -> None:
+        self.statuses = statuses
+        #: What is granted, for the controller of this process.
+        self.grants = grants
+        self._clock = clock
+        self._resize_is_update = resize_is_update
+        self._vertical_scaling = vertical_scaling
+        self._find_another = find_another
+        self._waits = waits
+
+    async def judge(
+        self, pod: Pod, operation: ProtectedOperation, *, budget: str = "", dry_run: bool = False
+    ) -> Judgement:
+        """Whether this may be done to the Pod now; a grant is written down unless it is a dry run (PUB-68).
+
+        ``budget``: its name, if not the Pod's annotations say it. Never raises: what cannot be found out is refused.
+        """
+        name = budget or related_budget(pod.metadata.annotations)
+        if not name:
+            return Judgement(Outcome.ALLOWED, "it belongs to no budget")
+        settled = without_budget(pod, vertical_scaling=self._vertical_scaling)
+        if settled is not None:
+            return settled
+        try:
+            found, exists = await self._ask(pod, operation, name, dry_run=dry_run)
+            if not exists and self._find_another is not None:
+                another = await self._find_another(pod)
+                if another and another != name:
+                    found, _ = await self._ask(pod, operation, another, dry_run=dry_run)
+        except (KubeError, TimeoutError) as error:
+            return _failed(name, error)
+        return found
+
+    async def _ask(
+        self, pod: Pod, operation: ProtectedOperation, name: str, *, dry_run: bool
+    ) -> tuple[Judgement, bool]:
+        """The judgement, and whether the budget exists."""
+        key = ObjectKey(pod.metadata.namespace, name)
+        deadline = self._clock.monotonic() + self._waits
+
+        def decision(budget: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, tuple[Judgement, bool]]:
+            ruling = judge(budget, pod, operation, self._clock.now(), resize_is_update=self._resize_is_update)
+            answer = (ruling.answer, budget is not None and not budget.deleting)
+            copy = ruling.changed or budget
+            noted = entries_of(copy).get(pod.metadata.name) if copy is not None else None
+            if self.grants is not None and noted and ruling.answer.allowed and not dry_run:
+                # Here, in the turn of the requests: what the controller has seen of an earlier update ends nothing now.
+                self.grants.note(key, noted, facts_of(pod, vertical_scaling=self._vertical_scaling))
+            return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
+
+        while True:
+            found = await self.statuses.decide(key, decision)
+            if found[0].outcome is not Outcome.NOT_COMPUTED or self._clock.monotonic() >= deadline:
+                return found
+            await self._computed(key, deadline)
+
+    async def _computed(self, key: ObjectKey, deadline: float) -> None:
+        while self._clock.monotonic() < deadline:
+            await self._clock.sleep(LOOK_AGAIN)
+            budget = self.statuses.freshest(key)
+            if budget is None or is_computed(budget):
+                return
+
+
+def _failed(name: str, error: KubeError | TimeoutError) -> Judgement:
+    """PUB-82, PUB-83."""
+    text = error.message if isinstance(error, ApiError) and error.message else str(error)
+    why = "other replicas were faster each time" if isinstance(error, Conflict) else "its status could not be written"
+    message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {text}'
+    return Judgement(Outcome.REFUSED, why, message)
+
+
+# What is kept of each refusal: a count, a line in the protection log, an event on the Pod (PUB-69).
+
+#: The component that refusals are told as.
+SOURCE: Final = "pub-controller"
+REASON: Final = "PubPreventPodDeletion"
+MESSAGE: Final = "openkruise pub prevents pod deletion"
+FAMILY: Final = "pod_unavailable_budget"
+
+
+class RefusalCounters(Collector):
+    """Refusals as a metric. The name is OpenKruise's, which has no ``_total``."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, ...], int] = {}
+        #: Anybody who reaches the port can make up Pods and users.
+        self._labels = BoundedLabels()
+
+    def count(self, workload: str, username: str) -> None:
+        """One more refusal."""
+        key = self._labels.of(workload, username)
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """The family, once there is a refusal."""
+        metric = Metric(FAMILY, "Deletions, evictions and updates of Pods that a budget refused.", "counter")
+        for (workload, username), number in self._counts.items():
+            metric.add_sample(FAMILY, {"kind_namespace_name": workload, "username": username}, number)
+        if metric.samples:
+            yield metric
+
+
+def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
+    """The counters, registered."""
+    counters = RefusalCounters()
+    registry.register(counters)
+    return counters
+
+
+class Refused(Protocol):
+    """Told of each refusal."""
+
+    def __call__(self, pod: Pod, username: str, /) -> None:
+        """This user may not touch this Pod now."""
+        ...
+
+
+class RefusalRecord:
+    """Counts, logs and tells. Repeated events of one Pod are combined by the recorder."""
+
+    def __init__(self, counters: RefusalCounters, log: ProtectionLog, events: EventRecorder | None) -> None:
+        self._counters = counters
+        self._log = log
+        self._events = events
+
+    def __call__(self, pod: Pod, username: str) -> None:
+        """PUB-69."""
+        metadata = pod.metadata
+        owner = metadata.controller
+        kind, name = (owner.kind, owner.name) if owner is not None else ("unknown", metadata.name)
+        self._counters.count(f"{kind}_{metadata.namespace}_{name}", username)
+        self._log.write("PodUnavailableBudget", "Pod", metadata.namespace, metadata.name, username)
+        if self._events is not None:
+            self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)
+
+
+# What workloads ask before they touch a Pod (PUB-90): the common judgement, in the process of the controllers.
+
+#: Who asks.
+USERNAME: Final = "kruise-manager"
+
+
+class ControllerBudget:
+    """``judged``: the disruptions that the gates have judged."""
+
+    def __init__(self, keeper: Budgets, refused: Refused, judged: frozenset[Disruption]) -> None:
+        self.keeper = keeper
+        self._refused = refused
+        self._judged = judged
+
+    async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
+        """Whether the Pod may be disrupted now; noted, so that the request that follows passes without a charge."""
+        if disruption not in self._judged:
+            return ALLOWED
+        found = await self.keeper.judge(pod, ProtectedOperation(disruption.value))
+        if found.allowed:
+            return ALLOWED
+        self._refused(pod, USERNAME)
+        return Verdict(False, found.message)
+
+
+# Whether the cluster has any budget: where it has none, an eviction costs no look at its Pod.
+#
+# The watch says so first. It may lag, or be cut off, while the very first budget comes, so where it knows of none the
+# API server is asked too, once for all who ask within a second.
+
+#: Seconds for which an answer of the API server is remembered.
+REMEMBERED: Final = 1.0
+
+
+class AnyBudget:
+    """Asks the cache, then the API server. ``namespace``: the one in which budgets are watched; "": in all."""
+
+    def __init__(self, claims: Claims, client: Client, namespace: str = "") -> None:
+        self._claims = claims
+        self._client = client
+        self._namespace = namespace
+        self._ask: Coalesced[str, bool] = Coalesced(self._is_there)
+        self._until = 0.0
+        self._answer = False
+
+    async def __call__(self, namespace: str) -> bool:
+        """Whether a Pod of this namespace may have one. Raises ``KubeError`` where nobody can say."""
+        if self._namespace not in ("", namespace):
+            return False
+        if self._claims:
+            return True
+        if self._client.clock.monotonic() < self._until:
+            return self._answer
+        return await self._ask("")
+
+    async def _is_there(self, _: str) -> bool:
+        asked = self._client.clock.monotonic()
+        try:
+            page = await self._client.list_page(
+                POD_UNAVAILABLE_BUDGET.resource(), self._namespace, limit=1, metadata_only=True, decode=decode_metadata
+            )
+        except NotFound:
+            found = False  # the kind is not installed
+        else:
+            found = bool(page.items)
+        self._until, self._answer = asked + REMEMBERED, found
+        return found

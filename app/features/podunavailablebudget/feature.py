@@ -1,0 +1,273 @@
+"""The feature of PodUnavailableBudget: webhook, step and guard of Pods, controller, and what workloads ask."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from app.api import names
+from app.features.podunavailablebudget import webhooks
+from app.features.podunavailablebudget.budgets import (
+    COMPUTED_WITHIN,
+    RESIZE_GATE,
+    SOURCE,
+    VERTICAL_SCALING,
+    AnyBudget,
+    Budgets,
+    ControllerBudget,
+    FindAnother,
+    Grants,
+    LocalStatuses,
+    RefusalRecord,
+    Refused,
+    Statuses,
+    refusal_counters,
+    shared_statuses,
+)
+from app.features.podunavailablebudget.index import Claims, DirectOwners, LiveOwners, Owners
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard, BudgetStep
+from app.features.podunavailablebudget.reconcile import BudgetReconciler
+from app.features.podunavailablebudget.targets import (
+    BUDGETS,
+    NATIVE,
+    OWN,
+    WATCHED,
+    Caches,
+    listed_workloads,
+    native_wanted,
+    own_wanted,
+)
+from app.features.podunavailablebudget.webhooks import ClusterLookups, StandaloneLookups
+from app.framework.commands import Commands
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Provides,
+    Reconciling,
+)
+from app.framework.refusals import ProtectionLog
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch
+from app.kube.objects import Pod
+from app.pods.admission import Guarded
+from app.pods.budget import Disruption, DisruptionBudget
+
+if TYPE_CHECKING:
+    from app.framework.dashboard import DashboardSection
+
+NAME: Final = "podunavailablebudget-controller"
+WORKERS: Final = 3
+_GATES: Final = (DELETE_GATE, UPDATE_GATE)
+GUARDED: Final = Guarded(
+    "budgets",
+    (names.RELATED_PUB, names.RELATED_PUB_OLD),
+    removal_gate=DELETE_GATE,
+    change_gate=UPDATE_GATE,
+    label_prefix=names.UNAVAILABLE_POD_PREFIX,
+)
+
+_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
+#: PUB-80: status by optimistic writes, and reads after conflicts.
+_MAY_CHARGE: Final = (
+    PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
+    PolicyRule(("patch",), (names.POLICY_GROUP,), (f"{POD_UNAVAILABLE_BUDGET.plural}/status",)),
+)
+#: PUB-34: what wants how many Pods, beside what is watched. Further kinds need a rule of the operator's.
+_MAY_COUNT: Final = (
+    PolicyRule(("get",), ("",), ("replicationcontrollers", "replicationcontrollers/scale")),
+    PolicyRule(("get",), ("apps",), ("daemonsets", "deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("cronjobs", "jobs")),
+    PolicyRule(
+        ("get",),
+        (names.APPS_GROUP,),
+        (
+            "advancedcronjobs",
+            "broadcastjobs",
+            "clonesets",
+            "daemonsets",
+            "statefulsets",
+            "uniteddeployments",
+            "uniteddeployments/scale",
+        ),
+    ),
+)
+
+
+def webhook(context: AdmissionContext) -> Decisions:
+    """The handler of the kind's own webhook. PUB-10: it answers whatever the gates."""
+    enabled = any(map(context.enabled, _GATES))
+    if context.client is None:
+        return Decisions(webhooks.handlers(StandaloneLookups(enabled, context.stores(BUDGETS).list)))
+    return Decisions(webhooks.handlers(ClusterLookups(context.client, enabled)))
+
+
+def guarding(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation, and the guard of Pods."""
+    budgets = context.stores(BUDGETS)
+    claims = Claims(budgets)
+    any_budget: Callable[[str], Awaitable[bool]]
+    if context.client is None:
+        owners: Owners = DirectOwners()
+        statuses: Statuses = LocalStatuses(budgets)
+        refused: Refused = _record_nothing
+        any_budget = _any_of_the_files(claims)
+    else:
+        owners = LiveOwners(context.client)
+        any_budget = AnyBudget(claims, context.client, context.flags.text("namespace"))
+        statuses = shared_statuses(context.client, budgets, context.rng)
+        log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+        refused = RefusalRecord(context.counters(refusal_counters), log, context.events)
+    keeper = Budgets(
+        statuses,
+        context.clock,
+        resize_is_update=not context.enabled(RESIZE_GATE),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
+        find_another=_another(claims, owners),
+        waits=COMPUTED_WITHIN if context.client is not None else 0.0,
+    )
+    guard = BudgetGuard(
+        keeper,
+        any_budget,
+        refused,
+        removals=context.enabled(DELETE_GATE),
+        updates=context.enabled(UPDATE_GATE),
+    )
+    return Decisions(steps=(BudgetStep(claims, owners),), guards=(guard,))
+
+
+def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
+    """Standalone mode has nobody else to ask."""
+
+    async def known(_namespace: str) -> bool:
+        return bool(claims)
+
+    return known
+
+
+def _record_nothing(_pod: Pod, _username: str) -> None:
+    """Standalone mode keeps nothing."""
+
+
+def _another(claims: Claims, owners: Owners) -> FindAnother:
+    """PUB-122."""
+
+    async def find(pod: Pod) -> str:
+        namespace, controller = pod.metadata.namespace, pod.metadata.controller
+        if not claims.names(namespace):
+            return ""
+        above = await owners.above(controller, namespace) if controller is not None else ()
+        return claims.budget_for(namespace, pod.metadata.labels, above)
+
+    return find
+
+
+def controller_budget(context: ControllerContext) -> ControllerBudget:
+    """What workloads ask."""
+    judged = {Disruption.DELETE: DELETE_GATE, Disruption.UPDATE: UPDATE_GATE}
+    log = ProtectionLog(Path(context.flags.text("protection-log-path")))
+    keeper = Budgets(
+        shared_statuses(context.client, context.stores(BUDGETS), context.rng),
+        context.client.clock,
+        resize_is_update=not context.enabled(RESIZE_GATE),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
+        grants=Grants(),
+    )
+    return ControllerBudget(
+        keeper,
+        RefusalRecord(context.counters(refusal_counters), log, context.events),
+        frozenset(disruption for disruption, gate in judged.items() if context.enabled(gate)),
+    )
+
+
+def budget_controller(context: ControllerContext) -> Reconciling:
+    """The controller; it writes statuses through the same hands as those who judge in this process."""
+    caches = Caches.of(context.stores)
+    shared = [one for one in context.provided(DisruptionBudget) if isinstance(one, ControllerBudget)]
+    reconciler = BudgetReconciler(
+        context.client,
+        caches,
+        shared[0].keeper.statuses if shared else shared_statuses(context.client, caches.budgets, context.rng),
+        context.events,
+        listed_workloads(caches.configuration, context.own_namespace),
+        vertical_scaling=context.enabled(VERTICAL_SCALING),
+        grants=shared[0].keeper.grants if shared else None,
+    )
+    wanted = {field: reconciler.of_workload(native_wanted(kind)) for field, kind in NATIVE.items()}
+    wanted |= {field: reconciler.of_workload(own_wanted(kind)) for field, kind in OWN.items()}
+    workloads = [Watch(getattr(caches, field), keys) for field, keys in wanted.items()]
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.budgets, reconciler.of_budget),
+            *workloads,
+            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+        ],
+    )
+
+
+def commands() -> tuple[Commands, ...]:
+    """What ``pykruise explain`` says of budgets."""
+    from app.features.podunavailablebudget.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
+
+
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows budgets."""
+    from app.features.podunavailablebudget.commands import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
+FEATURE: Final = Feature(
+    name="podunavailablebudget",
+    kinds=(POD_UNAVAILABLE_BUDGET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=budget_controller,
+            permissions=(
+                *_MAY_CHARGE,
+                *_MAY_COUNT,
+                PolicyRule(("get", "patch"), ("",), ("pods",)),
+                _MAY_RECORD_EVENTS,
+            ),
+            gates=_GATES,
+            workers=WORKERS,
+            workers_flag="podunavailablebudget-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=webhooks.WEBHOOKS, files=(BUDGETS,)),
+        AdmissionPart(
+            guarding,
+            watched=(BUDGETS,),
+            permissions=(*_MAY_CHARGE, *_MAY_COUNT, _MAY_RECORD_EVENTS),
+            counters=(refusal_counters,),
+            event_source=SOURCE,
+            gates=_GATES,
+            guarded=(GUARDED,),
+        ),
+    ),
+    provides=(
+        Provides(
+            DisruptionBudget,
+            controller_budget,
+            watched=(BUDGETS,),
+            permissions=(*_MAY_CHARGE, _MAY_RECORD_EVENTS),
+            counters=(refusal_counters,),
+            event_source=SOURCE,
+        ),
+    ),
+    gates=(DELETE_GATE, UPDATE_GATE, RESIZE_GATE, VERTICAL_SCALING),
+    flags=("protection-log-path",),
+    commands=commands,
+    dashboard=dashboard,
+)

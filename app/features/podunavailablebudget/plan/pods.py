@@ -1,0 +1,286 @@
+"""The Pods of a budget: which it covers, their state, and how many must be available. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.kube.objects import ContainerStatus, ObjectMeta, Pod, Struct
+from app.kube.quantities import scaled
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+from app.pods.inplace.completion import has_digest, is_begun_complete, is_named, same_image
+from app.pods.inplace.state import GraceError, StateError, update_in_grace
+from app.pods.predicates import is_active, is_running_and_ready, ready_since
+
+# What a budget sees in a Pod: whose it is, and whether it counts as available (PUB-30, PUB-40 … PUB-42). Pure.
+
+#: PUB-64: what Go's ParseBool takes for true.
+_TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
+
+
+class _Before(Struct, frozen=True):
+    image_id: str = msgspec.field(name="imageID", default="")
+
+
+class _SidecarUpdate(Struct, frozen=True):
+    last_container_statuses: dict[str, _Before] | None = None
+
+
+_sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
+
+
+@dataclass(frozen=True, slots=True)
+class RunningContainer:
+    """A container with an id: which image its spec names, and what runs. ``current``: it is ready, and by its name, or
+    by the generation that the kubelet has seen, it is that image."""
+
+    name: str
+    image: str
+    container_id: str
+    image_id: str
+    ready: bool
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """One Pod as a budget sees it. ``healthy``: ready and consistent, which is what its loss would cost."""
+
+    name: str
+    uid: str
+    active: bool
+    healthy: bool
+    ready_since: datetime | None
+    #: Changes with the Pod's spec.
+    spec: tuple[int, tuple[str, ...]]
+    running: tuple[RunningContainer, ...] = ()
+
+
+def facts_of(pod: Pod, *, vertical_scaling: bool = False) -> PodFacts:
+    """What counts of a Pod."""
+    return PodFacts(
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        active=is_active(pod),
+        healthy=is_healthy(pod, vertical_scaling=vertical_scaling),
+        ready_since=ready_since(pod),
+        spec=(pod.metadata.generation, tuple(container.image for container in pod.spec.containers)),
+        running=_running(pod),
+    )
+
+
+def _running(pod: Pod) -> tuple[RunningContainer, ...]:
+    statuses = {status.name: status for status in pod.status.container_statuses if status.container_id}
+    observed = pod.metadata.generation > 0 and pod.status.observed_generation >= pod.metadata.generation
+    return tuple(
+        RunningContainer(
+            container.name,
+            container.image,
+            status.container_id,
+            status.image_id,
+            ready=status.ready,
+            current=status.ready and (observed or is_named(status.image, container.image)),
+        )
+        for container in pod.spec.containers
+        if (status := statuses.get(container.name)) is not None
+    )
+
+
+def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bool:
+    """PUB-56: whether containers got other images since, and each of these was replaced and is ready with it."""
+    former = {container.name: container for container in before}
+    changed = [
+        (old, container)
+        for container in pod.running
+        if (old := former.get(container.name)) is not None and old.image != container.image
+    ]
+    return bool(changed) and all(
+        container.container_id != old.container_id
+        and container.ready
+        and (container.current or container.image_id != old.image_id)
+        for old, container in changed
+    )
+
+
+def related_budget(annotations: Mapping[str, str]) -> str:
+    """PUB-30: the name of the budget a Pod belongs to, '' for none; the newer annotation wins."""
+    return annotations.get(names.RELATED_PUB) or annotations.get(names.RELATED_PUB_OLD) or ""
+
+
+def is_related(name: str) -> dict[str, str]:
+    """PUB-31: the annotations of a Pod that belongs to this budget."""
+    return {names.RELATED_PUB: name, names.RELATED_PUB_OLD: name}
+
+
+def is_unprotected(metadata: ObjectMeta) -> bool:
+    """PUB-64: whether the Pod says of itself that it is not to be judged."""
+    return metadata.annotations.get(names.PUB_NO_PROTECT) in _TRUE
+
+
+def unavailable_labels(labels: Mapping[str, str]) -> frozenset[str]:
+    """The labels that say that a Pod is unavailable."""
+    return frozenset(key for key in labels if key.startswith(names.UNAVAILABLE_POD_PREFIX))
+
+
+def is_healthy(pod: Pod, *, vertical_scaling: bool = False) -> bool:
+    """Ready and consistent."""
+    return is_ready(pod) and is_consistent(pod, vertical_scaling=vertical_scaling)
+
+
+def is_ready(pod: Pod) -> bool:
+    """PUB-40."""
+    metadata = pod.metadata
+    return (
+        is_running_and_ready(pod)
+        and metadata.deletion_timestamp is None
+        and not any(key.startswith(names.UNAVAILABLE_POD_PREFIX) for key in metadata.labels)
+    )
+
+
+def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:
+    """PUB-41: whether its containers run what its spec says, as far as can be told. An annotation that cannot be read
+    tells nothing."""
+    statuses = {status.name: status for status in pod.status.container_statuses}
+    digests = 0
+    for container in pod.spec.containers:
+        if has_digest(container.image):
+            digests += 1
+            if not _runs_digest(container.image, statuses.get(container.name)):
+                return False
+    if digests and digests == len(pod.spec.containers):
+        return True
+    if _sidecar_is_old(pod, statuses):
+        return False
+    try:
+        if update_in_grace(pod) is not None:
+            return False
+    except GraceError:
+        pass
+    try:
+        return is_begun_complete(pod, vertical_scaling=vertical_scaling)
+    except StateError:
+        return True
+
+
+def _runs_digest(image: str, status: ContainerStatus | None) -> bool:
+    if status is None:
+        return False
+    running = status.image_id.rpartition("://")[2]
+    # Some runtimes report an id of their own that says nothing about the digest; the image's name then does.
+    return same_image(image, running) or ("@" not in running and same_image(image, status.image))
+
+
+def _sidecar_is_old(pod: Pod, statuses: Mapping[str, ContainerStatus]) -> bool:
+    text = pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE)
+    if not text:
+        return False
+    try:
+        updates = _sidecar_updates.decode(text)
+    except (msgspec.MsgspecError, RecursionError):
+        return False
+    images = {container.name: container.image for container in pod.spec.containers}
+    for update in updates.values():
+        for name, before in (update.last_container_statuses or {}).items():
+            status, image = statuses.get(name), images.get(name)
+            if status is None or image is None or status.image_id != before.image_id:
+                continue
+            if status.image != image and not same_image(status.image, image):
+                return True
+    return False
+
+
+# Which budgets are for a Pod: by target, or by labels; it belongs to the oldest (PUB-31, PUB-128, PW-16). Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A workload by what tells it from others of its namespace; its version does not."""
+
+    group: str
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A budget as far as it says whose Pods it is for: those of a target, or those with certain labels, or none."""
+
+    name: str
+    age: tuple[str, str]
+    target: Workload | None = None
+    selector: Selector | None = None
+
+
+def claim_of(budget: PodUnavailableBudget) -> Claim:
+    """What a budget is for. An empty or unreadable selector matches nothing."""
+    metadata, target = budget.metadata, budget.spec.target_ref
+    # Without a time it is not stored yet, and so younger than all others.
+    age = (metadata.creation_timestamp or "~", metadata.name)
+    if target is not None:
+        return Claim(metadata.name, age, target=workload_of(target.api_version, target.kind, target.name))
+    return Claim(metadata.name, age, selector=_selector(budget.spec.selector))
+
+
+def workload_of(api_version: str, kind: str, name: str) -> Workload:
+    """The workload an owner reference or a target names."""
+    return Workload(api_version.rpartition("/")[0], kind, name)
+
+
+def _selector(given: Mapping[str, object] | None) -> Selector | None:
+    try:
+        selector = compile_selector(given)
+    except SelectorError:
+        return None
+    return None if selector.empty else selector
+
+
+def by_age(claims: Iterable[Claim]) -> list[Claim]:
+    """The oldest first, of equals the first by name."""
+    return sorted(claims, key=lambda claim: claim.age)
+
+
+def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload]) -> bool:
+    """Whether a Pod with these labels, made by these workloads (its controller, that one's, …), is meant."""
+    if claim.target is not None:
+        return claim.target in owners
+    return claim.selector is not None and claim.selector.matches(labels)
+
+
+# How many Pods have to stay available, and how many may go (PUB-34 … PUB-37, § B5). Pure.
+
+#: How many Pods a workload wants that does not say (PUB-34).
+UNKNOWN = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """How many Pods there are meant to be. ``gone``: their workload is gone or on its way out, or never was."""
+
+    replicas: int
+    gone: bool = False
+
+
+def desired_available(max_unavailable: int | str | None, min_available: int | str | None, expected: Expected) -> int:
+    """How many Pods have to stay available. Raises ``IntOrPercentError`` for a value that is neither number nor
+    percentage."""
+    given, unavailable = (min_available, False) if max_unavailable is None else (max_unavailable, True)
+    if given is None:
+        return 0
+    replicas = expected.replicas
+    number = scaled(given, max(replicas, 0), round_up=True)
+    if expected.gone:
+        # PUB-96, PUB-125: nothing is to stay of what is going, or a namespace could not be deleted.
+        return 0
+    return max(0, replicas - number if unavailable else number)
+
+
+def allowed(current: int, desired: int) -> int:
+    """How many available Pods may become unavailable now."""
+    return max(0, current - desired)

@@ -1,0 +1,231 @@
+"""What budgets do in admission: mark Pods, and refuse deletions, evictions, updates and resizes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from app.api import names
+from app.features.podunavailablebudget.budgets import Budgets, Refused
+from app.features.podunavailablebudget.index import Claims, Owners
+from app.features.podunavailablebudget.kind import ProtectedOperation
+from app.features.podunavailablebudget.plan.judgement import Judgement
+from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
+from app.kube.admission import Denied, Review
+from app.kube.errors import KubeError, message_of
+from app.kube.objects import OwnerReference, Pod
+from app.kube.patches import same
+from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder
+from app.pods.draft import PodDraft
+from app.pods.predicates import controller_of
+
+# The step of Pod creation that puts a new Pod under its budget (PUB-31, PW-16).
+
+
+class BudgetStep:
+    """Annotates a new Pod with the name of its budget. Never refuses one."""
+
+    order: Final = MutatorOrder.PROTECTION
+
+    def __init__(self, claims: Claims, owners: Owners) -> None:
+        self._claims = claims
+        self._owners = owners
+
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
+        """PUB-31: the oldest budget of the namespace that is for the Pod. Nothing is asked where no target is named."""
+        if not self._claims.names(draft.namespace):
+            return None
+        if self._claims.name_targets(draft.namespace):
+            controller = controller_of(draft.owner_references)
+            if controller is not None:
+                return self._ask(draft, controller)
+        _annotate(draft, self._claims.budget_for(draft.namespace, draft.labels, ()))
+        return None
+
+    async def _ask(self, draft: PodDraft, controller: OwnerReference) -> None:
+        owners = await self._owners.above(controller, draft.namespace)
+        _annotate(draft, self._claims.budget_for(draft.namespace, draft.labels, owners))
+
+
+def _annotate(draft: PodDraft, budget: str) -> None:
+    if budget:
+        draft.set_annotations(is_related(budget), "PUB-31")
+
+
+# What an update of a Pod is to a budget: nothing, an update, or a resize that restarts nothing (PUB-62, PUB-66). Pure.
+#
+# Pods are the raw JSON of a review, which may hold anything.
+
+_RESIZABLE: Final = frozenset({"cpu", "memory"})
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> ProtectedOperation | None:
+    """PUB-62, PUB-66: what the update is judged as; None where nothing changes that could hurt."""
+    marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
+    before, after = _object(old.get("spec")), _object(new.get("spec"))
+    if same(before, after):
+        return ProtectedOperation.UPDATE if marked else None
+    if marked or not _only_resized(old, new, before, after):
+        return ProtectedOperation.UPDATE
+    return ProtectedOperation.RESIZE
+
+
+def _only_resized(
+    old: Mapping[str, Any], new: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any]
+) -> bool:
+    if _is_static(old) or _is_static(new):
+        return False
+    if not same(_without_resources(before), _without_resources(after)) or _qos(before) != _qos(after):
+        return False
+    pairs = zip(_objects(before.get("containers")), _objects(after.get("containers")), strict=True)
+    return all(_restarts_nothing(one, other) for one, other in pairs)
+
+
+def _without_resources(spec: Mapping[str, Any]) -> dict[str, Any]:
+    containers = [
+        {key: value for key, value in container.items() if key != "resources"}
+        for container in _objects(spec.get("containers"))
+    ]
+    return {**spec, "containers": containers}
+
+
+def _restarts_nothing(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    before, after = _object(old.get("resources")), _object(new.get("resources"))
+    if not same(_rest(before), _rest(after)):
+        return False
+    changed = {
+        name
+        for field in ("limits", "requests")
+        for name in _object(before.get(field)).keys() | _object(after.get(field)).keys()
+        if _object(before.get(field)).get(name) != _object(after.get(field)).get(name)
+    }
+    restarting = {
+        policy.get("resourceName")
+        for policy in _objects(new.get("resizePolicy"))
+        if policy.get("restartPolicy") not in (None, "", "NotRequired")
+    }
+    return changed <= _RESIZABLE and changed.isdisjoint(restarting)
+
+
+def _rest(resources: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in resources.items() if key not in ("limits", "requests")}
+
+
+def _is_static(pod: Mapping[str, Any]) -> bool:
+    annotations = _object(_object(pod.get("metadata")).get("annotations"))
+    return names.MIRROR_POD in annotations or annotations.get("kubernetes.io/config.source", "api") != "api"
+
+
+def _qos(spec: Mapping[str, Any]) -> str:
+    """The quality of service class, by cpu and memory of all containers."""
+    anything, guaranteed = False, True
+    for container in (*_objects(spec.get("containers")), *_objects(spec.get("initContainers"))):
+        resources = _object(container.get("resources"))
+        limits, requests = _object(resources.get("limits")), _object(resources.get("requests"))
+        for name in _RESIZABLE:
+            limit, request = limits.get(name), requests.get(name)
+            anything = anything or limit is not None or request is not None
+            guaranteed = guaranteed and limit is not None and request in (None, limit)
+    if not anything:
+        return "BestEffort"
+    return "Guaranteed" if guaranteed else "Burstable"
+
+
+def _labels(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    return _object(_object(pod.get("metadata")).get("labels"))
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def _objects(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, Iterable) else []
+
+
+# The guard of Pods: asks a Pod's budget before it is deleted, evicted, updated or resized (PUB-60 … PUB-70).
+
+DELETE_GATE: Final = "PodUnavailableBudgetDeleteGate"
+UPDATE_GATE: Final = "PodUnavailableBudgetUpdateGate"
+_REMOVALS: Final = {
+    PodRequestKind.DELETE: ProtectedOperation.DELETE,
+    PodRequestKind.EVICT: ProtectedOperation.EVICT,
+}
+
+
+class BudgetGuard:
+    """``any_budget``: whether Pods of a namespace may have one; ``removals``, ``updates``: which the gates judge."""
+
+    order: Final = ValidatorOrder.JUDGING
+
+    def __init__(
+        self,
+        keeper: Budgets,
+        any_budget: Callable[[str], Awaitable[bool]],
+        refused: Refused,
+        *,
+        removals: bool,
+        updates: bool,
+    ) -> None:
+        self._keeper = keeper
+        self._any_budget = any_budget
+        self._refused = refused
+        self._removals = removals
+        self._updates = updates
+
+    async def __call__(self, request: PodRequest) -> Denied | None:
+        """A refusal, or nothing."""
+        operation = self._operation(request)
+        if operation is None:
+            return None
+        if request.kind is PodRequestKind.EVICT:
+            # In a cluster without budgets an eviction costs no look at its Pod. In one that has some, the Pod says more
+            # than the cache, which may not know of the budget yet (PUB-30).
+            try:
+                if not await self._any_budget(request.namespace):
+                    return None
+            except KubeError as error:
+                return Denied(f"whether there are PodUnavailableBudgets: {message_of(error)}", 429, "TooManyRequests")
+        raw = await request.pod()
+        if raw is None:
+            return None
+        name = related_budget(_annotations(raw))
+        if not name and request.kind is PodRequestKind.UPDATE:
+            name = related_budget(_annotations(request.review.object or {}))
+        if not name:
+            return None
+        try:
+            pod = msgspec.convert(raw, Pod)
+        except msgspec.ValidationError as error:
+            return Denied(f"request.oldObject: expected a Pod: {error}", code=400)
+        found = await self._keeper.judge(pod, operation, budget=name, dry_run=request.dry_run)
+        if found.allowed:
+            return None
+        self._refused(pod, request.review.username)
+        return refusal(found, operation)
+
+    def _operation(self, request: PodRequest) -> ProtectedOperation | None:
+        """What it is judged as; None for what is not judged."""
+        if request.kind is not PodRequestKind.UPDATE:
+            return _REMOVALS[request.kind] if self._removals else None
+        if not self._updates:
+            return None
+        return update_operation(request.review.old_object or {}, request.review.object or {})
+
+
+def refusal(judgement: Judgement, operation: ProtectedOperation) -> Denied:
+    """PUB-67, PUB-127: who evicts is told to come again, as by a PodDisruptionBudget."""
+    if operation is ProtectedOperation.EVICT:
+        return Denied(judgement.message, code=429, reason="TooManyRequests")
+    return Denied(judgement.message, code=403, reason="Forbidden")
+
+
+def _annotations(pod: Mapping[str, Any]) -> Mapping[str, str]:
+    metadata = pod.get("metadata")
+    annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
+    if not isinstance(annotations, Mapping):
+        return {}
+    return {key: value for key, value in annotations.items() if isinstance(value, str)}

@@ -1,0 +1,352 @@
+"""Bringing a budget up to date: its Pods annotated, its status written (PUB-50 … PUB-59)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.features.podunavailablebudget.budgets import Grants, Statuses, entries_of
+from app.features.podunavailablebudget.index import Claims
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.plan.judgement import Seen, track
+from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, is_related, related_budget
+from app.features.podunavailablebudget.plan.status import Observed, Recomputed, recompute
+from app.features.podunavailablebudget.targets import Caches, Members, UnknownKindError, Wanted, Workloads
+from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetStatus
+from app.kube.client import Client
+from app.kube.concurrency import concurrently
+from app.kube.controller import Result
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ResourceVersionExpectations, is_at_least
+from app.kube.objects import Pod, decode_metadata, decode_pod
+from app.kube.quantities import IntOrPercentError
+from app.kube.resources import PODS, ObjectKey
+from app.kube.rulings import Ruling
+from app.kube.store import Change
+from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
+
+logger = logging.getLogger(__name__)
+
+#: Requests about single Pods that are under way at once.
+MAX_CONCURRENT: Final = 16
+#: Seconds by which changes of Pods are gathered.
+GATHER: Final = 0.02
+#: Seconds after which a budget is looked at again whose workload is not watched.
+UNWATCHED_AGAIN: Final = 5.0
+#: Seconds after which a kind that is not served is looked for again.
+UNKNOWN_KIND_RETRY: Final = 30.0
+#: Pods that an event names.
+NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A Pod as the API server had it; without facts it is gone. ``uid``: that of the one that the cache showed."""
+
+    uid: str
+    version: str = ""
+    facts: PodFacts | None = None
+
+
+class BudgetReconciler:
+    """``statuses`` is shared with whoever judges Pods in this process, and so is ``grants``; ``listed``: see
+    :class:`Workloads`."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        statuses: Statuses,
+        events: EventRecorder,
+        listed: Callable[[], Collection[GroupKind]],
+        *,
+        vertical_scaling: bool,
+        grants: Grants | None = None,
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._statuses = statuses
+        self._events = events
+        self._vertical_scaling = vertical_scaling
+        self._workloads = Workloads(client, caches, listed)
+        self._claims = Claims(caches.budgets)
+        self._grants = grants or Grants()
+        self._facts: dict[str, tuple[str, PodFacts]] = {}
+        self._seen: dict[ObjectKey, dict[str, Seen]] = {}
+        #: Pods that the API server was asked about, and that the cache shows as they were before.
+        self._looked: dict[ObjectKey, dict[str, _Looked]] = {}
+        self._last_events: dict[ObjectKey, str] = {}
+        self._annotated = ResourceVersionExpectations(client.clock)
+
+    # ---- which changes concern which budgets
+
+    def of_budget(self, change: Change[PodUnavailableBudget]) -> Iterable[ObjectKey]:
+        """The budget itself; when one goes, those that its Pods may belong to from now on."""
+        metadata = change.object.metadata
+        keys = [ObjectKey(metadata.namespace, metadata.name)]
+        if change.new is None:
+            keys += [ObjectKey(metadata.namespace, name) for name in self._claims.names(metadata.namespace)]
+        return keys
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The budgets that count the Pod, if something changed that counts; that it is annotated with, or that match
+        it (PUB-122)."""
+        pod = change.object
+        namespace = pod.metadata.namespace
+        if change.new is None:
+            self._facts.pop(pod.metadata.uid, None)
+            self._annotated.forget(pod.metadata.uid)
+        else:
+            self._annotated.observe(change.new.metadata)
+        known = self._claims.names(namespace)
+        if not known or (change.old is not None and change.new is not None and self._alike(change.old, change.new)):
+            return ()
+        found = set()
+        for one in (change.old, change.new):
+            if one is None:
+                continue
+            above = self._workloads.above(one) if self._claims.name_targets(namespace) else ()
+            found |= {claim.name for claim in self._claims.matching(namespace, one.metadata.labels, above)}
+            found.add(related_budget(one.metadata.annotations))
+        return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
+
+    def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
+        """Changes of many Pods come together."""
+        return GATHER
+
+    def _alike(self, old: Pod, new: Pod) -> bool:
+        if old.metadata.uid != new.metadata.uid:
+            return False
+        before = self._facts.get(old.metadata.uid)
+        known = before[1] if before is not None else facts_of(old, vertical_scaling=self._vertical_scaling)
+        return (
+            known == self._facts_of(new)
+            and old.metadata.labels == new.metadata.labels
+            and related_budget(old.metadata.annotations) == related_budget(new.metadata.annotations)
+        )
+
+    def of_workload(self, wanted: Callable[[Any], Wanted]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """PUB-50: the budgets of a workload that wants another number of Pods, comes or goes. A budget by selector is
+        found by the labels of the template."""
+
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            namespace = change.object.metadata.namespace
+            if not self._claims.names(namespace):
+                return ()
+            workload, labels, replicas = wanted(change.object)
+            if change.old is not None and change.new is not None:
+                gone = [_is_going(one) for one in (change.old, change.new)]
+                if wanted(change.old)[2] == replicas and gone[0] == gone[1]:
+                    return ()
+            return [ObjectKey(namespace, one.name) for one in self._claims.matching(namespace, labels, (workload,))]
+
+        return keys
+
+    # ---- one budget
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """PUB-51."""
+        budget = self._caches.budgets.by_key(key)
+        if budget is None or budget.deleting:
+            self._seen.pop(key, None)
+            self._grants.keep(key, ())
+            self._looked.pop(key, None)
+            self._last_events.pop(key, None)
+            return None
+        try:
+            members = await self._workloads.members(budget)
+        except UnknownKindError as error:
+            # A mistake in the object, not of ours: it may become right by itself, should the kind be installed.
+            self._event_once(key, budget, "UnknownWorkload", str(error))
+            return Result(requeue_after=UNKNOWN_KIND_RETRY)
+        except Forbidden as error:
+            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            self._event_once(key, budget, "MissingRight", said)
+            raise
+        failure = await self._annotate(budget, members.pods)
+        self._record_of_others(key, budget, members)
+        found = await self._write(key, budget, members)
+        if failure is not None:
+            raise failure
+        if found is None:
+            return None
+        waits = [seconds for seconds in (found.again_after, None if members.watched else UNWATCHED_AGAIN) if seconds]
+        return Result(requeue_after=min(waits)) if waits else None
+
+    async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed | None:
+        """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
+        pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
+        pods.update(self._going(self._statuses.freshest(key) or budget, pods))
+        self._set_right(key, pods)
+        now = self._client.clock.now()
+        seen = self._track(key, self._statuses.freshest(key) or budget, pods)
+        confirmed: Mapping[str, PodFacts | None] = {}
+
+        def decision(fresh: PodUnavailableBudget | None) -> Ruling[PodUnavailableBudget, Recomputed]:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, budget):
+                return Ruling(Recomputed(PodUnavailableBudgetStatus()), provisional=True)
+            latest = self._grants.are_latest(key, seen)
+            found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
+            changed = None if found.status is fresh.status else fresh.model_copy(update={"status": found.status})
+            # Where nothing differs nothing is said either.
+            return Ruling(found, changed, provisional=True)
+
+        try:
+            overdue = recompute(
+                self._statuses.freshest(key) or budget, Observed(pods, members.expected, now, seen)
+            ).overdue
+            if overdue:
+                confirmed = await self._look_at(key, overdue, pods)
+            found = await self._statuses.decide(key, decision)
+        except IntOrPercentError as error:
+            field = "minAvailable" if budget.spec.max_unavailable is None else "maxUnavailable"
+            self._event(budget, "Warning", "CalculateExpectedPodCountFailed", f"spec.{field}: {error}")
+            return None  # the change that corrects it brings us back
+        for name in found.not_deleted:
+            self._record_not_deleted(budget, name)
+        return found
+
+    def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
+        """Pods with an entry that the cache shows on their way out or ended: no members any more, but seen (PUB-54)."""
+        found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
+        return {
+            pod.metadata.name: facts
+            for pod in found
+            if pod is not None and pod.metadata.name not in members and not (facts := self._facts_of(pod)).active
+        }
+
+    def _track(self, key: ObjectKey, budget: PodUnavailableBudget, pods: Mapping[str, PodFacts]) -> dict[str, Seen]:
+        entries = entries_of(budget)
+        self._grants.keep(key, entries.keys())
+        self._seen[key] = track(entries, pods, self._seen.get(key, {}), self._grants.of(key))
+        return self._seen[key]
+
+    async def _look_at(
+        self, key: ObjectKey, names: Iterable[str], pods: Mapping[str, PodFacts]
+    ) -> Mapping[str, PodFacts | None]:
+        """Pods as the API server has them now; None for one that is gone. One that cannot be read is left for the next
+        time."""
+
+        async def look(name: str) -> tuple[str, _Looked] | None:
+            uid = pods[name].uid if name in pods else ""
+            try:
+                pod = await self._client.get(PODS, name, key.namespace, decode=decode_pod)
+            except NotFound:
+                return name, _Looked(uid)
+            except (KubeError, ValueError):
+                return None
+            if uid and pod.metadata.uid != uid:
+                return name, _Looked(uid)
+            facts = facts_of(pod, vertical_scaling=self._vertical_scaling)
+            return name, _Looked(uid, pod.metadata.resource_version, facts)
+
+        found = dict([one for one in await concurrently(map(look, names), MAX_CONCURRENT) if one is not None])
+        self._looked.setdefault(key, {}).update(found)
+        return {name: one.facts for name, one in found.items()}
+
+    def _set_right(self, key: ObjectKey, pods: dict[str, PodFacts]) -> None:
+        """PUB-54: what was looked at counts as it was found until the cache has got so far: an older one would show a
+        Pod that was updated, or is gone, as available."""
+        looked = self._looked.pop(key, {})
+        behind = {}
+        for name, one in looked.items():
+            cached = self._caches.pods.get(name, key.namespace)
+            if cached is None or cached.metadata.uid != one.uid:
+                continue
+            if one.facts is not None and is_at_least(cached.metadata.resource_version, one.version):
+                continue
+            behind[name] = one
+            if one.facts is not None and name in pods:
+                pods[name] = one.facts
+            else:
+                pods.pop(name, None)
+        if behind:
+            self._looked[key] = behind
+
+    def _facts_of(self, pod: Pod) -> PodFacts:
+        uid, version = pod.metadata.uid, pod.metadata.resource_version
+        known = self._facts.get(uid)
+        if known is None or known[0] != version:
+            known = self._facts[uid] = version, facts_of(pod, vertical_scaling=self._vertical_scaling)
+        return known[1]
+
+    # ---- its Pods
+
+    async def _annotate(self, budget: PodUnavailableBudget, pods: Iterable[Pod]) -> KubeError | None:
+        """PUB-32, PUB-122: Pods without a budget, or whose budget is gone, come under this one. The first failure."""
+        namespace, name = budget.metadata.namespace, budget.metadata.name
+        known, by_target = self._claims.names(namespace), self._claims.name_targets(namespace)
+        wanted = [
+            pod
+            for pod in pods
+            if related_budget(pod.metadata.annotations) not in known
+            and self._annotated.unsatisfied(pod.metadata) is None
+            and self._claims.budget_for(namespace, pod.metadata.labels, self._workloads.above(pod) if by_target else ())
+            in ("", name)
+        ]
+
+        async def annotate(pod: Pod) -> KubeError | None:
+            body = {"metadata": {"uid": pod.metadata.uid, "annotations": is_related(name)}}
+            try:
+                written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
+            except (NotFound, Conflict):
+                # It is gone, or another has its name by now.
+                return None
+            except KubeError as error:
+                return error
+            self._annotated.expect(written.metadata)
+            return None
+
+        failures = [one for one in await concurrently(map(annotate, wanted), MAX_CONCURRENT) if one is not None]
+        return failures[0] if failures else None
+
+    # ---- events
+
+    def _record_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
+        """PUB-52, PUB-128: no Pods, or Pods that another budget has."""
+        if not members.pods:
+            self._event_once(key, budget, "NoPods", "No matching pods found", warning=False)
+            return
+        known = self._claims.names(key.namespace)
+        theirs: dict[str, int] = {}
+        for pod in members.pods:
+            name = related_budget(pod.metadata.annotations)
+            if name != key.name and name in known:
+                theirs[name] = theirs.get(name, 0) + 1
+        if theirs:
+            shown = ", ".join(f"{count} are judged by {name}" for name, count in sorted(theirs.items())[:NAMED])
+            self._event_once(key, budget, "OverlappingBudgets", f"Of its Pods {shown}")
+        else:
+            self._last_events.pop(key, None)
+
+    def _event_once(
+        self, key: ObjectKey, budget: PodUnavailableBudget, reason: str, message: str, *, warning: bool = True
+    ) -> None:
+        """An event, unless it was the last that was told."""
+        if self._last_events.get(key) != f"{reason} {message}":
+            self._last_events[key] = f"{reason} {message}"
+            self._event(budget, "Warning" if warning else "Normal", reason, message)
+
+    def _record_not_deleted(self, budget: PodUnavailableBudget, name: str) -> None:
+        """PUB-55."""
+        metadata = budget.metadata
+        pod = self._caches.pods.get(name, metadata.namespace)
+        if pod is not None:
+            text = f"Pod was expected by PUB {metadata.namespace}/{metadata.name} to be deleted but it wasn't"
+            self._events.event(reference(PODS, pod), "Warning", "NotDeleted", text)
+
+    def _event(self, budget: PodUnavailableBudget, kind: Any, reason: str, message: str) -> None:
+        self._events.event(reference(POD_UNAVAILABLE_BUDGET.resource(), budget), kind, reason, message)
+
+
+def _is_going(workload: Any) -> bool:
+    return bool(workload.metadata.deletion_timestamp)
+
+
+def _is_same_spec(one: PodUnavailableBudget, other: PodUnavailableBudget) -> bool:
+    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    a, b = one.metadata, other.metadata
+    return (a.uid, a.generation) == (b.uid, b.generation)

@@ -1,0 +1,397 @@
+"""The Pods a budget counts, and how many there are meant to be (PUB-33 … PUB-36).
+
+From the caches, where a workload is watched, and from the API server where it is not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from app.api import names
+from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.types import CloneSet
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.plan.pods import (
+    UNKNOWN,
+    Claim,
+    Expected,
+    Workload,
+    claim_of,
+    matches,
+    workload_of,
+)
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.types import StatefulSet
+from app.framework.watched import (
+    BY_NAMESPACE,
+    CONFIGURATION,
+    DEPLOYMENTS,
+    PODS_BY_NAMESPACE,
+    REPLICASETS,
+    STATEFULSETS,
+    Stores,
+    Watched,
+)
+from app.kube.client import Client
+from app.kube.discovery import KindMapper
+from app.kube.errors import NotFound
+from app.kube.objects import ConfigMap, Metadata, OwnerReference, Pod, Struct, decode_metadata
+from app.kube.objects import Workload as NativeWorkload
+from app.kube.resources import ObjectKey, Resource
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import parse_query
+from app.kube.store import Store
+from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind, listed_kinds
+from app.pods.predicates import BY_CONTROLLER, Owner, is_active, owner_key, refers_to
+
+BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
+CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
+#: What the controller watches: the fields of :class:`Caches`, in their order.
+WATCHED: Final[tuple[Watched[Any], ...]] = (
+    BUDGETS,
+    PODS_BY_NAMESPACE,
+    DEPLOYMENTS,
+    REPLICASETS,
+    STATEFULSETS,
+    CLONE_SETS,
+    ADVANCED_STATEFUL_SETS,
+    CONFIGURATION,
+)
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_REPLICASET: Final = ("apps", "ReplicaSet")
+_STATEFULSET: Final = ("apps", "StatefulSet")
+_CLONESET: Final = (names.APPS_GROUP, "CloneSet")
+_ADVANCED_STATEFULSET: Final = (names.APPS_GROUP, "StatefulSet")
+#: How many workloads that are gone are remembered.
+MAX_GONE: Final = 10_000
+#: Where those are read that are watched.
+_RESOURCES: Final = {
+    (one.resource.group, one.resource.kind): one.resource
+    for one in (DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS, ADVANCED_STATEFUL_SETS)
+}
+#: How many replicas a workload wants that leaves it out.
+_DEFAULT: Final = 1
+
+
+class UnknownKindError(Exception):
+    """PUB-36: a workload of a kind that is not served; the message names the budget, the field and the kind."""
+
+
+class _ScaleSpec(Struct, frozen=True):
+    replicas: int | None = None
+
+
+class _ScaleStatus(Struct, frozen=True):
+    selector: str = ""
+
+
+class _Listed(Metadata, frozen=True):
+    spec: Any = None
+
+
+class _Scale(Struct, frozen=True):
+    spec: _ScaleSpec = _ScaleSpec()
+    status: _ScaleStatus = _ScaleStatus()
+
+
+_decode_scale: Final = msgspec.json.Decoder(_Scale).decode
+_decode_listed: Final = msgspec.json.Decoder(_Listed).decode
+#: A workload of ours that is watched.
+OwnWorkload: TypeAlias = CloneSet | StatefulSet
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    budgets: Store[PodUnavailableBudget]
+    pods: Store[Pod]
+    deployments: Store[NativeWorkload]
+    replicasets: Store[NativeWorkload]
+    statefulsets: Store[NativeWorkload]
+    clonesets: Store[CloneSet]
+    advanced_statefulsets: Store[StatefulSet]
+    configuration: Store[ConfigMap]
+
+    @classmethod
+    def of(cls, stores: Stores) -> Caches:
+        """Those of :data:`WATCHED`."""
+        return cls(*map(stores, WATCHED))
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The active Pods of a budget, and how many there are meant to be. ``watched``: whether a change of that number
+    will be seen."""
+
+    pods: Sequence[Pod]
+    expected: Expected
+    watched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A workload that exists and is not on its way out."""
+
+    uid: str
+    replicas: int
+    selector: str = ""
+    watched: bool = True
+
+
+class Workloads:
+    """Finds them. ``listed``: the kinds that an operator lists as StatefulSets of their own, which say how many Pods
+    they want where StatefulSets do."""
+
+    def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
+        self._client = client
+        self._caches = caches
+        self._listed = listed
+        self._kinds = KindMapper(client)
+        #: The owner_key of workloads that Pods name and the API server does not have. Pods may name very many.
+        self._gone: OrderedDict[str, None] = OrderedDict()
+
+    async def members(self, budget: PodUnavailableBudget) -> Members:
+        """The Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
+        target = budget.spec.target_ref
+        if target is not None:
+            reference = OwnerReference(target.api_version, target.kind, target.name)
+            return await self._of_target(reference, budget.metadata.namespace)
+        return await self._of_selector(claim_of(budget), budget.metadata.namespace)
+
+    # ---- a target
+
+    async def _of_target(self, target: OwnerReference, namespace: str) -> Members:
+        found = await self._find(target, namespace, "spec.targetRef")
+        if found is None:
+            return Members((), Expected(0, gone=True))
+        if found.replicas == 0:
+            return Members((), Expected(0), found.watched)
+        return Members(self._pods_of(target, found, namespace), Expected(found.replicas), found.watched)
+
+    def _pods_of(self, target: OwnerReference, found: _Found, namespace: str) -> Sequence[Pod]:
+        caches = self._caches
+        owners = [Owner(target.api_version, target.kind, target.name, namespace, found.uid)]
+        if (target.group, target.kind) == _DEPLOYMENT:
+            sets = caches.replicasets.by_index(BY_CONTROLLER, owners[0].index_key)
+            owners = [
+                Owner.of(REPLICASETS.resource, one.metadata) for one in sets if one.metadata.deletion_timestamp is None
+            ]
+        pods = [pod for owner in owners for pod in caches.pods.by_index(BY_CONTROLLER, owner.index_key)]
+        if not pods and found.selector:
+            pods = self._selected(found.selector, namespace)
+        return [pod for pod in pods if is_active(pod)]
+
+    def _selected(self, text: str, namespace: str) -> list[Pod]:
+        try:
+            selector = parse_query(text)
+        except SelectorError:
+            return []
+        if selector.empty:
+            return []
+        return [pod for pod in self._in(namespace) if selector.matches(pod.metadata.labels)]
+
+    def _in(self, namespace: str) -> Sequence[Pod]:
+        return self._caches.pods.by_index(BY_NAMESPACE, namespace)
+
+    # ---- a selector
+
+    async def _of_selector(self, claim: Claim, namespace: str) -> Members:
+        pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
+        controllers = {
+            owner_key(reference, namespace): reference
+            for pod in pods
+            if (reference := pod.metadata.controller) is not None
+        }
+        owned = sum(pod.metadata.controller is not None for pod in pods)
+        replicas: dict[str, int] = {}
+        watched = True
+        for reference in controllers.values():
+            above = self._deployment_of(reference, namespace)
+            found = await self._find(above or reference, namespace, "the controller of its Pods")
+            if found is None or (above is None and not _means(reference, namespace, found.uid)):
+                continue
+            watched = watched and found.watched
+            replicas[found.uid] = max(0, found.replicas)
+        # PUB-125: none of the Pods is to stay whose workloads are all gone.
+        gone = bool(controllers) and not replicas and owned == len(pods)
+        return Members(pods, Expected(sum(replicas.values()), gone), watched)
+
+    def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
+        """PUB-33: of a ReplicaSet its Deployment, which says how many Pods there are meant to be, surge aside."""
+        if (reference.group, reference.kind) != _REPLICASET:
+            return None
+        found = self._caches.replicasets.get(reference.name, namespace)
+        above = found.metadata.controller if found is not None else None
+        return above if above is not None and (above.group, above.kind) == _DEPLOYMENT else None
+
+    # ---- workloads
+
+    async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
+        """PUB-35: None for one that is not there, or on its way out. Raises ``UnknownKindError`` or ``KubeError``."""
+        native, ours = self._native(reference), self._ours(reference)
+        if native is None and ours is None:
+            return await self._live(reference, namespace, where)
+        key = ObjectKey(namespace, reference.name)
+        known = native.by_key(key) if native is not None else ours.by_key(key) if ours is not None else None
+        if known is None or not _means(reference, namespace, known.metadata.uid):
+            # One cache may be behind the other: nobody's Pods are let go because their workload was not seen yet.
+            return await self._unseen(reference, namespace)
+        if known.metadata.deletion_timestamp:
+            return None
+        return _Found(known.metadata.uid, _or_default(known.spec.replicas))
+
+    def _is_gone(self, owner: str) -> None:
+        self._gone[owner] = None
+        if len(self._gone) > MAX_GONE:
+            self._gone.popitem(last=False)
+
+    async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
+        """A workload that is watched, as the API server has it. One that is gone does not come back."""
+        if owner_key(reference, namespace) in self._gone:
+            return None
+        try:
+            found = await self._client.get(
+                _RESOURCES[reference.group, reference.kind], reference.name, namespace, decode=_decode_listed
+            )
+        except NotFound:
+            found = None
+        if found is None or not _means(reference, namespace, found.metadata.uid) or found.metadata.deletion_timestamp:
+            if reference.uid:
+                self._is_gone(owner_key(reference, namespace))
+            return None
+        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        return _Found(found.metadata.uid, replicas if isinstance(replicas, int) else _DEFAULT)
+
+    def _native(self, reference: OwnerReference) -> Store[NativeWorkload] | None:
+        caches = self._caches
+        stores: Mapping[tuple[str, str], Store[NativeWorkload]] = {
+            _DEPLOYMENT: caches.deployments,
+            _REPLICASET: caches.replicasets,
+            _STATEFULSET: caches.statefulsets,
+        }
+        return stores.get((reference.group, reference.kind))
+
+    def _ours(self, reference: OwnerReference) -> Store[OwnWorkload] | None:
+        caches = self._caches
+        stores: Mapping[tuple[str, str], Any] = {
+            _CLONESET: caches.clonesets,
+            _ADVANCED_STATEFULSET: caches.advanced_statefulsets,
+        }
+        return stores.get((reference.group, reference.kind))
+
+    async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
+        """A workload that is not watched, by its scale, or by its replicas if its kind is listed."""
+        mapped = await self._kinds.find(reference.api_version, reference.kind)
+        if mapped is None or not mapped.resource.namespaced:
+            raise UnknownKindError(
+                f"{where}: no kind {reference.kind} with namespaces is served in {reference.api_version}"
+            )
+        resource = mapped.resource
+        try:
+            if (reference.group, reference.kind) in self._listed():
+                return await self._by_replicas(resource, reference.name, namespace)
+            found: Metadata = await self._client.get(resource, reference.name, namespace, decode=decode_metadata)
+            if found.metadata.deletion_timestamp is not None:
+                return None
+            if not mapped.scalable:
+                return _Found(found.metadata.uid, UNKNOWN, watched=False)
+            scale = await self._client.get(
+                resource, reference.name, namespace, subresource="scale", decode=_decode_scale
+            )
+        except NotFound:
+            return None
+        return _Found(found.metadata.uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
+
+    async def _by_replicas(self, resource: Resource, name: str, namespace: str) -> _Found | None:
+        """PUB-34: 0 where it does not say."""
+        found: _Listed = await self._client.get(resource, name, namespace, decode=_decode_listed)
+        if found.metadata.deletion_timestamp is not None:
+            return None
+        replicas = found.spec.get("replicas") if isinstance(found.spec, Mapping) else None
+        wanted = replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
+        return _Found(found.metadata.uid, max(0, wanted), watched=False)
+
+    # ---- the other way round
+
+    def above(self, pod: Pod) -> Sequence[Workload]:
+        """The workloads above a Pod, as far as they are watched (PUB-122)."""
+        found: list[Workload] = []
+        reference = pod.metadata.controller
+        while reference is not None and len(found) < _MAX_HEIGHT:
+            found.append(workload_of(reference.api_version, reference.kind, reference.name))
+            reference = self._controller_of(reference, pod.metadata.namespace)
+        return found
+
+    def _controller_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
+        native = self._native(reference)
+        if native is not None:
+            found = native.get(reference.name, namespace)
+            return found.metadata.controller if found is not None else None
+        ours = self._ours(reference)
+        if ours is not None:
+            workload = ours.get(reference.name, namespace)
+            owner = workload.metadata.controller if workload is not None else None
+            if owner is not None:
+                return OwnerReference(owner.api_version, owner.kind, owner.name, owner.uid, True)
+        return None
+
+
+_MAX_HEIGHT: Final = 8
+
+
+def _means(reference: OwnerReference, namespace: str, uid: str) -> bool:
+    """Return whether a reference means the workload of its kind and name that has this uid. A target has no uid."""
+    owner = Owner(reference.api_version, reference.kind, reference.name, namespace, uid)
+    return not reference.uid or refers_to(reference, namespace, owner)
+
+
+def _or_default(replicas: int | None) -> int:
+    return _DEFAULT if replicas is None else replicas
+
+
+#: What a change of a workload says: its key, its template's labels, and how many Pods it wants.
+Wanted = tuple[Workload, Mapping[str, str], int]
+
+
+def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
+    """What a native workload of this kind wants."""
+
+    def wanted(found: NativeWorkload) -> Wanted:
+        labels = found.spec.template.metadata.labels
+        return Workload(*kind, found.metadata.name), labels, _or_default(found.spec.replicas)
+
+    return wanted
+
+
+def own_wanted(kind: tuple[str, str]) -> Callable[[OwnWorkload], Wanted]:
+    """What a workload of ours, of this kind, wants."""
+
+    def wanted(found: OwnWorkload) -> Wanted:
+        template: Any = found.spec.template
+        metadata = template.get("metadata") if isinstance(template, Mapping) else None
+        labels = metadata.get("labels") if isinstance(metadata, Mapping) else None
+        return (
+            Workload(*kind, found.metadata.name),
+            labels if isinstance(labels, dict) else {},
+            _or_default(found.spec.replicas),
+        )
+
+    return wanted
+
+
+NATIVE: Final = {"deployments": _DEPLOYMENT, "replicasets": _REPLICASET, "statefulsets": _STATEFULSET}
+OWN: Final = {"clonesets": _CLONESET, "advanced_statefulsets": _ADVANCED_STATEFULSET}
+
+
+def listed_workloads(config_maps: Store[ConfigMap], namespace: str) -> ConfiguredList[Mapping[GroupKind, ListedKind]]:
+    """The operator's list of kinds that are like StatefulSets, as the ConfigMap has it now (PUB-34)."""
+    key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
+    return ConfiguredList(config_maps, namespace, key, lambda text: listed_kinds(text, key))

@@ -1,0 +1,276 @@
+"""Validation of budgets, and of overlaps between them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.features.podunavailablebudget.kind import OPERATIONS, parse_total, split_operations
+from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, not_supported, quote, required
+from app.kube.patches import same
+from app.kube.selectors import Operator, Requirement, compile_selector, go_label_selector, validate_selector
+
+# Whether the selectors of two budgets could choose one Pod: loosely as OpenKruise refuses it, and strictly. Pure.
+#
+# LabelSelectors come in their JSON form, already valid. The cost is linear in their size.
+
+
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """What is asked of one label. ``allowed``: None for any value."""
+
+    allowed: frozenset[str] | None = None
+    excluded: frozenset[str] = frozenset()
+    present: bool = False
+    absent: bool = False
+
+    def joined(self, other: _Demand) -> _Demand:
+        both = [allowed for allowed in (self.allowed, other.allowed) if allowed is not None]
+        return _Demand(
+            frozenset.intersection(*both) if both else None,
+            self.excluded | other.excluded,
+            self.present or other.present,
+            self.absent or other.absent,
+        )
+
+    @property
+    def possible(self) -> bool:
+        """Whether a value, or its absence, fulfils it."""
+        if self.absent:
+            return not self.present and self.allowed is None
+        return self.allowed is None or bool(self.allowed - self.excluded)
+
+
+_ByKey: TypeAlias = dict[str, _Demand]
+
+
+@dataclass(frozen=True, slots=True)
+class PodScope:
+    """Which Pods a budget is for: those its selector matches, or those that have just these labels."""
+
+    selector: Mapping[str, Any] | None = None
+    labels: Mapping[str, str] | None = None
+
+
+def loosely_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """PUB-20: they name exactly the same keys, and no key tells them apart."""
+    one, two = _by_key(first), _by_key(second)
+    return one.keys() == two.keys() and _agree(one, two)
+
+
+def may_meet(first: PodScope, second: PodScope) -> bool:
+    """PUB-128: nothing that is said about one label tells them apart."""
+    if first.selector is not None and second.selector is not None:
+        return _agree(_by_key(first.selector), _by_key(second.selector))
+    for one, other in ((first, second), (second, first)):
+        if one.selector is not None and other.labels is not None:
+            return compile_selector(one.selector).matches(other.labels)
+    return False
+
+
+def _by_key(selector: Mapping[str, Any]) -> _ByKey:
+    found: _ByKey = {}
+    for requirement in compile_selector(selector).requirements:
+        demand = _demand(requirement)
+        known = found.get(requirement.key)
+        found[requirement.key] = demand if known is None else known.joined(demand)
+    return found
+
+
+def _demand(requirement: Requirement) -> _Demand:
+    values = frozenset(requirement.values)
+    match requirement.operator:
+        case Operator.IN:
+            return _Demand(allowed=values)
+        case Operator.NOT_IN:
+            return _Demand(excluded=values)
+        case Operator.EXISTS:
+            return _Demand(present=True)
+        case _:
+            return _Demand(absent=True)
+
+
+def _agree(one: _ByKey, two: _ByKey) -> bool:
+    return all(one[key].joined(two[key]).possible for key in one.keys() & two.keys())
+
+
+# What is wrong with a PodUnavailableBudget, by itself and beside others (PUB-11 … PUB-20, PUB-128). Pure.
+#
+# Specs are the JSON of v1beta1; what another version says in annotations was converted before.
+
+SPEC: Final = Path("spec")
+ANNOTATIONS: Final = Path("metadata").child("annotations")
+_WHO: Final = SPEC.child("selector, targetRef")
+_HOW_MANY: Final = SPEC.child("maxUnavailable, minAvailable")
+_KIND: Final = "PodUnavailableBudget"
+#: How many other budgets a warning names.
+NAMED: Final = 5
+_percent: Final = re.compile(r"[0-9]+%").fullmatch
+_api_version: Final = re.compile(r"[^/]+(/[^/]+)?").fullmatch
+_PERCENT_EXPECTED: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', "
+    "regex used for validation is '[0-9]+%')"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another budget of the namespace."""
+
+    name: str
+    spec: Mapping[str, Any]
+
+
+def budget_errors(
+    metadata: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Iterable[Other]
+) -> list[FieldError]:
+    """Everything wrong with a budget. ``former``: its stored spec, where there is one."""
+    errors = [*_spec_errors(spec), *_annotation_errors(metadata.get("annotations") or {}, spec)]
+    if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
+        errors.append(required(_WHO, "selector and targetRef cannot be modified"))
+    if not errors:
+        # Beside others only what is right by itself.
+        name = str(metadata.get("name") or "")
+        errors += [error for other in others if other.name != name for error in _conflict(spec, other)]
+    return errors
+
+
+def _unchanged(spec: Mapping[str, Any], former: Mapping[str, Any], field: str) -> bool:
+    return same(_without_nulls(spec.get(field)), _without_nulls(former.get(field)))
+
+
+def _without_nulls(value: Any) -> Any:
+    return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
+
+
+# ---- alone
+
+
+def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    return [
+        *_who_errors(spec),
+        *_how_many_errors(spec),
+        *_protection_errors(spec),
+    ]
+
+
+def _who_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """PUB-11 … PUB-13."""
+    selector, target = spec.get("selector"), spec.get("targetRef")
+    if selector is not None:
+        if target is not None:
+            return [required(_WHO, "selector and targetRef are mutually exclusive")]
+        return _selector_errors(selector, SPEC.child("selector"))
+    if target is None:
+        return [required(_WHO, f"no selector or targetRef defined in {_KIND}")]
+    return _target_errors(target)
+
+
+def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
+    at = SPEC.child("targetRef")
+    api_version, kind, name = (str(target.get(field) or "") for field in ("apiVersion", "kind", "name"))
+    if not (api_version and kind and name):
+        return [invalid(at, go_target(target), f"empty targetRef is not valid for {_KIND}")]
+    if not _api_version(api_version):
+        return [invalid(at, go_target(target), f"unexpected GroupVersion string: {api_version}")]
+    return []
+
+
+def go_target(target: Mapping[str, Any]) -> GoLiteral:
+    """A targetRef as ``%#v`` prints it, which is how OpenKruise's refusals show it."""
+    values = {"APIVersion": "apiVersion", "Kind": "kind", "Name": "name"}
+    shown = ", ".join(f"{field}:{quote(str(target.get(key) or ''))}" for field, key in values.items())
+    return GoLiteral(f"v1beta1.TargetReference{{{shown}}}")
+
+
+def _selector_errors(selector: Mapping[str, Any], at: Path) -> list[FieldError]:
+    """PUB-13, PUB-16: valid, and not empty. What is invalid is shown as a whole too."""
+    if errors := validate_selector(selector, at):
+        return [*errors, invalid(at, go_label_selector(selector))]
+    if not (selector.get("matchLabels") or selector.get("matchExpressions")):
+        return [invalid(at, go_label_selector(selector), f"empty selector is not valid for {_KIND}.")]
+    return []
+
+
+def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """PUB-14, PUB-15."""
+    given = [field for field in ("maxUnavailable", "minAvailable") if spec.get(field) is not None]
+    if not given:
+        return [required(_HOW_MANY, f"no maxUnavailable or minAvailable defined in {_KIND}")]
+    if len(given) > 1:
+        return [required(_HOW_MANY, "maxUnavailable and minAvailable are mutually exclusive")]
+    at, value = SPEC.child(given[0]), spec[given[0]]
+    if not isinstance(value, str):
+        return [invalid(at, value, "must be greater than or equal to 0")] if value < 0 else []
+    shown = go_int_or_string(value)
+    if not _percent(value):
+        return [invalid(at, shown, _PERCENT_EXPECTED)]
+    # Digits without end cost no more than their count.
+    digits = value[:-1].lstrip("0")
+    return [invalid(at, shown, "must not be greater than 100%")] if len(digits) > 3 or int(digits or 0) > 100 else []
+
+
+def _protection_errors(spec: Mapping[str, Any]) -> list[FieldError]:
+    """PUB-16."""
+    errors = [
+        not_supported(SPEC.child("protectOperations").index(index), operation, OPERATIONS)
+        for index, operation in enumerate(spec.get("protectOperations") or ())
+        if operation not in OPERATIONS
+    ]
+    ignored = spec.get("ignoredPodSelector")
+    return errors + (_selector_errors(ignored, SPEC.child("ignoredPodSelector")) if ignored is not None else [])
+
+
+def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> list[FieldError]:
+    """PUB-17: what conversion left standing says nothing that could be used, or something else than the field."""
+    errors = []
+    operations = annotations.get(names.PUB_PROTECT_OPERATIONS)
+    if operations is not None:
+        at = ANNOTATIONS.key(names.PUB_PROTECT_OPERATIONS)
+        unknown = [item for item in split_operations(str(operations)) if item not in OPERATIONS]
+        errors += [not_supported(at, item, OPERATIONS) for item in dict.fromkeys(unknown)]
+    total = annotations.get(names.PUB_PROTECT_TOTAL_REPLICAS)
+    if total is not None:
+        at = ANNOTATIONS.key(names.PUB_PROTECT_TOTAL_REPLICAS)
+        number, field = parse_total(str(total).strip()), spec.get("protectTotalReplicas")
+        if number is None:
+            errors.append(invalid(at, str(total), "must be a 32-bit integer"))
+        elif field is not None and field != number:
+            errors.append(invalid(at, str(total), f"must be equal to spec.protectTotalReplicas, which is {field}"))
+        elif number < 1:
+            errors.append(invalid(at, str(total), "must be greater than or equal to 1"))
+    return errors
+
+
+# ---- beside others
+
+
+def _conflict(spec: Mapping[str, Any], other: Other) -> list[FieldError]:
+    """PUB-19."""
+    target, theirs = spec.get("targetRef"), other.spec.get("targetRef")
+    if target is not None and theirs is not None and _workload(target) == _workload(theirs):
+        detail = f"pub.spec.targetRef is in conflict with other {_KIND} {other.name}: change or delete that one"
+        return [invalid(SPEC.child("targetRef"), go_target(target), detail)]
+    selector, other_selector = spec.get("selector"), other.spec.get("selector")
+    if selector is not None and other_selector is not None and loosely_overlap(selector, other_selector):
+        detail = f"pub.spec.selector is in conflict with other {_KIND} {other.name}: change or delete that one"
+        return [invalid(SPEC.child("selector"), go_label_selector(selector), detail)]
+    return []
+
+
+def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:
+    """PUB-19: the version does not tell two workloads apart."""
+    group = str(target.get("apiVersion") or "").rpartition("/")[0]
+    return group, str(target.get("kind") or ""), str(target.get("name") or "")
+
+
+def overlap_warnings(name: str, reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
+    """PUB-128: budgets that can match one Pod with this one, though nothing refuses that. Two targets never meet."""
+    found = [other for other, theirs in others if other != name and may_meet(reach, theirs)]
+    if not found:
+        return ()
+    shown = ", ".join(sorted(found)[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+    return (f"Pods can match this {_KIND} and {shown}: of several budgets the oldest counts",)

@@ -1,0 +1,179 @@
+"""The webhooks of budgets, and the lookups they need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.api.conversion import ConversionError, as_hub
+from app.api.webhooks import validating_webhook, version_to_judge
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
+from app.kube.admission import Allowed, Decision, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
+from app.kube.client import Client, if_readable
+from app.kube.errors import KubeError
+from app.kube.fielderrors import aggregate
+from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
+
+# The webhook of PodUnavailableBudget: refuse what cannot work, warn of what meets other budgets (PUB-10 … PUB-21).
+
+#: Targets beside which a new budget's Pods are looked at; more make the warning less complete, not the write slower.
+MAX_TARGETS: Final = 20
+TURNED_OFF: Final = (
+    "PodUnavailableBudget is turned off: open it by feature gate PodUnavailableBudgetDeleteGate or "
+    "PodUnavailableBudgetUpdateGate"
+)
+
+VALIDATE: Final = validating_webhook(
+    POD_UNAVAILABLE_BUDGET,
+    "Refuses PodUnavailableBudgets that cannot work, alone or beside others",
+    PolicyRule(("get", "list", "watch"), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+    # D-11: what changes neither spec nor annotations (a finalizer, a label) is nothing to judge.
+    when=(
+        MatchCondition(
+            "settings-changed",
+            "request.operation != 'UPDATE' || object.?spec != oldObject.?spec || "
+            "object.metadata.?annotations != oldObject.metadata.?annotations",
+        ),
+    ),
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+class BudgetLookups(Protocol):
+    """What validation asks. Whoever has no cluster answers from files."""
+
+    #: PUB-10: whether one of the two gates is on.
+    enabled: bool
+
+    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
+        """All budgets of the namespace, as they are now."""
+        ...
+
+    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """The labels of the Pods that the workload makes; None where that is not known."""
+        ...
+
+
+def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(VALIDATE, partial(validate, lookups)),)
+
+
+async def validate(lookups: BudgetLookups, review: Review) -> Decision:
+    """All mistakes are reported together; OpenKruise's code for them is 400."""
+    if not lookups.enabled:
+        return Denied(TURNED_OFF, code=400)
+    given = review.object or {}
+    version = version_to_judge(POD_UNAVAILABLE_BUDGET, given)
+    if isinstance(version, Denied):
+        return version
+    metadata = given.get("metadata") or {}
+    if metadata.get("deletionTimestamp"):
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    try:
+        stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given), _former(review)
+    except ConversionError as error:
+        return Denied(str(error), code=400)
+    others = [Other(budget.name, _spec_of(budget)) for budget in await lookups.budgets(review.namespace)]
+    spec = stored.get("spec") or {}
+    if errors := budget_errors(stored.get("metadata") or {}, spec, former, others):
+        return Denied(aggregate(errors), code=400)
+    return Allowed(await _warnings(lookups, review.namespace, str(metadata.get("name") or ""), spec, others))
+
+
+def _former(review: Review) -> Mapping[str, Any] | None:
+    old = review.old_object
+    if review.operation != Operation.UPDATE or not old:
+        return None
+    return as_hub(POD_UNAVAILABLE_BUDGET, old).get("spec") or {}
+
+
+def _spec_of(budget: PodUnavailableBudget) -> Mapping[str, Any]:
+    return budget.spec.to_dict()
+
+
+async def _warnings(
+    lookups: BudgetLookups, namespace: str, name: str, spec: Mapping[str, Any], others: Sequence[Other]
+) -> tuple[str, ...]:
+    """PUB-128. Only a target beside selectors, or a selector beside targets, needs to know the workloads."""
+    asked = 0
+
+    async def reach(one: Mapping[str, Any], *, needed: bool) -> PodScope:
+        nonlocal asked
+        if one.get("selector") is not None:
+            return PodScope(selector=one["selector"])
+        if not needed or asked >= MAX_TARGETS or one.get("targetRef") is None:
+            return PodScope()
+        asked += 1
+        return PodScope(labels=await lookups.template_labels(namespace, one["targetRef"]))
+
+    chosen_by_labels = spec.get("selector") is not None
+    any_selector = any(other.spec.get("selector") is not None for other in others if other.name != name)
+    own = await reach(spec, needed=any_selector)
+    theirs = [(other.name, await reach(other.spec, needed=chosen_by_labels)) for other in others if other.name != name]
+    return overlap_warnings(name, own, theirs)
+
+
+#: Workloads whose template is looked at for a warning.
+_TEMPLATED: Final = {
+    (resource.group, resource.kind): resource
+    for resource in (
+        DEPLOYMENTS,
+        REPLICASETS,
+        STATEFULSETS,
+        Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet"),
+        Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet"),
+    )
+}
+
+
+class StandaloneLookups:
+    """Without a cluster: the budgets that are given, and no workloads."""
+
+    def __init__(self, enabled: bool, budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: ()) -> None:
+        """``enabled``: whether one of the two feature gates is on."""
+        self.enabled = enabled
+        self._budgets = budgets
+
+    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
+        """Those of the files."""
+        return self._budgets(namespace)
+
+    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:  # noqa: ARG002
+        """Nobody to ask."""
+        return None
+
+
+class ClusterLookups(StandaloneLookups):
+    """With a cluster: read when a budget is written, which is rare, so that two of one moment see each other more often
+    than a cache would let them (PUB-21)."""
+
+    def __init__(self, client: Client, enabled: bool) -> None:
+        super().__init__(enabled)
+        self._client = client
+
+    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
+        """As the API server has them now; what cannot be read protects nothing."""
+        read = if_readable(PodUnavailableBudget.model_validate_json)
+        found = await self._client.list(POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
+
+    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
+        """As the API server has it now; a warning is not worth a refusal."""
+        group = str(target.get("apiVersion") or "").rpartition("/")[0]
+        resource = _TEMPLATED.get((group, str(target.get("kind") or "")))
+        if resource is None:
+            return None
+        try:
+            workload = await self._client.get(resource, str(target.get("name") or ""), namespace)
+        except (KubeError, ValueError):
+            return None
+        labels = (((workload.get("spec") or {}).get("template") or {}).get("metadata") or {}).get("labels")
+        return labels if isinstance(labels, dict) else {}

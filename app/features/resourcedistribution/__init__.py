@@ -1,0 +1,1 @@
+"""ResourceDistribution: copies of one Secret or ConfigMap in many namespaces."""

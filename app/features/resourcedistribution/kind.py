@@ -1,0 +1,102 @@
+"""The definition of ResourceDistribution, and its conversion."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from app.api import names
+from app.api.kind import Access, KindDefinition, PrinterColumn, Version
+from app.features.resourcedistribution.types import ResourceDistribution, ResourceDistributionV1Alpha1
+from app.kube.jsonvalues import json_copy
+
+# ResourceDistribution between its versions: two fields have other names (RD-1). Nothing is lost.
+
+_SELECTOR: Final = ("namespaceLabelSelector", "namespaceSelector")
+_NAMESPACES: Final = ("failedNamespace", "failedNamespaces")
+_LISTS: Final = ("excludedNamespaces", "includedNamespaces")
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From v1alpha1 to the hub."""
+    return _converted(obj, 0, 1)
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From the hub to v1alpha1."""
+    return _converted(obj, 1, 0)
+
+
+def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """v1alpha1 with all parts of the targets written out, as every conversion leaves them."""
+    return _written_out(obj, _SELECTOR[0])
+
+
+def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """v1beta1 with all parts of the targets written out, as every conversion leaves them."""
+    return _written_out(obj, _SELECTOR[1])
+
+
+def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
+    targets = _part(_part(obj, "spec"), "targets")
+    if targets is not None:
+        _rename(targets, _SELECTOR[source], _SELECTOR[target])
+    status = _part(obj, "status")
+    conditions = status.get("conditions") if status is not None else None
+    for condition in conditions if isinstance(conditions, list) else ():
+        if isinstance(condition, dict):
+            _rename(condition, _NAMESPACES[source], _NAMESPACES[target])
+    return _written_out(obj, _SELECTOR[target])
+
+
+def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
+    """RD-1: an empty list disappears; lists and selector are there, if only empty."""
+    targets = _part(_part(obj, "spec"), "targets")
+    if targets is None:
+        return obj
+    for name in (*_LISTS, selector):
+        if targets.get(name) is None:
+            targets[name] = {}
+    for name in _LISTS:
+        names = targets[name]
+        if isinstance(names, dict) and "list" in names and not names["list"]:
+            targets[name] = {key: json_copy(value) for key, value in names.items() if key != "list"}
+    if targets.get("allNamespaces") is False:
+        del targets["allNamespaces"]
+    return obj
+
+
+def _rename(part: dict[str, Any], old: str, new: str) -> None:
+    if old in part:
+        part[new] = part.pop(old)
+
+
+def _part(obj: Any, name: str) -> dict[str, Any] | None:
+    part = obj.get(name) if isinstance(obj, dict) else None
+    return part if isinstance(part, dict) else None
+
+
+_COLUMNS: Final = (
+    PrinterColumn("TOTAL", "integer", ".status.desired", "Namespaces that are targets."),
+    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Those that have the resource as it should be."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Those that do not."),
+)
+
+RESOURCE_DISTRIBUTION: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="ResourceDistribution",
+    plural="resourcedistributions",
+    access=Access("holds the content of Secrets and writes it to other namespaces"),
+    namespaced=False,
+    short_names=("distributor",),
+    versions=(
+        Version(names.V1BETA1, ResourceDistribution, _COLUMNS, canonical=canonical_v1beta1),
+        Version(
+            names.V1ALPHA1,
+            ResourceDistributionV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+        ),
+    ),
+)

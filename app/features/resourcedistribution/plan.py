@@ -1,0 +1,396 @@
+"""The plan of a ResourceDistribution: its targets, its copies, its status and an explanation. Pure."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from app.api import names
+from app.api.gojson import dumps_go
+from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
+from app.features.resourcedistribution.types import (
+    CONDITION_TYPES,
+    CREATE_FAILED,
+    DELETE_FAILED,
+    GET_FAILED,
+    UPDATE_FAILED,
+    DistributionTargets,
+    NamespaceList,
+)
+from app.kube.jsonvalues import json_copy
+from app.kube.objects import ObjectMeta
+from app.kube.resources import CONFIGMAPS, SECRETS, Resource
+from app.kube.selectors import Selector, compile_selector
+from app.pods.predicates import Owner, controller_of, refers_to
+
+# Which namespaces get a copy (RD-20 … RD-23).
+
+#: RD-21: these never receive anything.
+SYSTEM_NAMESPACES: Final = frozenset({"kube-system", "kube-public"})
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRule:
+    """The targets of one ResourceDistribution, ready to match."""
+
+    all_namespaces: bool
+    included: frozenset[str]
+    excluded: frozenset[str]
+    #: None selects nothing, and so does an empty one.
+    selector: Selector | None
+
+    @classmethod
+    def of(cls, targets: DistributionTargets) -> TargetRule:
+        """Compile ``targets``. Raises SelectorError for a selector that says nothing sensible."""
+        return cls(
+            targets.all_namespaces,
+            frozenset(_names(targets.included_namespaces)) - SYSTEM_NAMESPACES,
+            frozenset(_names(targets.excluded_namespaces)) | SYSTEM_NAMESPACES,
+            compile_selector(targets.namespace_selector) if targets.namespace_selector else None,
+        )
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """Whether a namespace that exists is a target."""
+        if name in self.excluded:
+            return False
+        return self.all_namespaces or name in self.included or self.selects(labels)
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Whether the selector alone takes a namespace with these labels."""
+        return self.selector is not None and bool(self.selector.requirements) and self.selector.matches(labels)
+
+    def namespaces(self, existing: Mapping[str, Mapping[str, str]]) -> list[str]:
+        """The targets by name; ``existing`` has the labels of every namespace. Included ones that do not exist are
+        targets too (RD-22)."""
+        found = {name for name, labels in existing.items() if self.matches(name, labels)}
+        return sorted(found | (self.included - self.excluded))
+
+
+def _names(given: NamespaceList | None) -> list[str]:
+    return [one.name for one in given.list_ or ()] if given is not None else []
+
+
+# What a copy says, whether one is up to date, and the patch that brings it there (RD-34 … RD-37, RD-70, RD-71).
+
+FIELD_MANAGER: Final = "kruise-resourcedistribution"
+"""What the API server notes as the writer of copies; which labels and annotations came from us is read from that."""
+_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    ("v1", "ConfigMap"): CONFIGMAPS,
+    ("v1", "Secret"): SECRETS,
+}
+_OPAQUE: Final = "Opaque"
+#: RD-74: what an API server sets, or what would tie a copy to something else.
+_NOT_COPIED: Final = (
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "selfLink",
+    "managedFields",
+    "ownerReferences",
+    "namespace",
+)
+
+
+class TemplateError(ValueError):
+    """A resource that cannot be distributed; the text says why."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """The resource of one ResourceDistribution, in the form in which copies are written and compared."""
+
+    owner: str
+    owner_uid: str
+    resource: Resource
+    name: str
+    #: The resource as the ResourceDistribution has it.
+    manifest: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, owner: str, owner_uid: str, manifest: Mapping[str, Any]) -> Template:
+        """Raises TemplateError for what is no ConfigMap or Secret with a name (RD-31)."""
+        kind = manifest.get("kind")
+        resource = _RESOURCES.get((str(manifest.get("apiVersion")), str(kind)))
+        if resource is None:
+            raise TemplateError(f"spec.resource: a {kind} of {manifest.get('apiVersion')} cannot be distributed")
+        metadata = manifest.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        if not isinstance(name, str) or not name:
+            raise TemplateError("spec.resource.metadata.name: is required")
+        return cls(owner, owner_uid, resource, name, manifest)
+
+    @cached_property
+    def digest(self) -> str:
+        """RD-36: the SHA-256 of the resource as an API server prints it."""
+        return hashlib.sha256(dumps_go(self.manifest, sort_keys=True).encode()).hexdigest()
+
+    @cached_property
+    def content(self) -> Mapping[str, Any]:
+        """RD-70: everything but metadata and status, as an API server stores it."""
+        return normalized_content(self.manifest)
+
+    @cached_property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of every copy."""
+        return _strings(self.manifest, "labels")
+
+    @cached_property
+    def annotations(self) -> Mapping[str, str]:
+        """The annotations of every copy."""
+        return {
+            **_strings(self.manifest, "annotations"),
+            names.RESOURCE_DISTRIBUTION_SOURCE: self.owner,
+            names.RESOURCE_DISTRIBUTION_HASH: self.digest,
+        }
+
+    @cached_property
+    def finalizers(self) -> tuple[str, ...]:
+        """The finalizers of every copy."""
+        found = (self.manifest.get("metadata") or {}).get("finalizers")
+        return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
+
+    @property
+    def controller(self) -> Owner:
+        """The ResourceDistribution, as its copies refer to it."""
+        resource = RESOURCE_DISTRIBUTION.resource()
+        return Owner(resource.api_version, resource.kind, self.owner, "", self.owner_uid)
+
+    @property
+    def owner_reference(self) -> dict[str, Any]:
+        """RD-36: the managing owner of every copy."""
+        return self.controller.reference
+
+    def copy(self, namespace: str) -> dict[str, Any]:
+        """RD-36: the object to create in ``namespace``."""
+        given = self.manifest.get("metadata") or {}
+        metadata = {key: json_copy(value) for key, value in given.items() if key not in _NOT_COPIED}
+        metadata |= {"namespace": namespace, "annotations": dict(self.annotations)}
+        metadata["ownerReferences"] = [self.owner_reference]
+        content = {key: json_copy(value) for key, value in self.manifest.items() if key not in ("metadata", "status")}
+        return {**content, "metadata": metadata}
+
+
+def without_identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """RD-74: a manifest without what an API server sets."""
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict):
+        return dict(manifest)
+    return {**manifest, "metadata": {key: value for key, value in metadata.items() if key not in _NOT_COPIED}}
+
+
+def normalized_content(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """RD-35, RD-70: an object without metadata, status and empty fields; of a Secret with the default type, and with
+    what ``stringData`` says where an API server puts it."""
+    content = {
+        key: value
+        for key, value in obj.items()
+        if key not in ("metadata", "status") and value is not None and value != {} and value is not False
+    }
+    if content.get("kind") != SECRETS.kind:
+        return content
+    content.setdefault("type", _OPAQUE)
+    texts = content.pop("stringData", None)
+    if isinstance(texts, dict):
+        encoded = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+        content["data"] = {**(content.get("data") or {}), **encoded}
+    return content
+
+
+def is_copy_of(copy: Mapping[str, Any], template: Template) -> bool:
+    """Return whether the template's ResourceDistribution manages the object. [RD-34]"""
+    metadata = copy.get("metadata") or {}
+    reference = controller_of(metadata.get("ownerReferences") or ())
+    return refers_to(reference, str(metadata.get("namespace") or ""), template.controller)
+
+
+def update_patch(template: Template, copy: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON merge patch that makes ``copy`` (as read, kind and apiVersion may be missing) what it should be; empty
+    if it is that already.
+
+    RD-37, RD-71: content is replaced; labels and annotations that others added stay, those that came from an earlier
+    state of the template go.
+    """
+    present = normalized_content({"kind": template.resource.kind, "apiVersion": template.resource.api_version, **copy})
+    patch = _replacement(present, template.content)
+    metadata = _metadata_patch(template, copy.get("metadata") or {})
+    if metadata:
+        patch["metadata"] = metadata
+    if patch and len((copy.get("metadata") or {}).get("ownerReferences") or ()) > 1:
+        patch.setdefault("metadata", {})["ownerReferences"] = [template.owner_reference]
+    return patch
+
+
+def _metadata_patch(template: Template, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    ours = written_keys(metadata.get("managedFields"))
+    patch: dict[str, Any] = {}
+    for field, wanted in (("labels", template.labels), ("annotations", template.annotations)):
+        present = metadata.get(field) or {}
+        changes: dict[str, str | None] = {
+            key: None for key in sorted(ours.get(field, frozenset())) if key in present and key not in wanted
+        }
+        changes |= {key: value for key, value in wanted.items() if present.get(key) != value}
+        if changes:
+            patch[field] = changes
+    missing = [one for one in template.finalizers if one not in (metadata.get("finalizers") or ())]
+    if missing:
+        patch["finalizers"] = [*(metadata.get("finalizers") or ()), *missing]
+    return patch
+
+
+def written_keys(managed_fields: object) -> dict[str, frozenset[str]]:
+    """Which labels and annotations came from us, by field, as the API server noted."""
+    found: dict[str, frozenset[str]] = {}
+    for entry in managed_fields if isinstance(managed_fields, list) else ():
+        if entry.get("manager") != FIELD_MANAGER:
+            continue
+        metadata = (entry.get("fieldsV1") or {}).get("f:metadata") or {}
+        for field in ("labels", "annotations"):
+            keys: Iterable[str] = metadata.get(f"f:{field}") or ()
+            found[field] = found.get(field, frozenset()) | {key[2:] for key in keys if key.startswith("f:")}
+    return found
+
+
+def _replacement(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch from one JSON object to another, down to the entries of maps."""
+    patch: dict[str, Any] = {key: None for key in present if key not in wanted}
+    for key, value in wanted.items():
+        old = present.get(key)
+        if old == value:
+            continue
+        patch[key] = _replacement(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return patch
+
+
+def _strings(manifest: Mapping[str, Any], field: str) -> dict[str, str]:
+    found = (manifest.get("metadata") or {}).get(field)
+    return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
+
+
+# What a ResourceDistribution's status says (RD-50 … RD-53, RD-75).
+
+SUCCEEDED: Final = "Succeeded"
+NAMESPACE_MISSING: Final = "namespace not found or is terminating"
+#: RD-55: what the API server refused is tried again.
+RETRIED: Final = frozenset({GET_FAILED, CREATE_FAILED, UPDATE_FAILED, DELETE_FAILED})
+#: Longer texts of an API server are cut: a status is no log.
+LONGEST_REASON: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong in one namespace; ``condition`` is one of CONDITION_TYPES."""
+
+    namespace: str
+    condition: str
+    reason: str
+
+
+def conflict_reason(namespace: str, api_version: str, kind: str, name: str) -> str:
+    """RD-52: the words for an object that somebody else made."""
+    return f"{api_version}, Kind={kind} {namespace}/{name} already exists and is not controlled by this object"
+
+
+def status_of(
+    targets: Sequence[str],
+    failures: Sequence[Failure],
+    present: Mapping[str, Any],
+    generation: int,
+    now: str,
+) -> dict[str, Any]:
+    """The whole status; ``present`` is the one there is, ``now`` an RFC 3339 time."""
+    failed = {one.namespace for one in failures} & set(targets)
+    counts = {"desired": len(targets), "succeeded": len(targets) - len(failed), "failed": len(failed)}
+    return {
+        **{name: count for name, count in counts.items() if count},
+        "observedGeneration": generation,
+        "conditions": [_condition(type_, failures, _conditions(present).get(type_), now) for type_ in CONDITION_TYPES],
+    }
+
+
+def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
+    """What a merge patch of the status must say; empty if nothing differs."""
+    patch = {key: value for key, value in wanted.items() if present.get(key) != value}
+    return {**patch, **{key: None for key in present if key not in wanted}}
+
+
+def newly_failed(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Collection[str]:
+    """The conditions that became true, or became so for other namespaces: what is worth an event."""
+    before = _conditions(present)
+    return [
+        type_
+        for type_, condition in _conditions(wanted).items()
+        if condition["status"] == "True"
+        and condition.get("failedNamespaces") != before.get(type_, {}).get("failedNamespaces")
+    ]
+
+
+def _conditions(status: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    found = status.get("conditions")
+    listed = found if isinstance(found, list) else ()
+    return {str(one.get("type")): one for one in listed if isinstance(one, Mapping)}
+
+
+def _condition(type_: str, failures: Sequence[Failure], before: Mapping[str, Any] | None, now: str) -> dict[str, Any]:
+    failed = [one for one in failures if one.condition == type_]
+    status = "True" if failed else "False"
+    changed = before is None or before.get("status") != status
+    condition: dict[str, Any] = {
+        "type": type_,
+        "status": status,
+        "lastTransitionTime": now if changed or before is None else before.get("lastTransitionTime", now),
+        "reason": failed[-1].reason[:LONGEST_REASON] if failed else SUCCEEDED,
+    }
+    if failed:
+        condition["failedNamespaces"] = sorted(one.namespace for one in failed)
+    return condition
+
+
+COLUMNS: Final = ("namespace", "copy", "because")
+
+
+def explained(
+    rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[tuple[str, str, str]], list[str]]:
+    """A row per namespace that has a copy or is to have one, and what a person can do. ``copies``: the objects of the
+    template's kind and name, by namespace."""
+    known = {one.name: one for one in namespaces}
+    targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
+    ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
+    rows, todo = [], []
+    for name in sorted(targets | ours | (rule.excluded & known.keys()) - SYSTEM_NAMESPACES):
+        metadata, copy = known.get(name), copies.get(name)
+        why = _why(rule, name, metadata.labels if metadata is not None else {})
+        if name not in targets:
+            rows.append((name, "is to be deleted" if name in ours else "none", why))
+        elif metadata is None or metadata.deletion_timestamp is not None:
+            rows.append((name, "none", f"{why}; the namespace {'is going' if metadata else 'does not exist'}"))
+            if metadata is None:
+                todo.append(f"create namespace {name}, or take it out of includedNamespaces")
+        elif copy is None:
+            rows.append((name, "is to be created", why))
+        elif name not in ours:
+            what = f"{template.resource.kind} {name}/{template.name}"
+            rows.append((name, "conflict", f"{why}; {what} is somebody else's and is not touched"))
+            todo.append(f"delete or rename {what}, or exclude the namespace")
+        else:
+            rows.append((name, "is to be updated" if update_patch(template, copy) else "up to date", why))
+    return rows, todo
+
+
+def _why(rule: TargetRule, name: str, labels: Mapping[str, str]) -> str:
+    if name in SYSTEM_NAMESPACES:
+        return "system namespaces never get one"
+    if name in rule.excluded:
+        return "excludedNamespaces names it"
+    if rule.all_namespaces:
+        return "allNamespaces"
+    if name in rule.included:
+        return "includedNamespaces names it"
+    return "namespaceSelector selects it" if rule.selects(labels) else "nothing selects it"

@@ -1,0 +1,455 @@
+"""The controller of ResourceDistributions: writes and removes copies."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC
+from typing import Any, Final
+
+from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
+from app.features.resourcedistribution.plan import (
+    FIELD_MANAGER,
+    NAMESPACE_MISSING,
+    RETRIED,
+    Failure,
+    TargetRule,
+    Template,
+    TemplateError,
+    conflict_reason,
+    is_copy_of,
+    newly_failed,
+    status_of,
+    status_patch,
+    update_patch,
+)
+from app.features.resourcedistribution.types import (
+    CONFLICT,
+    CREATE_FAILED,
+    DELETE_FAILED,
+    GET_FAILED,
+    NO_NAMESPACE,
+    UPDATE_FAILED,
+    ResourceDistribution,
+)
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import NAMESPACES, Scope, Watched
+from app.kube.client import Client, get_or_none
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.controller import Result, Watch
+from app.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
+from app.kube.events import EventRecorder
+from app.kube.objects import Metadata, Namespace, ObjectReference, decode_metadata
+from app.kube.resources import CONFIGMAPS, SECRETS, ObjectKey, Resource
+from app.kube.selector_query import SelectorError
+from app.kube.statuses import KnownStatus, newest_status, write_status
+from app.kube.store import Change, Store
+from app.pods.predicates import BY_CONTROLLER, owner_key, refers_to
+
+# The controller's reconcile: read caches and copies, carry the plan out, report (RD-30 … RD-55).
+
+logger = logging.getLogger(__name__)
+
+#: RD-32: how many namespaces are worked on at once, at the most; it begins with one.
+MAX_CONCURRENT_WRITES: Final = 32
+#: Of more copies than these it is cheaper to ask for all at once.
+MAX_SINGLE_READS: Final = 4
+#: How often an object is created that is there already, but not when it is read.
+CREATE_ATTEMPTS: Final = 3
+#: RD-72: seconds after which a namespace with somebody else's object is tried again.
+CONFLICT_RETRY_SECONDS: Final = 60.0
+#: Seconds by which a reconcile is put off that copies and namespaces ask for: a burst of events costs few of them.
+COALESCE_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read. ``copies``: the metadata of ConfigMaps and of Secrets with a managing owner of this kind."""
+
+    distributions: Store[ResourceDistribution]
+    namespaces: Store[Namespace]
+    configmaps: Store[Metadata]
+    secrets: Store[Metadata]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one ResourceDistribution between reconciles; after a restart it is read again."""
+
+    uid: str
+    generation: int = -1
+    rule: TargetRule | None = None
+    template: Template | None = None
+    #: Namespace → uid and resourceVersion of the copy that was seen to be, or made, what it should be.
+    verified: dict[str, tuple[str, str]] = field(default_factory=dict)
+    status: KnownStatus | None = None
+
+
+class ResourceDistributionReconciler:
+    """Keeps the copies of all ResourceDistributions."""
+
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._events = events
+        self._states: dict[ObjectKey, _State] = {}
+
+    # ---- what changes concern (RD-30)
+
+    def keys_for_distribution(self, change: Change[ResourceDistribution]) -> Iterable[ObjectKey]:
+        """Itself, but for a change of its status or metadata alone."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+            same_spec = old.metadata.generation == new.metadata.generation
+            if same_spec and old.deleting == new.deleting:
+                return ()
+        return (ObjectKey("", change.object.name),)
+
+    def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
+        """Those for which the namespace is, or was, a target."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and _same_namespace(old, new):
+            return []
+        either = [one.metadata for one in (old, new) if one is not None]
+        return [
+            ObjectKey("", distribution.name)
+            for distribution in self._caches.distributions.list()
+            if (rule := self._resolved(distribution).rule) is not None
+            and any(rule.matches(one.name, one.labels) for one in either)
+        ]
+
+    def keys_for_copy(self, change: Change[Metadata]) -> Iterable[ObjectKey]:
+        """The one that made the copy, unless the change is its own write."""
+        keys: dict[ObjectKey, None] = {}
+        for one in (change.old, change.new):
+            reference = one.metadata.controller if one is not None else None
+            if reference is None or not _is_ours(reference.api_version, reference.kind):
+                continue
+            key = ObjectKey("", reference.name)
+            state = self._states.get(key)
+            metadata = change.new.metadata if change.new is not None else None
+            if (
+                metadata is not None
+                and state is not None
+                and state.template is not None
+                and refers_to(reference, metadata.namespace, state.template.controller)
+                and state.verified.get(metadata.namespace) == (metadata.uid, metadata.resource_version)
+            ):
+                continue
+            keys[key] = None
+        return keys
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a copy or a namespace asks for."""
+        return COALESCE_SECONDS
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring the copies and the status of one ResourceDistribution up to date."""
+        distribution = self._caches.distributions.get(key.name)
+        if distribution is None:
+            self._states.pop(key, None)
+            return None
+        if distribution.deleting:
+            return None  # RD-40, RD-73: its copies go with it
+        state = self._resolved(distribution)
+        if state.rule is None or state.template is None:
+            return None
+        namespaces = [one.metadata for one in self._caches.namespaces.list()]
+        existing = {one.name for one in namespaces if one.deletion_timestamp is None}
+        targets = state.rule.namespaces({one.name: one.labels for one in namespaces})
+        if self._lost_copies(state, existing) and not await self._still_exists(distribution):
+            return None  # the garbage collector takes the copies; the cache will show why
+        failures = [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
+        failures += await self._bring_up_to_date(state, [name for name in targets if name in existing])
+        failures += await self._clean_up(state, set(targets), existing)
+        await self._report(distribution, state, targets, failures)
+        kinds = {one.condition for one in failures}
+        if kinds & RETRIED:
+            return Result(requeue=True)
+        return Result(requeue_after=CONFLICT_RETRY_SECONDS) if CONFLICT in kinds else None
+
+    def _resolved(self, distribution: ResourceDistribution) -> _State:
+        """The state with targets and template as the spec has them; without them if the spec cannot be read (RD-31)."""
+        key = ObjectKey("", distribution.name)
+        metadata = distribution.metadata
+        state = self._states.get(key)
+        if state is None or state.uid != metadata.uid:
+            state = self._states[key] = _State(metadata.uid)
+        if state.generation == metadata.generation:
+            return state
+        try:
+            template = Template.of(distribution.name, metadata.uid, distribution.spec.resource)
+            state.rule = TargetRule.of(distribution.spec.targets)
+        except (TemplateError, SelectorError) as error:
+            logger.warning("ResourceDistribution %s is left alone: %s", distribution.name, error)
+            state.rule = state.template = None
+        else:
+            if state.template is None or state.template.digest != template.digest:
+                state.verified.clear()
+            state.template = template
+        state.generation = metadata.generation
+        return state
+
+    # ---- copies
+
+    def _lost_copies(self, state: _State, existing: Collection[str]) -> bool:
+        """Whether a copy that was right has disappeared from a namespace that is still there."""
+        template = state.template
+        assert template is not None  # noqa: S101  # the caller has asked
+        copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
+        present = {one.metadata.namespace for one in copies}
+        return any(name in existing and name not in present for name in state.verified)
+
+    async def _still_exists(self, distribution: ResourceDistribution) -> bool:
+        """Ask the API server whether the ResourceDistribution is there and stays; the cache may learn that late."""
+        resource = RESOURCE_DISTRIBUTION.resource()
+        live = await get_or_none(self._client, resource, distribution.name, decode=decode_metadata)
+        return (
+            live is not None
+            and live.metadata.uid == distribution.metadata.uid
+            and live.metadata.deletion_timestamp is None
+        )
+
+    def _copies(self, template: Template) -> Store[Metadata]:
+        return self._caches.secrets if template.resource.kind == "Secret" else self._caches.configmaps
+
+    async def _bring_up_to_date(self, state: _State, namespaces: Sequence[str]) -> list[Failure]:
+        """RD-33: every target that exists; those whose copy is known to be right cost nothing."""
+        template = state.template
+        assert template is not None  # noqa: S101  # the caller has asked
+        present = {
+            one.metadata.namespace: (one.metadata.uid, one.metadata.resource_version)
+            for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
+            if one.metadata.deletion_timestamp is None
+        }
+        for gone in state.verified.keys() - present.keys() - set(namespaces):
+            del state.verified[gone]
+        open_ = [name for name in namespaces if name not in present or state.verified.get(name) != present[name]]
+        unread = [name for name in open_ if name in present]
+        read: dict[str, dict[str, Any]] = {}
+        if len(unread) > MAX_SINGLE_READS:
+            try:
+                read = await self._read_all(template)
+            except KubeError as error:
+                return [Failure(name, GET_FAILED, message_of(error)) for name in open_]
+        return await self._in_batches(
+            [self._one(state, template, name, name in present, read.get(name)) for name in open_]
+        )
+
+    async def _read_all(self, template: Template) -> dict[str, dict[str, Any]]:
+        """All objects of the template's kind and name, by namespace."""
+        found = await self._client.list(template.resource, field_selector=f"metadata.name={template.name}", decode=None)
+        return {one["metadata"]["namespace"]: one for one in found.items}
+
+    async def _one(
+        self, state: _State, template: Template, namespace: str, exists: bool, copy: dict[str, Any] | None
+    ) -> Failure | None:
+        """One target. ``exists``: the cache has a copy of ours; ``copy``: what was read of it."""
+        for _ in range(CREATE_ATTEMPTS):
+            try:
+                if exists and copy is None:
+                    copy = await self._client.get(template.resource, template.name, namespace)
+            except NotFound:
+                logger.debug("%s %s/%s is gone again", template.resource.kind, namespace, template.name)
+            except KubeError as error:
+                return Failure(namespace, GET_FAILED, message_of(error))
+            if copy is not None:
+                return await self._update(state, template, namespace, copy)
+            try:
+                return await self._create(state, template, namespace)
+            except AlreadyExists:
+                exists = True  # whoever made it may take it away before it is read
+        what = f"{template.resource.kind} {namespace}/{template.name}"
+        return Failure(namespace, CREATE_FAILED, f"{what} was there whenever it was created, and not when it was read")
+
+    async def _create(self, state: _State, template: Template, namespace: str) -> Failure | None:
+        """Raises AlreadyExists."""
+        try:
+            made = await self._client.create(
+                template.resource,
+                template.copy(namespace),
+                namespace,
+                field_manager=FIELD_MANAGER,
+                decode=decode_metadata,
+            )
+        except AlreadyExists:
+            raise
+        except NotFound:
+            return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
+        except KubeError as error:
+            if is_namespace_ending(error):
+                return Failure(namespace, NO_NAMESPACE, NAMESPACE_MISSING)
+            return Failure(namespace, CREATE_FAILED, message_of(error))
+        state.verified[namespace] = (made.metadata.uid, made.metadata.resource_version)
+        return None
+
+    async def _update(self, state: _State, template: Template, namespace: str, copy: dict[str, Any]) -> Failure | None:
+        for attempt in range(CONFLICT_ATTEMPTS):
+            metadata = copy["metadata"]
+            state.verified.pop(namespace, None)
+            if not is_copy_of(copy, template):
+                resource = template.resource
+                reason = conflict_reason(namespace, resource.api_version, resource.kind, template.name)
+                return Failure(namespace, CONFLICT, reason)
+            patch = update_patch(template, copy)
+            if not patch:
+                state.verified[namespace] = (metadata["uid"], metadata["resourceVersion"])
+                return None
+            # Of this very object, as it was read: whoever wrote meanwhile is seen first.
+            known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            patch["metadata"] = {**patch.get("metadata", {}), **known}
+            try:
+                written = await self._client.patch(
+                    template.resource,
+                    template.name,
+                    patch,
+                    namespace,
+                    field_manager=FIELD_MANAGER,
+                    decode=decode_metadata,
+                )
+            except Conflict as error:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    return Failure(namespace, UPDATE_FAILED, message_of(error))
+            except KubeError as error:
+                return Failure(namespace, UPDATE_FAILED, message_of(error))
+            else:
+                state.verified[namespace] = (written.metadata.uid, written.metadata.resource_version)
+                return None
+            await self._clock.sleep(conflict_wait(attempt))
+            try:
+                copy = await self._client.get(template.resource, template.name, namespace)
+            except KubeError as error:
+                return Failure(namespace, GET_FAILED, message_of(error))
+        return None
+
+    async def _clean_up(self, state: _State, targets: set[str], existing: set[str]) -> list[Failure]:
+        """RD-23, RD-38, RD-41: copies in namespaces that are no targets."""
+        template = state.template
+        assert template is not None  # noqa: S101  # the caller has asked
+        left = [
+            one.metadata
+            for one in self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
+            if one.metadata.deletion_timestamp is None
+            and one.metadata.namespace in existing
+            and (one.metadata.namespace not in targets or one.metadata.name != template.name)
+        ]
+
+        async def delete(name: str, namespace: str, uid: str) -> Failure | None:
+            try:
+                await self._client.delete(template.resource, name, namespace, uid=uid, decode=decode_metadata)
+            except (NotFound, Conflict):
+                pass  # it is gone, or another has its name
+            except KubeError as error:
+                return Failure(namespace, DELETE_FAILED, message_of(error))
+            state.verified.pop(namespace, None)
+            return None
+
+        return await self._in_batches([delete(one.name, one.namespace, one.uid) for one in left])
+
+    async def _in_batches(self, work: Sequence[Coroutine[Any, Any, Failure | None]]) -> list[Failure]:
+        """RD-32: batches of 1, 2, 4, 8, … at once; a failure stops nothing."""
+        failures: list[Failure] = []
+        start, size = 0, 1
+        while start < len(work):
+            done = await asyncio.gather(*work[start : start + size])
+            failures += [failure for failure in done if failure is not None]
+            start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
+        return failures
+
+    # ---- status and events
+
+    async def _report(
+        self, distribution: ResourceDistribution, state: _State, targets: Sequence[str], failures: Sequence[Failure]
+    ) -> None:
+        now = self._clock.now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        metadata = distribution.metadata
+        present = newest_status(distribution, state.status)
+
+        def difference(status: Any) -> dict[str, Any]:
+            return status_patch(status_of(targets, failures, status, metadata.generation, now), status)
+
+        wanted = status_of(targets, failures, present.status, metadata.generation, now)
+        self._record_events(distribution, newly_failed(wanted, present.status), failures)
+        resource = RESOURCE_DISTRIBUTION.resource()
+        state.status = await write_status(self._client, resource, metadata, present, difference) or state.status
+
+    def _record_events(
+        self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]
+    ) -> None:
+        """RD-76: a Warning for what began to fail."""
+        kind = RESOURCE_DISTRIBUTION
+        regarding = ObjectReference(
+            api_version=f"{kind.group}/{kind.hub.name}",
+            kind=kind.kind,
+            name=distribution.name,
+            uid=distribution.metadata.uid,
+        )
+        for condition in conditions:
+            failed = [one for one in failures if one.condition == condition]
+            places = ", ".join(sorted(one.namespace for one in failed)[:10])
+            more = f" and {len(failed) - 10} more" if len(failed) > 10 else ""
+            self._events.event(regarding, "Warning", condition, f"in {places}{more}: {failed[-1].reason}")
+
+
+def managing_distribution(copy: Metadata) -> list[str]:
+    """The index function of copies: the ResourceDistribution that manages an object, if one does."""
+    reference = copy.metadata.controller
+    ours = reference is not None and _is_ours(reference.api_version, reference.kind)
+    return [owner_key(reference, "")] if reference is not None and ours else []
+
+
+def is_managed_copy(copy: Metadata) -> bool:
+    """Whether a ResourceDistribution manages an object."""
+    return bool(managing_distribution(copy))
+
+
+def _same_namespace(old: Namespace, new: Namespace) -> bool:
+    return (
+        old.metadata.uid == new.metadata.uid
+        and old.metadata.labels == new.metadata.labels
+        and (old.metadata.deletion_timestamp is None) == (new.metadata.deletion_timestamp is None)
+    )
+
+
+def _is_ours(api_version: str, kind: str) -> bool:
+    return kind == RESOURCE_DISTRIBUTION.kind and api_version.rpartition("/")[0] == RESOURCE_DISTRIBUTION.group
+
+
+NAME: Final = "resourcedistribution-controller"
+DISTRIBUTIONS: Final = Watched.kind(RESOURCE_DISTRIBUTION, ResourceDistribution)
+
+
+def _copies(name: str, resource: Resource) -> Watched[Metadata]:
+    return Watched(
+        name,
+        resource,
+        decode_metadata,
+        Scope.CLUSTER,
+        indexes={BY_CONTROLLER: managing_distribution},
+        keep=is_managed_copy,
+    )
+
+
+COPIES_OF_CONFIG_MAPS: Final = _copies("ConfigMaps that are distributed", CONFIGMAPS)
+COPIES_OF_SECRETS: Final = _copies("Secrets that are distributed", SECRETS)
+WATCHED: Final = (DISTRIBUTIONS, NAMESPACES, COPIES_OF_CONFIG_MAPS, COPIES_OF_SECRETS)
+
+
+def resourcedistribution_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
+    reconciler = ResourceDistributionReconciler(context.client, caches, context.events)
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.namespaces, reconciler.keys_for_namespace, reconciler.coalesce_delay),
+            Watch(caches.configmaps, reconciler.keys_for_copy, reconciler.coalesce_delay),
+            Watch(caches.secrets, reconciler.keys_for_copy, reconciler.coalesce_delay),
+            Watch(caches.distributions, reconciler.keys_for_distribution),
+        ],
+    )

@@ -1,0 +1,139 @@
+"""The validating webhook of ResourceDistribution (RD-10 … RD-16)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final, Protocol
+
+from pydantic import ValidationError
+
+from app.api.conversion import ConversionError, as_hub
+from app.api.webhooks import former_of, unreadable, validating_webhook, version_to_judge
+from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
+from app.features.resourcedistribution.plan import without_identity
+from app.features.resourcedistribution.types import ResourceDistribution
+from app.features.resourcedistribution.validation import RESOURCE, set_errors, warnings
+from app.framework.options import gate_is_off
+from app.kube.admission import Allowed, Decision, Denied, Handler, Review
+from app.kube.client import Client
+from app.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
+from app.kube.fielderrors import FieldError, aggregate, internal, invalid
+from app.kube.patches import same
+from app.kube.resources import CONFIGMAPS, SECRETS
+from app.kube.validation import is_config_map_key, is_dns1123_subdomain
+
+GATE: Final = "ResourceDistributionGate"
+
+VALIDATE: Final = validating_webhook(
+    RESOURCE_DISTRIBUTION,
+    "Refuses ResourceDistributions with a resource that no namespace would take, or with ambiguous targets",
+    when=(),
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+class ResourceLookups(Protocol):
+    """What validation asks."""
+
+    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
+        """What an API server says of the resource; None if it would take it."""
+        ...
+
+
+def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it; ``enabled``: the gate."""
+    return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
+
+
+async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -> Decision:
+    """All mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(RESOURCE_DISTRIBUTION, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        distribution = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    if distribution.deleting:
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    if not enabled:
+        # RD-76: what concerns the metadata alone may go on.
+        if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
+            return Allowed()
+        return Denied(gate_is_off(GATE), code=403)
+    errors = set_errors(distribution, former_of(review, read))
+    resource = distribution.spec.resource
+    if not any(error.field == str(RESOURCE) for error in errors):
+        found = await lookups.resource_error(without_identity(resource))
+        if found is not None:
+            errors.insert(0, found)
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    return Allowed(warnings(distribution))
+
+
+def read(obj: Mapping[str, Any]) -> ResourceDistribution:
+    """The ResourceDistribution of either version as its hub model. Raises ConversionError or ValidationError."""
+    return ResourceDistribution.model_validate(as_hub(RESOURCE_DISTRIBUTION, obj))
+
+
+class ClusterLookups:
+    """RD-15: asks the API server by a dry-run creation in the manager's own namespace."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+
+    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
+        """What the API server says; a Secret's content is in none of its answers."""
+        kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
+        body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": self._namespace}}
+        try:
+            await self._client.create(kind, body, self._namespace, dry_run=True)
+        except AlreadyExists:
+            return None
+        except (Invalid, BadRequest) as error:
+            return invalid(RESOURCE, None, f"spec.resource is invalid: {error.message}")
+        except Forbidden as error:
+            return invalid(RESOURCE, None, f"spec.resource is forbidden: {error.message}")
+        except ApiError as error:
+            return internal(RESOURCE, error.message)
+        return None
+
+
+class StandaloneLookups:
+    """Without a cluster: what an API server would say of the most common mistakes."""
+
+    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
+        """The first mistake in names, keys or types."""
+        metadata = resource.get("metadata")
+        name = metadata.get("name") if isinstance(metadata, dict) else None
+        kind = resource.get("kind")
+        if not isinstance(name, str) or not name:
+            return _refused(f'{kind} "" is invalid: metadata.name: Required value: name or generateName is required')
+        for message in is_dns1123_subdomain(name):
+            return _refused(f'{kind} "{name}" is invalid: metadata.name: Invalid value: "{name}": {message}')
+        for field in ("data", "stringData", "binaryData"):
+            content = resource.get(field) or {}
+            if not isinstance(content, dict):
+                return _mistyped(kind, field, content, "map[string]string")
+            for value in content.values():
+                if not isinstance(value, str):
+                    return _mistyped(kind, field, value, "string")
+            for key in content:
+                for message in is_config_map_key(key):
+                    return _refused(f'{kind} "{name}" is invalid: {field}[{key}]: Invalid value: "{key}": {message}')
+        return None
+
+
+def _mistyped(kind: object, field: str, value: object, wanted: str) -> FieldError:
+    found = {bool: "bool", int: "number", float: "number", str: "string", list: "array"}.get(type(value), "object")
+    detail = f"json: cannot unmarshal {found} into Go struct field {kind}.{field} of type {wanted}"
+    return _refused(f'{kind} in version "v1" cannot be handled as a {kind}: {detail}')
+
+
+def _refused(message: str) -> FieldError:
+    return invalid(RESOURCE, None, f"spec.resource is invalid: {message}")

@@ -1,0 +1,416 @@
+"""The commands about SidecarSets, and their section of the dashboard."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nsmallest
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.api.webhooks import stored_model
+from app.features.sidecarset.history import set_owner
+from app.features.sidecarset.injection.selection import SidecarSetIndex
+from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET, with_defaults
+from app.features.sidecarset.plan.counts import PodCounts
+from app.features.sidecarset.plan.facts import pod_facts
+from app.features.sidecarset.plan.missed import lacking_sets
+from app.features.sidecarset.plan.preview import judged, obstacle, preview, progress_counts, standing
+from app.features.sidecarset.plan.view import SetView, injected_sets, recorded, set_view
+from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
+from app.framework.commands import Commands, History, Progress, Recorded, Report, Stored, counted
+from app.framework.dashboard import NAMED, DashboardSection, Row, Shown, mapping, number, pods, text
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.errors import CommandError, NotFound
+from app.kube.objects import Namespace, Pod, decode_controller_revision, decode_metadata, decode_namespace, decode_pod
+from app.kube.resources import (
+    CONTROLLERREVISIONS,
+    DAEMONSETS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    STATEFULSETS,
+    ObjectKey,
+)
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import to_query
+from app.pods.predicates import is_active
+from app.pods.revisions import Revision, in_order, of_owner, revision_of
+
+#: Owners that make their Pods anew when their template is annotated.
+_RESTARTED: Final = {one.kind: one for one in (DAEMONSETS, DEPLOYMENTS, STATEFULSETS)}
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
+
+
+def parsed(obj: Mapping[str, Any]) -> SidecarSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    return stored_model(SIDECAR_SET, SidecarSet, obj, with_defaults(obj))
+
+
+def progress_of(owner: SidecarSet) -> Progress:
+    """What the status says about the roll-out. Pure."""
+    strategy = owner.spec.update_strategy
+    status = owner.status
+    if status is None or status.observed_generation < owner.metadata.generation:
+        return Progress(0, 0, 0, False, "", "waiting for the change to be seen")
+    partition = strategy.partition if strategy.type != NOT_UPDATE else 0
+    updated, ready, expected = progress_counts(status.to_dict(), partition)
+    text = f"{counted(updated, expected, 'Pods', status.matched_pods)}, {ready} ready"
+    done = updated >= expected and ready >= expected
+    kept = status.matched_pods - updated
+    if done:
+        text += f"; the partition keeps {kept} as they are" if kept > 0 else ""
+    elif strategy.type == NOT_UPDATE:
+        text += "; NotUpdate: only new Pods get the change"
+    elif strategy.paused:
+        text += f"; paused: pykruise rollout resume sidecarset {owner.name}"
+    elif strategy.selector is not None:
+        text += "; updateStrategy.selector keeps the others"
+    return Progress(updated, ready, expected, done, "", text)
+
+
+# ---- what belongs to a set
+
+
+@dataclass(frozen=True, slots=True)
+class RelatedObjects:
+    """The Pods a set's selector matches, their namespaces, and the set's revisions, oldest first."""
+
+    pods: Sequence[Pod]
+    namespaces: Mapping[str, Namespace]
+    revisions: Sequence[Revision]
+
+    def labels_of(self, pod: Pod) -> Mapping[str, str] | None:
+        """Labels of the Pod's namespace."""
+        found = self.namespaces.get(pod.metadata.namespace)
+        return found.metadata.labels if found is not None else None
+
+    def content_of(self, revision: str) -> Mapping[str, Any] | None:
+        """What a revision recorded; None where it is gone."""
+        return next((_content(one) for one in self.revisions if one.name == revision), None)
+
+
+async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
+    """Read them from the cluster. Raises CommandError for a selector that cannot be read."""
+    try:
+        query = to_query(owner.spec.selector)
+    except SelectorError as error:
+        raise CommandError(f"SidecarSet {owner.name}: spec.selector: {error}") from None
+    pods = await client.list(PODS, label_selector=query, decode=decode_pod)
+    namespaces = await client.list(NAMESPACES, decode=decode_namespace)
+    return RelatedObjects(
+        sorted(pods.items, key=lambda pod: (pod.metadata.namespace, pod.metadata.name)),
+        {one.metadata.name: one for one in namespaces.items},
+        await _revisions(client, owner),
+    )
+
+
+async def _revisions(client: Client, owner: SidecarSet) -> Sequence[Revision]:
+    """They stand in the manager's namespace, whichever that is."""
+    label = f"{names.SIDECARSET_NAME}={owner.name}"
+    found = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
+    return in_order(of_owner(map(revision_of, found.items), set_owner(owner)))
+
+
+def _content(revision: Revision) -> Mapping[str, Any]:
+    try:
+        data = orjson.loads(revision.data)
+    except orjson.JSONDecodeError:
+        return {}
+    spec = data.get("spec") if isinstance(data, dict) else None
+    if not isinstance(spec, dict):
+        return {}
+    return {field: spec[field] for field in RECORDED_FIELDS if spec.get(field)}
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A set as its plan sees it."""
+
+    owner: SidecarSet
+    view: SetView
+    pod_counts: PodCounts
+    related: RelatedObjects
+
+    def obstacle(self, pod: Pod) -> str:
+        """Which field keeps a Pod from being updated in place."""
+        _, revision = recorded(pod.metadata.annotations, self.view.name)
+        before = self.related.content_of(revision)
+        return obstacle(before, self.owner.spec.to_dict()) if before is not None else ""
+
+
+async def situation(client: Client, stored: Stored) -> Situation:
+    """Bring together what there is. Raises CommandError."""
+    owner = parsed(stored)
+    related = await related_objects(client, owner)
+    view = set_view(owner)
+    injected = [pod for pod in related.pods if owner.name in injected_sets(pod.metadata.annotations)]
+    return Situation(owner, view, judged(view, injected, related.labels_of), related)
+
+
+# ---- the commands
+
+
+async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
+    """What the set as it would be stored does to running Pods."""
+    found = await situation(client, stored)
+    counts = found.pod_counts.counts
+    head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them updated already"
+    steps = preview(found.view, found.pod_counts, client.clock.now(), found.obstacle)
+    if not steps:
+        return Report(head, notes=["nothing happens to any Pod"])
+    rows = [
+        (str(one.number or "-"), one.pod.metadata.namespace, one.pod.metadata.name, one.action, one.reason)
+        for one in steps
+    ]
+    return Report(head, ("step", "namespace", "pod", "action", "what"), rows)
+
+
+async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
+    """Who is matched, who waits and for what; and who is not matched though the selector means it."""
+    found = await situation(client, stored)
+    counts = found.pod_counts.counts
+    head = (
+        f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} updated, "
+        f"{counts.ready} ready, {found.pod_counts.blocked} not upgradable"
+    )
+    rows = []
+    for one in found.pod_counts.all():
+        word, why = standing(found.view, one, found.pod_counts, found.obstacle)
+        if not one.facts.matched:
+            why = _unmatched(found, one.pod)
+        rows.append((one.pod.metadata.namespace, one.pod.metadata.name, word, why or "-"))
+    rows += [
+        (
+            pod.metadata.namespace,
+            pod.metadata.name,
+            "not injected",
+            "to be created anew: it has no containers of the set",
+        )
+        for pod in missed(found)
+    ]
+    again = f"pykruise rollout restart sidecarset {found.view.name}: the owners of its Pods replace them"
+    stuck = found.pod_counts.blocked or any(row[2] == "not injected" for row in rows)
+    return Report(head, ("namespace", "pod", "state", "because"), rows, todo=[again] if stuck else ["nothing"])
+
+
+def missed(found: Situation) -> list[Pod]:
+    """The active Pods in the set's scope that it has not injected."""
+    view = found.view
+    return [
+        pod
+        for pod in found.related.pods
+        if is_active(pod)
+        and view.name not in injected_sets(pod.metadata.annotations)
+        and not view.selector.empty
+        and view.selector.matches(pod.metadata.labels)
+        and (view.namespaces is None or view.namespaces.matches(found.related.labels_of(pod) or {}))
+    ]
+
+
+def _unmatched(found: Situation, pod: Pod) -> str:
+    if not is_active(pod):
+        return "it has ended or is being deleted"
+    lacking = found.view.sidecars - {container.name for container in pod.spec.containers}
+    if lacking:
+        return f"it lacks container {', '.join(sorted(lacking))}; create it anew"
+    return "its namespace or labels are not selected any more"
+
+
+async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
+    """What SidecarSets have to do with a Pod."""
+    lines: list[str] = []
+    injected = injected_sets(pod.metadata.annotations)
+    try:
+        listed = await client.list(SIDECAR_SET.resource())
+    except NotFound:
+        return ()  # the kind is not installed
+    namespace = await client.get(NAMESPACES, pod.metadata.namespace, decode=decode_namespace)
+    for stored in listed.items:
+        owner = parsed(stored)
+        try:
+            view = set_view(owner)
+        except SelectorError:
+            continue
+        selected = view.selector.matches(pod.metadata.labels) and not view.selector.empty
+        selected &= view.namespaces is None or view.namespaces.matches(namespace.metadata.labels)
+        if view.name in injected:
+            found = await situation(client, stored)
+            facts = pod_facts(view, pod, namespace.metadata.labels)
+            one = next((one for one in found.pod_counts.all() if one.pod.metadata.uid == pod.metadata.uid), None)
+            word, why = (
+                standing(view, one, found.pod_counts, found.obstacle) if one is not None else ("not matched", "")
+            )
+            revision = facts.revision
+            at = f", revision {revision}" if revision else ""
+            lines.append(f"SidecarSet {view.name}: {word}{f' ({why})' if why else ''}{at}")
+        elif selected and owner.spec.injection_strategy.paused:
+            lines.append(f"SidecarSet {view.name}: selects it; its injection is paused")
+        elif selected:
+            created, since = pod.metadata.creation_timestamp, owner.metadata.creation_timestamp
+            older = created is not None and since and created.isoformat()[:19] < since[:19]
+            why = "the Pod is older than the set" if older else "no webhook was asked when it was created"
+            lines.append(f"SidecarSet {view.name}: selects it, but its containers are missing: {why}; create it anew")
+    return lines
+
+
+async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
+    """The recorded contents, with how many Pods have each."""
+    found = await situation(client, stored)
+    pods = [
+        recorded(one.pod.metadata.annotations, found.view.name)[1]
+        for one in found.pod_counts.all()
+        if one.facts.matched
+    ]
+    choice = found.owner.spec.injection_strategy.revision
+    latest = found.owner.status.latest_revision if found.owner.status is not None else ""
+    rows = []
+    for one in found.related.revisions:
+        version = one.labels.get(names.SIDECARSET_CUSTOM_VERSION, "")
+        roles = ["latest"] if one.name == latest else []
+        if choice is not None and (choice.revision_name or "") == one.name:
+            roles.append("injected")
+        if version:
+            roles.append(f"version {version}")
+        cause = one.annotations.get(CHANGE_CAUSE, "<none>")
+        rows.append(Recorded(one.number, one.name, pods.count(one.name), ",".join(roles) or "-", cause, _content(one)))
+    return rows
+
+
+def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """The operations that bring a recorded content back."""
+    spec = stored.get("spec") or {}
+    operations: list[Mapping[str, Any]] = []
+    for field in RECORDED_FIELDS:
+        if field in content:
+            operations.append({"op": "add", "path": f"/spec/{field}", "value": content[field]})
+        elif field in spec:
+            operations.append({"op": "remove", "path": f"/spec/{field}"})
+    return operations
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Have the owners of the set's Pods replace them, each as its own strategy says; new Pods get the set as it is."""
+    found = await situation(client, stored)
+    owners: Counter[tuple[str, str, str]] = Counter()
+    for one in found.pod_counts.all():
+        if one.facts.matched:
+            owners[await _owner(client, one.pod)] += 1
+    annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
+    patch = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+    done, left = [], []
+    for (namespace, kind, name), count in sorted(owners.items()):
+        text = f"{kind} {namespace}/{name} ({count} Pods)"
+        if kind in _RESTARTED:
+            await client.patch(_RESTARTED[kind], name, patch, namespace, field_manager="pykruise")
+            done.append(text)
+        else:
+            left.append(text)
+    if not done and not left:
+        raise CommandError(f"SidecarSet {found.view.name}: matches no Pod")
+    parts = [f"restarted: {', '.join(done)}"] if done else []
+    if left:
+        parts.append(f"left to you: {', '.join(left)}; pykruise rollout restart KIND NAME, or delete the Pods")
+    return "; ".join(parts)
+
+
+async def _owner(client: Client, pod: Pod) -> tuple[str, str, str]:
+    """Namespace, kind and name of who makes the Pod: behind a ReplicaSet its Deployment."""
+    namespace, reference = pod.metadata.namespace, pod.metadata.controller
+    if reference is None:
+        return namespace, "Pod", pod.metadata.name
+    if (reference.kind, reference.group) == ("ReplicaSet", "apps"):
+        found = await client.get(REPLICASETS, reference.name, namespace, decode=decode_metadata)
+        above = found.metadata.controller
+        if above is not None:
+            reference = above
+    own = reference.group == "apps"
+    return namespace, reference.kind if own else f"{reference.kind}.{reference.group}", reference.name
+
+
+COMMANDS: Final = Commands(
+    SIDECAR_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    paused_at=("spec", "updateStrategy"),
+    without_rollout=NOT_UPDATE,
+    own_history=History(history, undo),
+    containers_at=(("spec", "containers"), ("spec", "initContainers")),
+    no_scale_in="has no Pods of its own; scale their owners in",
+    no_migration="has no Pods of its own; take the container out of the workload's template instead",
+    explain_object=explain,
+    explain_any=explain_pod,
+)
+
+
+class SidecarSetRow(Row):
+    """A SidecarSet, and who should have its containers and has not."""
+
+    matched: int
+    updated: int
+    ready: int
+    lacking: int
+    #: Some of the Pods that lack them.
+    lacking_pods: list[str]
+
+
+class LackingSets:
+    """Which sets a Pod lacks, by an index of all."""
+
+    def __init__(self) -> None:
+        """None so far."""
+        self._index = SidecarSetIndex()
+
+    def update(self, stored: Stored) -> None:
+        """A set is new or changed."""
+        self._index.update(stored)
+
+    def remove(self, name: str) -> None:
+        """A set is gone."""
+        self._index.remove(name)
+
+    def lacking(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Sequence[str]:
+        """The names of the sets whose containers the Pod lacks."""
+        return lacking_sets(pod, self._index, namespace_labels)
+
+
+def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
+    """A SidecarSet's row; ``lacking``: the Pods that should have its containers and have not."""
+    status = mapping(stored, "status")
+    matched, updated, ready = (number(status, field) for field in ("matchedPods", "updatedPods", "readyPods"))
+    named = [f"{key.namespace}/{key.name}" for key in nsmallest(NAMED, lacking)]
+    about = f"{updated} of {pods(matched)} updated, {ready} ready"
+    if lacking:
+        listed = ", ".join(named) + (" …" if len(lacking) > len(named) else "")
+        shown = Shown(about=about, tone="bad", message=f"{pods(len(lacking))} without its containers: {listed}")
+    else:
+        shown = Shown(about=about, tone="good", message="no Pod lacks it")
+    return SidecarSetRow(
+        name=text(mapping(stored, "metadata"), "name"),
+        shown=shown,
+        matched=matched,
+        updated=updated,
+        ready=ready,
+        lacking=len(lacking),
+        lacking_pods=named,
+    )
+
+
+#: Those that Pods lack come first.
+SECTION: Final = DashboardSection(
+    "sidecar_sets",
+    "SidecarSets",
+    SIDECAR_SET,
+    SidecarSetRow,
+    row,
+    place=lambda one: (-one.lacking, one.name),
+    judge=LackingSets,
+)

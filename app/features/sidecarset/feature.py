@@ -1,0 +1,228 @@
+"""The feature of SidecarSet: injection into new Pods, its webhooks, its controller, and the report of what was
+missed."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, Final
+
+from app.api import names
+from app.features.sidecarset import webhooks
+from app.features.sidecarset.history import RECORDED_SET, by_recorded_set
+from app.features.sidecarset.injection.selection import RecentSets, indexed
+from app.features.sidecarset.kind import SIDECAR_SET, read_sidecar_set
+from app.features.sidecarset.missed import NAME as REPAIR
+from app.features.sidecarset.missed import BypassReport, Repair, bypassed_counter
+from app.features.sidecarset.plan.missed import MISSED_BY, lacking_sets, missing_from
+from app.features.sidecarset.pod_admission import SidecarSetStep, malformed_events, refusal_events, set_aside_gauge
+from app.features.sidecarset.reconcile import INJECTED_BY, Caches, SetAside, SidecarSetReconciler, by_injecting_set
+from app.features.sidecarset.types import SidecarSet
+from app.features.sidecarset.webhooks import ClusterLookups, InjectionLookups, NewerSets, StandaloneLookups
+from app.features.sidecarset.writes import Roller
+from app.framework.commands import Commands
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    BackgroundPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Reconciling,
+)
+from app.framework.options import Gate
+from app.framework.watched import NAMESPACES, PODS, Scope, Watched
+from app.kube.admission import PolicyRule
+from app.kube.controller import Watch, to_self
+from app.kube.objects import Pod, decode_config_map, decode_controller_revision
+from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
+from app.pods.budget import DisruptionBudget
+from app.pods.passes import PassObserver
+from app.pods.predicates import BY_CONTROLLER, controller_keys
+
+if TYPE_CHECKING:
+    from app.framework.dashboard import DashboardSection
+
+NAME: Final = "sidecarset-controller"
+WORKERS: Final = 3
+_DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
+_SORT: Final = "EnableSortSidecarContainerByName"
+
+SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
+#: The revisions of SidecarSets, which are kept in the manager's namespace.
+RECORDED_REVISIONS: Final = Watched(
+    "ControllerRevisions",
+    CONTROLLERREVISIONS,
+    decode_controller_revision,
+    Scope.OWN,
+    label_selector=names.SIDECARSET_NAME,
+    indexes={RECORDED_SET: by_recorded_set},
+)
+CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
+_PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
+#: A gate, since evicting takes rights that a manager has only where it is on.
+REPAIR_GATE: Final = Gate("RepairMissedPods", "Pods that lack their sidecars are evicted one by one, within budgets")
+_CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
+_MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
+
+
+def sidecarset_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    stores = context.stores
+    caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
+    aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
+    budget = next(iter(context.provided(DisruptionBudget)), None)
+    roller = Roller(context.client, context.events, budget)
+    observer = next(iter(context.provided(PassObserver)), None)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller, observer)
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.sets, to_self, reconciler.coalesce_delay),
+            Watch(caches.pods, reconciler.keys_for_pod, reconciler.coalesce_delay),
+            Watch(caches.namespaces, reconciler.keys_for_namespace),
+            Watch(caches.revisions, reconciler.keys_for_revision),
+        ],
+    )
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks, and the step that injects."""
+    stores, client, enabled = context.stores, context.client, context.enabled
+    sets = stores(SIDECAR_SETS)
+    index = indexed(sets)
+    newer = NewerSets(client, index.shows) if client is not None else None
+    injection = InjectionLookups(stores(NAMESPACES), stores(RECORDED_REVISIONS), client, context.own_namespace, newer)
+    report = refusal_events(context.events, sets.get) if context.events is not None else None
+    step = SidecarSetStep(
+        index, injection, context.clock, context.rng.random, sort_by_name=enabled(_SORT), report=report
+    )
+    if client is None or newer is None:
+        lookups: webhooks.SidecarSetLookups = StandaloneLookups(
+            sets.list,
+            stores(RECORDED_REVISIONS),
+            stores(CONFIGURATION),
+            defaults_allowed=enabled(_DEFAULTS_ALLOWED),
+        )
+        # SS-39: without a cluster nothing that is let through will be stored.
+        return Decisions(webhooks.handlers(lookups), (step,))
+    lookups = ClusterLookups(
+        client, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
+    )
+    return Decisions(webhooks.handlers(lookups, RecentSets(index, context.clock)), (step,))
+
+
+def bypass_report(context: ControllerContext) -> BypassReport:
+    """The report of Pods that were created without their sidecars."""
+    stores = context.stores
+    return BypassReport(
+        context.client,
+        stores(_PODS),
+        stores(SIDECAR_SETS),
+        stores(NAMESPACES),
+        context.events,
+        context.counters(bypassed_counter),
+        context.reviewed_namespaces,
+        context.leading,
+    )
+
+
+def repair_controller(context: ControllerContext) -> Reconciling:
+    """The controller that replaces Pods without their sidecars."""
+    stores = context.stores
+    pods, namespaces = stores(_CONTROLLED_PODS), stores(NAMESPACES)
+    index = indexed(stores(SIDECAR_SETS))
+
+    def still_missing(pod: Pod) -> bool:
+        namespace = namespaces.get(pod.metadata.namespace)
+        return namespace is not None and bool(
+            set(missing_from(pod)) & set(lacking_sets(pod, index, namespace.metadata.labels))
+        )
+
+    repair = Repair(context.client, pods, context.events, still_missing)
+    return Reconciling(repair, [Watch(pods, repair.keys_for_pod)])
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of SidecarSets."""
+    from app.features.sidecarset.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows SidecarSets."""
+    from app.features.sidecarset.commands import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
+FEATURE: Final = Feature(
+    name="sidecarset",
+    kinds=(SIDECAR_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(SIDECAR_SETS, _PODS, NAMESPACES, RECORDED_REVISIONS),
+            make=sidecarset_controller,
+            permissions=(
+                # SS-109
+                PolicyRule(("get",), (names.APPS_GROUP,), ("sidecarsets",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("sidecarsets/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("sidecarsets/finalizers",)),
+                PolicyRule(
+                    ("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",), own_namespace=True
+                ),
+                PolicyRule(("get",), ("",), ("namespaces", "pods")),
+                PolicyRule(("patch",), ("",), ("pods", "pods/status")),
+                _MAY_RECORD_EVENTS,
+            ),
+            counters=(set_aside_gauge,),
+            workers=WORKERS,
+            workers_flag="sidecarset-workers",
+        ),
+        ControllerPart(
+            REPAIR,
+            watched=(SIDECAR_SETS, _CONTROLLED_PODS, NAMESPACES),
+            make=repair_controller,
+            permissions=(
+                PolicyRule(("create",), ("",), ("pods/eviction",)),
+                PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets", "daemonsets")),
+                PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets", "daemonsets")),
+                _MAY_RECORD_EVENTS,
+            ),
+            gates=(REPAIR_GATE.name,),
+            workers=1,
+        ),
+    ),
+    admission=(
+        AdmissionPart(
+            decisions,
+            webhooks=webhooks.WEBHOOKS,
+            watched=(SIDECAR_SETS, NAMESPACES, RECORDED_REVISIONS),
+            files=(CONFIGURATION,),
+            permissions=(
+                PolicyRule(("get", "list"), (names.APPS_GROUP,), ("sidecarsets",)),
+                PolicyRule(("get",), ("",), ("namespaces",)),
+                PolicyRule(("get",), ("apps",), ("controllerrevisions",), own_namespace=True),
+                _MAY_RECORD_EVENTS,
+            ),
+            event_source=NAME,
+        ),
+    ),
+    background=(
+        BackgroundPart(
+            "Pods that bypassed admission",
+            watched=(SIDECAR_SETS, _PODS, NAMESPACES),
+            make=bypass_report,
+            permissions=(PolicyRule(("patch",), ("",), ("pods/status",)), _MAY_RECORD_EVENTS),
+            counters=(bypassed_counter,),
+            event_source=NAME,
+        ),
+    ),
+    gates=(_DEFAULTS_ALLOWED, _SORT, REPAIR_GATE),
+    commands=commands,
+    dashboard=dashboard,
+    judging_pods=(SIDECAR_SET,),
+)

@@ -1,0 +1,222 @@
+"""The revisions of a SidecarSet, as ControllerRevisions keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.gojson import GoTypeError, dumps_go, go_value
+from app.features.sidecarset.kind import RECORDED_FIELDS, SIDECAR_SET
+from app.features.sidecarset.types import SidecarSet, SidecarSetSpec
+from app.kube.client import Client
+from app.kube.objects import ControllerRevision
+from app.kube.resources import CONTROLLERREVISIONS
+from app.kube.store import Change, Store
+from app.pods.history import RevisionHistory
+from app.pods.predicates import Owner, is_controlled_by
+from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision_hash, revision_of
+
+# The ControllerRevisions of a SidecarSet: what is recorded, under which name, and which ones may go.
+#
+# Pure; the general rules are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
+
+DEFAULT_HISTORY_LIMIT = 10
+
+
+def snapshot(spec: SidecarSetSpec) -> bytes:
+    """SS-73: the content a revision of this spec records, byte for byte as OpenKruise writes it.
+
+    What Go could not read (written past admission) has no form to agree with and stands as it came.
+    """
+    given = spec.to_dict()
+    # Nothing and an empty list are the same to Go: null.
+    content: dict[str, Any] = {field: given.get(field) or None for field in RECORDED_FIELDS}
+    for field, go_type in RECORDED_FIELDS.items():
+        try:
+            content[field] = go_value(go_type, content[field], f"spec.{field}")
+        except GoTypeError:
+            continue
+    return dumps_go({"spec": {"$patch": "replace", **content}}, sort_keys=True).encode()
+
+
+def set_owner(owner: SidecarSet) -> Owner:
+    """Return the set as its revisions refer to it."""
+    return Owner.of(SIDECAR_SET.resource(), owner.metadata)
+
+
+def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
+    """SS-73: the set's labels, the hash, the set's name and, if it has one, its custom version (which wins, SS-B)."""
+    labels = {
+        **owner.metadata.labels,
+        names.CONTROLLER_HASH: label_hash,
+        names.SIDECARSET_NAME: owner.name,
+    }
+    if owner.spec.custom_version:
+        labels[names.SIDECARSET_CUSTOM_VERSION] = owner.spec.custom_version
+    return labels
+
+
+def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[str, Any]:
+    """SS-73: the ControllerRevision to create, with all annotations of the set but conversion's own."""
+    annotations = {key: text for key, text in owner.metadata.annotations.items() if key != names.CONVERSION_DATA}
+    return {
+        "apiVersion": CONTROLLERREVISIONS.api_version,
+        "kind": CONTROLLERREVISIONS.kind,
+        "metadata": {
+            "name": create.name,
+            "namespace": namespace,
+            "labels": revision_labels(owner, create.label_hash),
+            "annotations": annotations,
+            "ownerReferences": [set_owner(owner).reference],
+        },
+        "data": orjson.Fragment(create.data),
+        "revision": create.number,
+    }
+
+
+def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[str, Any] | None:
+    """What to change on the revision in use, as one merge patch; None if nothing.
+
+    SS-75: its number, and its custom version where the set has one. SS-121: a revision nobody owns, or that a deleted
+    set of this name left behind, becomes ours, or it would be collected while Pods are made from it.
+    """
+    metadata: dict[str, Any] = {}
+    if not is_controlled_by(revision, set_owner(owner)):
+        metadata["ownerReferences"] = [set_owner(owner).reference]
+        if revision.labels.get(names.SIDECARSET_NAME) != owner.name:
+            metadata["labels"] = {names.SIDECARSET_NAME: owner.name}
+    version = owner.spec.custom_version
+    if version and revision.labels.get(names.SIDECARSET_CUSTOM_VERSION) != version:
+        metadata.setdefault("labels", {})[names.SIDECARSET_CUSTOM_VERSION] = version
+    patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
+    if metadata or patch:
+        # The uid is a precondition: never another revision of the same name.
+        patch["metadata"] = {**metadata, "uid": revision.uid}
+    return patch or None
+
+
+def names_in_use(
+    owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
+) -> frozenset[str]:
+    """SS-76, SS-120: the latest, those that Pods name, and what new Pods are to get."""
+    wanted = {latest, *in_pods}
+    choice = owner.spec.injection_strategy.revision
+    if choice is not None and choice.revision_name:
+        wanted.add(choice.revision_name)
+    if choice is not None and choice.custom_version:
+        tagged = [r for r in ordered if _custom_version(r.labels) == choice.custom_version]
+        wanted.update(revision.name for revision in tagged[-1:])
+    return frozenset(wanted)
+
+
+def surplus_revisions(
+    owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
+) -> tuple[Revision, ...]:
+    """SS-76: the revisions to delete, oldest first; fewer than the limit asks for where too many are in use."""
+    limit = owner.spec.revision_history_limit
+    kept = max(1, DEFAULT_HISTORY_LIMIT if limit is None else limit)
+    standing = sum(1 for revision in ordered if not revision.deleting)
+    return oldest_unused(ordered, names_in_use(owner, latest, ordered, in_pods), standing - kept)
+
+
+def _custom_version(labels: Mapping[str, str]) -> str:
+    return labels.get(names.SIDECARSET_CUSTOM_VERSION, "")
+
+
+RECORDED_SET = "sidecarset"
+"""The index of ControllerRevisions by the set they record."""
+
+
+def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
+    """The index function of :data:`RECORDED_SET`."""
+    name = revision.metadata.labels.get(names.SIDECARSET_NAME)
+    return (name,) if name else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """The revision with a set's present content, and the set's collision count."""
+
+    latest: str
+    collision_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class _RecordedSet:
+    """A set as the history sees it (:class:`app.pods.history.Recorded`); its own writes are kept by its name."""
+
+    owner: SidecarSet
+    namespace: str
+    data: bytes
+
+    @property
+    def name(self) -> str:
+        return self.owner.name
+
+    @property
+    def known_as(self) -> str:
+        return self.owner.name
+
+    @property
+    def digest(self) -> Digest:
+        return revision_hash
+
+    def __str__(self) -> str:
+        return f"SidecarSet {self.owner.name}"
+
+    def revision_object(self, create: Create) -> dict[str, Any]:
+        return revision_object(self.owner, self.namespace, create)
+
+    def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
+        return revision_patch(self.owner, revision, number)
+
+    def reading(self, stored: ControllerRevision) -> Revision:
+        return revision_of(stored)
+
+
+class RevisionRecorder:
+    """Records the content of sets in ``namespace``, reading from ``store`` (with index :data:`RECORDED_SET`)."""
+
+    def __init__(self, client: Client, store: Store[ControllerRevision], namespace: str) -> None:
+        self._store = store
+        self._namespace = namespace
+        self._history = RevisionHistory(client)
+        self._contents: dict[str, tuple[int, bytes]] = {}
+
+    # ---- what is known
+
+    def observe(self, change: Change[ControllerRevision]) -> None:
+        """The cache shows something new: what we know better no more is dropped."""
+        self._history.observe(change)
+
+    def forget(self, owner_uid: str) -> None:
+        """A set is gone."""
+        self._contents.pop(owner_uid, None)
+
+    def revisions(self, owner: SidecarSet) -> list[Revision]:
+        """The set's revisions as they are by all we know, oldest first, without those of another owner (SS-75)."""
+        return self._history.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
+
+    def _recorded(self, owner: SidecarSet) -> _RecordedSet:
+        """The set with its content, printed once per generation."""
+        generation, uid = owner.metadata.generation, owner.metadata.uid
+        printed = self._contents.get(uid)
+        if printed is None or printed[0] != generation:
+            printed = self._contents[uid] = (generation, snapshot(owner.spec))
+        return _RecordedSet(owner, self._namespace, printed[1])
+
+    # ---- what is written
+
+    async def record(self, owner: SidecarSet, collision_count: int) -> Recorded:
+        """SS-73 … SS-75: make sure that a revision has the present content and is the newest."""
+        latest, collisions = await self._history.record(self._recorded(owner), self.revisions(owner), collision_count)
+        return Recorded(latest.name, collisions)
+
+    async def truncate(self, owner: SidecarSet, latest: str, in_pods: Collection[str]) -> None:
+        """SS-76: delete the oldest revisions nobody uses, where there are more than the set's limit."""
+        surplus = surplus_revisions(owner, latest, self.revisions(owner), in_pods)
+        await self._history.delete(self._recorded(owner), surplus)

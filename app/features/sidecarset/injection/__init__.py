@@ -1,0 +1,1 @@
+"""Injection of sidecars into a new Pod: pure, except for what ``selection`` and ``prepared`` are given."""

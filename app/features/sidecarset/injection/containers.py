@@ -1,0 +1,252 @@
+"""The containers of a SidecarSet prepared for injection, with twins for hot upgrades."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.gojson import dumps_go
+from app.features.sidecarset.injection.resources import ResourcesPolicy, ResourcesPolicyError, compile_policy
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+
+
+class UnusableSidecarSetError(ValueError):
+    """A SidecarSet (or a revision of one) that cannot be injected as it stands; says which field and why."""
+
+
+class MalformedSidecarSetError(UnusableSidecarSetError):
+    """A SidecarSet with a field of another type than it must have. It was stored past all checks, so that nothing it
+    says can be relied on: it is not injected, and keeps no Pod from being created."""
+
+
+def selector_of(spec: Mapping[str, Any], field: str) -> Selector | None:
+    """The selector in a field of a spec; None where there is none. Raises UnusableSidecarSetError."""
+    value = spec.get(field)
+    if value is None:
+        return None
+    if not isinstance(value, Mapping):
+        raise MalformedSidecarSetError(f"spec.{field}: expected an object")
+    try:
+        return compile_selector(value)
+    except SelectorError as error:
+        raise UnusableSidecarSetError(f"spec.{field}: {error}") from error
+
+
+def mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping[str, Any]:
+    """The object in a field, an empty one where there is none. Raises MalformedSidecarSetError."""
+    value = holder.get(field)
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise MalformedSidecarSetError(f"{prefix}{field}: expected an object")
+    return value
+
+
+def refuse_other_than_text(holder: Mapping[str, Any], field: str, prefix: str) -> None:
+    """Raises MalformedSidecarSetError for a field that is there and no text."""
+    if not isinstance(holder.get(field) or "", str):
+        raise MalformedSidecarSetError(f"{prefix}{field}: expected a string")
+
+
+def objects(
+    holder: Mapping[str, Any], field: str, parent: str = "spec", *, named: bool = False
+) -> Sequence[Mapping[str, Any]]:
+    """The objects in a list, each with a name where they are ``named``. Raises MalformedSidecarSetError."""
+    value = holder.get(field)
+    if value is None:
+        return ()
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise MalformedSidecarSetError(f"{parent}.{field}: expected a list")
+    for index, item in enumerate(value):
+        if not isinstance(item, Mapping):
+            raise MalformedSidecarSetError(f"{parent}.{field}[{index}]: expected an object")
+        if named and not isinstance(item.get("name"), str):
+            raise MalformedSidecarSetError(f"{parent}.{field}[{index}].name: expected a string")
+    return value
+
+
+def twins(container: Mapping[str, Any], empty_image: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """SS-78: the working container ``<name>-1`` and the idle one ``<name>-2``, which runs ``empty_image``."""
+    name = container["name"]
+    return _twin(container, f"{name}-1", container.get("image")), _twin(container, f"{name}-2", empty_image)
+
+
+def _twin(container: Mapping[str, Any], name: str, image: Any) -> Mapping[str, Any]:
+    version = f"{names.SIDECARSET_VERSION_PREFIX}{name}"
+    version_alt = f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}"
+    env = [
+        *(container.get("env") or ()),
+        _from_annotation(names.ENV_SIDECARSET_VERSION, version),
+        _from_annotation(names.ENV_SIDECARSET_VERSION_ALT, version_alt),
+    ]
+    return {**container, "name": name, "image": image, "env": env}
+
+
+def _from_annotation(env_name: str, key: str) -> Mapping[str, Any]:
+    field = {"apiVersion": "v1", "fieldPath": f"metadata.annotations['{key}']"}
+    return {"name": env_name, "valueFrom": {"fieldRef": field}}
+
+
+def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[str, str]:
+    """SS-79: what a Pod with annotations ``present`` gets for the hot-upgradable sidecars ``hot``; else nothing."""
+    annotations: dict[str, str] = {}
+    working = _working(present.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER, ""))
+    for name in hot:
+        # "1" and "0": just injected; "0" and "1": the idle twin of that one.
+        annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-1"] = "1"
+        annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}-1"] = "0"
+        annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-2"] = "0"
+        annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}-2"] = "1"
+        working[name] = f"{name}-1"
+    if annotations:
+        annotations[names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER] = dumps_go(working, sort_keys=True)
+    return annotations
+
+
+def _working(text: str) -> dict[str, str]:
+    """The annotation's entries. An unreadable one says nothing (SS-80) and is written anew."""
+    try:
+        value = orjson.loads(text) if text else None
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(value, dict):
+        return {}
+    return {name: twin for name, twin in value.items() if isinstance(twin, str)}
+
+
+_INJECTED_ENV: Mapping[str, str] = {"name": names.ENV_IS_INJECTED, "value": "true"}
+
+#: The fields a sidecar has beyond a core Container; a Pod must not get them.
+_EXTENSIONS = frozenset(
+    {
+        "podInjectPolicy",
+        "upgradeStrategy",
+        "shareVolumePolicy",
+        "shareVolumeDevicePolicy",
+        "transferEnv",
+        "resourcesPolicy",
+    }
+)
+_SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
+
+
+@dataclass(frozen=True, slots=True)
+class EnvTransfer:
+    """SS-47: copy ``names`` (sorted) from an app container: ``container``, or the one a label or annotation names."""
+
+    names: tuple[str, ...]
+    container: str = ""
+    #: "labels" or "annotations" and the key, where the container's name comes from the Pod.
+    source: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarContainer:
+    """A container as it enters a Pod. ``rendered`` is it in JSON, where it is the same for every Pod."""
+
+    name: str
+    body: Mapping[str, Any]
+    before: bool
+    #: What a patch operation for it is traced back to: the rule and the SidecarSet.
+    rule: str
+    rendered: orjson.Fragment | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSidecar:
+    """One entry of ``spec.containers`` or ``spec.initContainers``. ``base`` is the core container with IS_INJECTED."""
+
+    name: str
+    base: Mapping[str, Any]
+    before: bool
+    rule: str
+    #: SS-78: the image of the idle twin; None for a sidecar that is not hot-upgradable.
+    empty_image: str | None
+    share_volumes: bool
+    share_devices: bool
+    transfers: tuple[EnvTransfer, ...]
+    resources: ResourcesPolicy | None
+    #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
+    ready: tuple[SidecarContainer, ...]
+
+    def containers(self, body: Mapping[str, Any]) -> tuple[SidecarContainer, ...]:
+        """What enters the Pod, given the base as rendered for it."""
+        if self.empty_image is None:
+            return (SidecarContainer(self.name, body, self.before, self.rule),)
+        return tuple(
+            SidecarContainer(twin["name"], twin, self.before, self.rule) for twin in twins(body, self.empty_image)
+        )
+
+
+def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> PreparedSidecar:
+    """An entry of the spec, worked out as far as it is the same for every Pod. Raises UnusableSidecarSetError."""
+    name: str = container["name"]
+    field = f"spec.{'initContainers' if init else 'containers'}[{name}]"
+    policy = container.get("podInjectPolicy")
+    upgrade = mapping(container, "upgradeStrategy", f"{field}.")
+    # HotUpgrade means nothing on an init container that does not keep running (SS-34 as corrected).
+    hot = upgrade.get("upgradeType") == "HotUpgrade" and (not init or container.get("restartPolicy") == "Always")
+    base = {key: value for key, value in container.items() if key not in _EXTENSIONS}
+    base["env"] = [*objects(container, "env", field), _INJECTED_ENV]
+    share_volumes = mapping(container, "shareVolumePolicy", f"{field}.").get("type") == "enabled"
+    share_devices = mapping(container, "shareVolumeDevicePolicy", f"{field}.").get("type") == "enabled"
+    transfers = tuple(_transfer(entry) for entry in objects(container, "transferEnv", field))
+    resources = container.get("resourcesPolicy")
+    sidecar = PreparedSidecar(
+        name=name,
+        base=base,
+        # SS-42, SS-44: an empty policy means behind; the defaults were filled in when the set was written.
+        before=policy == "BeforeAppContainer",
+        rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
+        empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,
+        share_volumes=share_volumes,
+        share_devices=share_devices,
+        transfers=tuple(transfer for transfer in transfers if transfer.names),
+        resources=_policy(resources, name) if resources is not None else None,
+        ready=(),
+    )
+    if share_volumes or share_devices or sidecar.transfers or sidecar.resources is not None:
+        return sidecar
+    return _with_ready(sidecar)
+
+
+def _policy(policy: Mapping[str, Any], container: str) -> ResourcesPolicy:
+    try:
+        return compile_policy(policy)
+    except ResourcesPolicyError as error:
+        raise UnusableSidecarSetError(f"container {container}: {error}") from error
+
+
+def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
+    ready = tuple(
+        SidecarContainer(c.name, c.body, c.before, c.rule, orjson.Fragment(orjson.dumps(c.body)))
+        for c in sidecar.containers(sidecar.base)
+    )
+    return PreparedSidecar(
+        sidecar.name, sidecar.base, sidecar.before, sidecar.rule, sidecar.empty_image, False, False, (), None, ready
+    )
+
+
+def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
+    wanted = tuple(sorted({entry.get("envName"), *(entry.get("envNames") or ())} - {None, ""}))
+    field_ref = (entry.get("sourceContainerNameFrom") or {}).get("fieldRef")
+    if not field_ref:  # SS-9: a sourceContainerNameFrom without fieldRef counts as absent
+        return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
+    found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
+    # SS-22: nothing else is admitted; a path of another form finds nothing.
+    return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
+
+
+def names_in_pod(sidecars: Iterable[PreparedSidecar]) -> list[str]:
+    """The names that sidecars have in a Pod, twins by their own."""
+    return [
+        name
+        for sidecar in sidecars
+        for name in ([sidecar.name] if sidecar.empty_image is None else [f"{sidecar.name}-1", f"{sidecar.name}-2"])
+    ]

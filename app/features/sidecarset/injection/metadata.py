@@ -1,0 +1,237 @@
+"""The annotations and other metadata that injection writes to a Pod."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from json.decoder import JSONDecodeError
+from typing import Any
+
+import orjson
+
+from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, go_value, list_of, map_of, struct
+from app.kube.fielderrors import shortened
+from app.pods.draft import PodRefusedError
+
+# The annotations by which a Pod remembers its SidecarSets: the injected list and the two hash records, to the byte.
+#
+# OpenKruise's controller and users' tools read these texts, so they are written exactly as Go would: struct fields in
+# order, map keys sorted. Rules SS-56 … SS-59.
+
+# time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds must be given.
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
+_ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+
+
+def timestamp(now: datetime) -> str:
+    """An aware time as Kubernetes prints it: RFC 3339, UTC, whole seconds."""
+    return f"{now.astimezone(UTC).isoformat()[:19]}Z"
+
+
+def injected_list(present: str, applied: Iterable[str]) -> str:
+    """SS-56: the sets applied, merged with those the annotation names already, sorted."""
+    known = {name for name in present.split(",") if name} if present else ()
+    return ",".join(sorted({*known, *applied}))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordEntry:
+    """SS-57: one set's entry in a hash annotation; the time stands between ``head`` and ``tail``."""
+
+    set_name: str
+    head: str
+    tail: str
+
+
+def record_entry(set_name: str, digest: str, sidecars: Sequence[str], revision: str) -> RecordEntry:
+    """The entry of a set with this hash; ``revision`` is left out while it is empty."""
+    fields: dict[str, Any] = {"hash": digest, "sidecarSetName": set_name, "sidecarList": list(sidecars)}
+    if revision:
+        fields["controllerRevision"] = revision
+    return RecordEntry(set_name, f'{dumps_go(set_name)}:{{"updateTimestamp":"', f'",{dumps_go(fields)[1:]}')
+
+
+def hash_record(kept: Mapping[str, str], entries: Sequence[RecordEntry], now: str) -> str:
+    """SS-57: a hash annotation with the members ``kept`` (set name → member) and the entries of the injected sets."""
+    members = {**kept, **{entry.set_name: f"{entry.head}{now}{entry.tail}" for entry in entries}}
+    return f"{{{','.join([members[name] for name in sorted(members)])}}}"
+
+
+def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
+    """SS-59: the members a hash annotation has already (set name → ``"name":{…}`` as Go writes it); both forms are
+    read.
+
+    ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if it is neither form.
+    """
+    try:
+        value = orjson.loads(text)
+        # The first release of OpenKruise wrote set name → hash.
+        if isinstance(value, dict) and value and all(isinstance(item, str) for item in value.values()):
+            value = {name: {"hash": digest, "sidecarSetName": name} for name, digest in value.items()}
+        entries = go_value(_RECORD, value) or {}
+        return {name: f"{dumps_go(name)}:{dumps_go(entry)}" for name, entry in entries.items()}
+    except (ValueError, GoTypeError) as error:
+        reason = shortened(str(error).removeprefix(": "))  # of the whole, which has no path
+        raise PodRefusedError(
+            f"pod({pod}) invalid annotations[{key}] value {shortened(text)}, unmarshal failed: {reason}; remove the "
+            "annotation",
+            400,
+        ) from error
+
+
+def _read_time(value: Any, path: str) -> str | None:
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise GoTypeError(f"{path}: {value!r} is not an RFC 3339 time")
+    try:
+        # Python knows microseconds, Go nanoseconds; whole seconds are printed.
+        moment = datetime.fromisoformat(re.sub(r"[.,]\d+", "", value)).astimezone(UTC)
+    except (ValueError, OverflowError) as error:
+        raise GoTypeError(f"{path}: {error}") from error
+    return None if moment == _ZERO_TIME else timestamp(moment)
+
+
+#: metav1.Time: the zero time is printed as null.
+_TIME = GoType(_read_time, lambda: None, lambda _: False)
+_RECORD = map_of(
+    struct(
+        GoField("updateTimestamp", _TIME, kept=True),
+        GoField("hash", STRING, kept=True),
+        GoField("sidecarSetName", STRING, kept=True),
+        GoField("sidecarList", list_of(STRING), kept=True),
+        GoField("controllerRevision", STRING),
+    )
+)
+
+
+# ``spec.patchPodMetadata``: annotations a SidecarSet puts into the Pods it is injected into, and updates with them.
+#
+# Rules SS-53 … SS-55. The same functions serve injection and in-place update. A patch that has been applied changes
+# nothing when it is applied again (D-21): a text that equals the patch is left alone, and so is one whose merge would
+# say the same.
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_TEXT_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
+_MAX_DEPTH = 200
+
+
+class NotJsonError(ValueError):
+    """A merge of two texts of which one is not JSON."""
+
+
+class MetadataPatchError(ValueError):
+    """A patch of a SidecarSet that cannot be applied; names the set and the annotation."""
+
+    def __init__(self, set_name: str, key: str, cause: NotJsonError) -> None:
+        super().__init__(f"SidecarSet {set_name}: spec.patchPodMetadata: annotation {key}: {cause}")
+        self.set_name = set_name
+
+
+@dataclass(frozen=True, slots=True)
+class MetadataPatch:
+    """One entry: annotations (key → value, sorted) and how they meet those the Pod has."""
+
+    set_name: str
+    policy: str
+    annotations: tuple[tuple[str, str], ...]
+
+
+def patched_annotations(present: Mapping[str, str], patches: Iterable[MetadataPatch]) -> dict[str, str]:
+    """SS-53: the annotations these patches change (key → new value), applied in order.
+
+    Raises MetadataPatchError.
+    """
+    changed: dict[str, str] = {}
+    for patch in patches:
+        for key, value in patch.annotations:
+            current = changed.get(key, present.get(key))
+            if patch.policy == "Overwrite" or (patch.policy == "Retain" and current is None):
+                changed[key] = value
+            elif patch.policy == "MergePatchJson":
+                try:
+                    changed[key] = merged(current, value)
+                except NotJsonError as error:
+                    raise MetadataPatchError(patch.set_name, key, error) from error
+    return {key: value for key, value in changed.items() if present.get(key) != value}
+
+
+def merged(current: str | None, patch: str) -> str:
+    """RFC 7386 on JSON texts: a missing or empty text takes the patch as it is; a merge is compact with sorted keys.
+
+    What a merge does not touch keeps its spelling and order, as in Go. Raises NotJsonError.
+    """
+    if not current or current == patch:
+        return patch
+    _require_json(current, "the Pod's value")
+    _require_json(patch, "the patch")
+    try:
+        result = _merge(current.strip(), patch.strip(), 0)
+        # D-21: a merge that says nothing new must not respell what the first one wrote.
+        return current if _loads(result) == _loads(current) else result
+    except RecursionError:
+        raise NotJsonError("the Pod's value is nested too deep") from None
+
+
+def _merge(current: str, patch: str, depth: int) -> str:
+    if depth > _MAX_DEPTH:
+        raise NotJsonError(f"nested deeper than {_MAX_DEPTH} levels")
+    if not patch.startswith("{"):
+        return _compact(patch)
+    members = _members(current) if current.startswith("{") else {}
+    for key, value in _members(patch).items():
+        if value != "null":
+            members[key] = _merge(members.get(key, ""), value, depth + 1)
+        elif members.get(key) != "null":
+            # A null that a first set wrote stays when its patch is applied again (D-21).
+            members.pop(key, None)
+    return "{" + ",".join(f"{dumps_go(key)}:{_compact(members[key])}" for key in sorted(members)) + "}"
+
+
+def _members(text: str) -> dict[str, str]:
+    """The members of a JSON object with their values as they are spelled; the last of equal keys counts."""
+    members: dict[str, str] = {}
+    position = _skip_space(text, 1)
+    while text[position] != "}":
+        key, position = _DECODER.raw_decode(text, position)
+        start = _skip_space(text, _skip_space(text, position) + 1)
+        _, end = _DECODER.raw_decode(text, start)
+        members[key] = text[start:end]
+        position = _skip_space(text, end)
+        if text[position] == ",":
+            position = _skip_space(text, position + 1)
+    return members
+
+
+def _skip_space(text: str, position: int) -> int:
+    return _SPACE.match(text, position).end()  # type: ignore[union-attr]  # matches the empty string too
+
+
+def _compact(text: str) -> str:
+    """A JSON text without space between tokens, with the escapes Go's encoder makes."""
+    squeezed = _TEXT_OR_SPACE.sub(lambda found: found[1] or "", text)
+    for char, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
+        squeezed = squeezed.replace(char, escaped)
+    return squeezed.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _require_json(text: str, what: str) -> None:
+    try:
+        _loads(text)
+    except (JSONDecodeError, NotJsonError) as error:
+        shown = text if len(text) <= 100 else text[:100] + "…"
+        raise NotJsonError(f"{what} is not JSON ({error}): {shown}") from error
+    except RecursionError:
+        raise NotJsonError(f"{what} is nested too deep") from None
+
+
+def _reject(constant: str) -> Any:
+    raise NotJsonError(f"{constant} is not JSON")
+
+
+#: Numbers are compared as they are spelled: 1 and 1.0 are different texts, none is rounded, and none is too long.
+_DECODER = json.JSONDecoder(
+    parse_constant=_reject, parse_float=lambda text: ("number", text), parse_int=lambda text: ("number", text)
+)
+_loads: Callable[[str], Any] = _DECODER.decode

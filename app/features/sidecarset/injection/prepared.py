@@ -1,0 +1,343 @@
+"""SidecarSets prepared for injection, and the revision that a Pod gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from app.api import names
+from app.api.gojson import GoField, GoTypeError, go_value, struct
+from app.api.webhooks import judged
+from app.features.sidecarset.injection.containers import (
+    MalformedSidecarSetError,
+    PreparedSidecar,
+    UnusableSidecarSetError,
+    mapping,
+    names_in_pod,
+    objects,
+    prepare_sidecar,
+    refuse_other_than_text,
+    selector_of,
+)
+from app.features.sidecarset.injection.metadata import MetadataPatch, RecordEntry, record_entry
+from app.features.sidecarset.kind import RECORDED_FIELDS, SPECS, sidecarset_hashes
+from app.kube.fielderrors import shortened
+from app.kube.jsonvalues import MAX_DEPTH, nested_deeper
+from app.kube.objects import ControllerRevision
+from app.kube.quantities import is_percent, percentage
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+
+
+@dataclass(frozen=True, slots=True)
+class RevisionChoice:
+    """SS-68, SS-70: ``spec.injectionStrategy.revision`` with what of the update strategy it depends on."""
+
+    revision_name: str
+    custom_version: str
+    #: policy Partial, and updates are not paused: the recorded revision is not for every Pod.
+    partial: bool
+    #: With Partial: Pods outside of it get the recorded revision. None matches all.
+    update_selector: Selector | None
+    #: With Partial: how many of the others, out of 100, get the recorded revision.
+    percent: int
+
+    @property
+    def field(self) -> str:
+        """The field that names the revision, with its value, for messages."""
+        if self.revision_name:
+            return f"spec.injectionStrategy.revision.revisionName {self.revision_name}"
+        return f"spec.injectionStrategy.revision.customVersion {self.custom_version}"
+
+
+def revision_choice(revision: Mapping[str, Any] | None, update_strategy: Mapping[str, Any]) -> RevisionChoice | None:
+    """The choice a set leaves, from the JSON of its spec; None if every Pod gets the current spec.
+
+    Raises SelectorError for an unusable ``updateStrategy.selector``.
+    """
+    revision_name = (revision or {}).get("revisionName") or ""
+    custom_version = (revision or {}).get("customVersion") or ""
+    if revision is None or not (revision_name or custom_version):
+        return None
+    selector = update_strategy.get("selector")
+    partition = update_strategy.get("partition")
+    return RevisionChoice(
+        revision_name=revision_name,
+        custom_version=custom_version,
+        partial=revision.get("policy") == "Partial" and not update_strategy.get("paused"),
+        update_selector=compile_selector(selector) if selector is not None else None,
+        percent=percentage(partition) if isinstance(partition, str) and is_percent(partition) else 0,
+    )
+
+
+def takes_recorded(choice: RevisionChoice, labels: Mapping[str, str], random: Callable[[], float]) -> bool:
+    """SS-70: whether a Pod with these labels gets the recorded revision. ``random()`` is in [0, 1)."""
+    if not choice.partial:
+        return True
+    if choice.update_selector is not None and not choice.update_selector.matches(labels):
+        return True
+    return choice.percent > 0 and random() * 100 < choice.percent
+
+
+def recorded_revision(
+    set_name: str, choice: RevisionChoice, revisions: Iterable[ControllerRevision]
+) -> ControllerRevision | None:
+    """SS-68: the revision the choice names, among those of the manager's namespace; None if it is not there.
+
+    A revision is one of this set if its label says so; one that names another set is not taken (SS-34).
+    """
+    own = [r for r in revisions if r.metadata.labels.get(names.SIDECARSET_NAME) == set_name]
+    if choice.revision_name:
+        return next((r for r in own if r.metadata.name == choice.revision_name), None)
+    tagged = [r for r in own if r.metadata.labels.get(names.SIDECARSET_CUSTOM_VERSION) == choice.custom_version]
+    return max(tagged, key=lambda revision: revision.revision, default=None)
+
+
+# What a SidecarSet injects, worked out once per change of the set so that a review only matches and copies.
+#
+# Built from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs
+# nothing of the Pod (no shared mounts, no transferred env, no computed resources) is serialised here and goes into
+# patches as bytes (:mod:`app.features.sidecarset.injection.containers`). Prepared objects are shared by all reviews
+# and never changed.
+
+_HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
+
+
+_RECORDED = struct(*(GoField(name, go_type) for name, go_type in RECORDED_FIELDS.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVolume:
+    """A volume of the set that its sidecars use. ``rendered`` is it in JSON."""
+
+    name: str
+    body: Mapping[str, Any]
+    rule: str
+    rendered: orjson.Fragment
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedContent:
+    """What a set injects: its current spec, or a recorded revision of it (SS-69)."""
+
+    set_name: str
+    containers: tuple[PreparedSidecar, ...]
+    init_containers: tuple[PreparedSidecar, ...]
+    #: SS-48: the volumes its sidecars use, in order of use.
+    volumes: tuple[PreparedVolume, ...]
+    image_pull_secrets: tuple[Mapping[str, Any], ...]
+    metadata: tuple[MetadataPatch, ...]
+    #: Names of the Pod's containers and init containers this leads to, twins by their own names.
+    names: frozenset[str]
+    init_names: frozenset[str]
+    #: SS-61: all of them and, for twins, the name the set gives both; no resources policy counts these as targets.
+    all_names: frozenset[str]
+    #: SS-80: hot-upgradable sidecars, by the set's name for them.
+    hot: tuple[str, ...]
+    #: SS-57: the set's entries in the two hash annotations.
+    hash_entry: RecordEntry
+    hash_without_image_entry: RecordEntry
+
+    @property
+    def injects(self) -> bool:
+        """Whether there is any sidecar in it."""
+        return bool(self.containers or self.init_containers)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSet:
+    """A SidecarSet ready to be matched and injected."""
+
+    name: str
+    uid: str
+    #: None selects nothing (SS-35).
+    selector: Selector | None
+    #: None selects every namespace.
+    namespace_selector: Selector | None
+    #: SS-36: namespaces it is filed under; empty means all.
+    namespaces: tuple[str, ...]
+    #: False where the namespace's name decides alone, so that its labels need not be known.
+    needs_namespace_labels: bool
+    #: SS-38, SS-39: injection-paused, or being deleted.
+    dormant: bool
+    #: SS-77: the base this canary replaces, or "".
+    canary_of: str
+    #: SS-68: None injects the current spec.
+    revision: RevisionChoice | None
+    #: The current spec, or why it cannot be injected: Pods it matches must not start without their sidecars.
+    content: PreparedContent | UnusableSidecarSetError
+
+
+def prepare(obj: Mapping[str, Any]) -> PreparedSet:
+    """The prepared form of a SidecarSet in its defaulted v1beta1 JSON.
+
+    Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches;
+    MalformedSidecarSetError where any field is of a wrong type.
+    """
+    metadata = mapping(obj, "metadata")
+    name = metadata.get("name")
+    if not isinstance(name, str) or not name:
+        raise UnusableSidecarSetError("SidecarSet: metadata.name is required")
+    try:
+        return _prepare(name, metadata, obj)
+    except MalformedSidecarSetError as error:
+        raise MalformedSidecarSetError(f"SidecarSet {shortened(name)}: {error}") from error
+    except (UnusableSidecarSetError, SelectorError) as error:
+        raise UnusableSidecarSetError(f"SidecarSet {shortened(name)}: {error}") from error
+
+
+def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
+    """Why a SidecarSet (defaulted v1beta1 JSON) is not injected anywhere; None if it is."""
+    try:
+        prepare(obj)
+    except UnusableSidecarSetError as error:
+        return error
+    return None
+
+
+def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
+    """Whoever reads the set relies on the types of its fields, at any depth."""
+    if field := nested_deeper(judged(obj)):
+        raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
+    metadata = mapping(obj, "metadata")
+    for field in ("uid", "deletionTimestamp"):
+        refuse_other_than_text(metadata, field, "metadata.")
+    for key, value in mapping(metadata, "annotations", "metadata.").items():
+        if not isinstance(value, str):
+            raise MalformedSidecarSetError(f"metadata.annotations[{shortened(key)}]: expected a string")
+    refuse_other_than_text(mapping(obj, "status"), "latestRevision", "status.")
+    try:
+        go_value(SPECS[names.V1BETA1], mapping(obj, "spec"), "spec")
+    except GoTypeError as error:
+        raise MalformedSidecarSetError(shortened(str(error))) from error
+
+
+def _prepare(name: str, metadata: Mapping[str, Any], obj: Mapping[str, Any]) -> PreparedSet:
+    _refuse_mistyped(obj)
+    spec = mapping(obj, "spec")
+    annotations = mapping(metadata, "annotations", "metadata.")
+    injection = mapping(spec, "injectionStrategy", "spec.")
+    namespace_selector = selector_of(spec, "namespaceSelector")
+    namespaces = _namespaces(namespace_selector)
+    selector = selector_of(spec, "selector")
+    return PreparedSet(
+        name=name,
+        uid=metadata.get("uid") or "",
+        selector=None if selector is None or selector.empty else selector,
+        namespace_selector=namespace_selector,
+        namespaces=namespaces,
+        needs_namespace_labels=namespace_selector is not None
+        and not (namespaces and len(namespace_selector.requirements) == 1),
+        dormant=bool(injection.get("paused")) or bool(metadata.get("deletionTimestamp")),
+        canary_of=_canary_of(annotations),
+        revision=revision_choice(injection.get("revision"), mapping(spec, "updateStrategy", "spec.")),
+        content=_current(name, obj, spec, annotations),
+    )
+
+
+def _current(
+    name: str, obj: Mapping[str, Any], spec: Mapping[str, Any], annotations: Mapping[str, Any]
+) -> PreparedContent | UnusableSidecarSetError:
+    hashes = tuple(annotations.get(key) for key in _HASHES)
+    try:
+        return _content(name, spec, hashes, mapping(obj, "status").get("latestRevision") or "")
+    except MalformedSidecarSetError:
+        raise
+    except UnusableSidecarSetError as error:
+        return UnusableSidecarSetError(f"SidecarSet {name}: {error}")
+
+
+def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedContent:
+    """What a recorded revision of a set injects (SS-69).
+
+    Raises UnusableSidecarSetError naming the revision and the field.
+    """
+    metadata = revision.metadata
+    hashes = tuple(metadata.annotations.get(key) for key in _HASHES)
+    try:
+        data = orjson.loads(bytes(revision.data))
+        spec = mapping(data, "spec", "data.") if isinstance(data, dict) else {}
+        if field := nested_deeper(spec):
+            raise MalformedSidecarSetError(f"data.spec.{field}: nested deeper than {MAX_DEPTH} levels")
+        go_value(_RECORDED, spec, "data.spec")
+        return _content(set_name, spec, hashes, metadata.name)
+    except (UnusableSidecarSetError, GoTypeError, orjson.JSONDecodeError) as error:
+        raise UnusableSidecarSetError(f"SidecarSet {set_name}: ControllerRevision {metadata.name}: {error}") from error
+
+
+def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, ...], revision: str) -> PreparedContent:
+    raw = objects(spec, "containers", named=True)
+    raw_init = objects(spec, "initContainers", named=True)
+    containers = tuple(prepare_sidecar(container, set_name, init=False) for container in raw)
+    init_containers = tuple(prepare_sidecar(container, set_name, init=True) for container in raw_init)
+    if hashes[0] is None or hashes[1] is None:
+        # SS-69: recomputed where the annotations are missing.
+        # SS-12: a list that is not there hashes as null, not as an empty one.
+        computed = sidecarset_hashes(*(spec.get(field) for field in ("containers", "initContainers")))
+        hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
+    # SS-58
+    listed = sorted({c["name"] for c in raw} | {c["name"] for c in raw_init if c.get("restartPolicy") == "Always"})
+    container_names = names_in_pod(containers)
+    init_names = names_in_pod(init_containers)
+    _refuse_duplicates((*container_names, *init_names))
+    return PreparedContent(
+        set_name=set_name,
+        containers=containers,
+        init_containers=init_containers,
+        volumes=tuple(
+            PreparedVolume(name, volume, f"SS-48 SidecarSet {set_name}", orjson.Fragment(orjson.dumps(volume)))
+            for name, volume in _used_volumes(spec, raw_init, raw).items()
+        ),
+        image_pull_secrets=tuple(objects(spec, "imagePullSecrets")),
+        metadata=tuple(_metadata_patch(entry, set_name) for entry in objects(spec, "patchPodMetadata")),
+        names=frozenset(container_names),
+        init_names=frozenset(init_names),
+        all_names=frozenset((*container_names, *init_names, *(container["name"] for container in (*raw, *raw_init)))),
+        hot=tuple(sidecar.name for sidecar in (*init_containers, *containers) if sidecar.empty_image is not None),
+        hash_entry=record_entry(set_name, hashes[0] or "", listed, revision),
+        hash_without_image_entry=record_entry(set_name, hashes[1] or "", listed, ""),
+    )
+
+
+def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
+    annotations = mapping(entry, "annotations", "spec.patchPodMetadata.")
+    for key, value in annotations.items():
+        if not isinstance(value, str):
+            raise MalformedSidecarSetError(f"spec.patchPodMetadata.annotations[{key}]: expected a string")
+    return MetadataPatch(set_name, entry.get("patchPolicy") or "Retain", tuple(sorted(annotations.items())))
+
+
+def _used_volumes(
+    spec: Mapping[str, Any], init_containers: Iterable[Mapping[str, Any]], containers: Iterable[Mapping[str, Any]]
+) -> dict[str, Mapping[str, Any]]:
+    """SS-48: the set's volumes its sidecars mount, in order of use; the others never reach a Pod."""
+    pool = {volume.get("name"): volume for volume in objects(spec, "volumes")}
+    used: dict[str, Mapping[str, Any]] = {}
+    for container in (*init_containers, *containers):
+        for mount in (*objects(container, "volumeMounts"), *objects(container, "volumeDevices")):
+            name = mount.get("name")
+            if name and name in pool:
+                used[name] = pool[name]
+    return used
+
+
+def _refuse_duplicates(taken: Sequence[str]) -> None:
+    if len(set(taken)) != len(taken):
+        twice = sorted({name for name in taken if taken.count(name) > 1})
+        raise UnusableSidecarSetError(f"spec: container name {twice[0]} is used twice; rename one of the two")
+
+
+def _namespaces(selector: Selector | None) -> tuple[str, ...]:
+    """SS-36: the namespaces a selector names by their own label."""
+    if selector is None:
+        return ()
+    named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
+    # matchLabels is a comparison with one value and wins over an In with several.
+    return min((requirement.values for requirement in named), key=len, default=())
+
+
+def _canary_of(annotations: Mapping[str, str]) -> str:
+    return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""

@@ -1,0 +1,222 @@
+"""A sidecar's resources worked out from those of the app containers it joins (SS-60 … SS-67).
+
+The policy is compiled once per change of the SidecarSet and evaluated for every Pod that is created. It never touches a
+running Pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from app.features.sidecarset.injection.expressions import (
+    Expression,
+    ExpressionError,
+    NegativeResultError,
+    compile_expression,
+)
+from app.kube.fielderrors import FieldError, Path, invalid, not_supported, quote, required
+from app.kube.quantities import ZERO, Quantity, QuantityError, parse
+from app.kube.regex import Pattern, PatternError, compile_re2
+
+RESOURCES = ("cpu", "memory")
+MODES = ("sum", "max")
+MATCH_ALL = ".*"
+_KINDS = ("limits", "requests")
+#: Finest amount that means something, as a power of ten: a thousandth of a cpu, a byte.
+_FINEST = {"cpu": -3, "memory": 0}
+#: Amounts an expression is tried with before a SidecarSet is admitted: from tiny to large containers.
+_TRIALS = {
+    "cpu": tuple(map(parse, ("10m", "100m", "1", "10", "100"))),
+    "memory": tuple(map(parse, ("1Mi", "100Mi", "1Gi", "100Gi", "1Ti"))),
+}
+
+
+class ResourcesPolicyError(ValueError):
+    """A policy that cannot be compiled, or has no result for a Pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourcesPolicy:
+    """A compiled policy. ``limits`` and ``requests`` hold an expression for each resource that has one."""
+
+    sums: bool
+    pattern: Pattern
+    limits: Mapping[str, Expression]
+    requests: Mapping[str, Expression]
+
+
+def compile_policy(policy: Mapping[str, Any]) -> ResourcesPolicy:
+    """The compiled form of a container's ``resourcesPolicy`` in its JSON form. Raises :class:`ResourcesPolicyError`."""
+    if errors := policy_errors(policy, Path("resourcesPolicy"), tried=False):
+        raise ResourcesPolicyError(str(errors[0]))
+    expressions = policy["resourcesExpr"]
+    limits, requests = (_compiled(expressions.get(kind) or {}) for kind in _KINDS)
+    return ResourcesPolicy(
+        sums=policy["targetContainersMode"] == "sum",
+        pattern=compile_re2(policy.get("targetContainersNameRegex") or MATCH_ALL),
+        limits=limits,
+        requests=requests,
+    )
+
+
+def _compiled(expressions: Mapping[str, str]) -> dict[str, Expression]:
+    # SS-63: an empty expression sets nothing.
+    return {name: compile_expression(expressions[name], name) for name in RESOURCES if expressions.get(name)}
+
+
+def targets(
+    policy: ResourcesPolicy,
+    init_containers: Iterable[Mapping[str, Any]],
+    containers: Iterable[Mapping[str, Any]],
+    injected: Collection[str],
+) -> list[Mapping[str, Any]]:
+    """SS-61: the Pod's own containers the policy counts: init containers that keep running, then containers.
+
+    ``injected`` names every container of every SidecarSet applied to this Pod; those never count. Raises
+    :class:`ResourcesPolicyError` if none is left.
+    """
+    running = (container for container in init_containers if container.get("restartPolicy") == "Always")
+    counted = [
+        container
+        for group in (running, containers)
+        for container in group
+        if container["name"] not in injected and policy.pattern.search(container["name"])
+    ]
+    if not counted:
+        raise ResourcesPolicyError(f"no containers match the regex pattern {quote(policy.pattern.text)}")
+    return counted
+
+
+def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """SS-60: the sidecar's whole ``resources``, given the containers that count.
+
+    Raises :class:`ResourcesPolicyError` where an expression has no usable value for them.
+    """
+    resources = [target.get("resources") or {} for target in counted]
+    limits: dict[str, Quantity] = {}
+    for name, expression in policy.limits.items():
+        aggregate = _aggregate(policy, resources, "limits", name)
+        # SS-63: even a constant is dropped where some target is unlimited.
+        if aggregate is not None:
+            limits[name] = _amount(expression, aggregate, "limits", name)
+    requests: dict[str, Quantity] = {}
+    for name, expression in policy.requests.items():
+        aggregate = _aggregate(policy, resources, "requests", name)
+        requests[name] = _amount(expression, aggregate or ZERO, "requests", name)
+    for name in limits.keys() & requests.keys():
+        # SS-67: the API server refuses a limit below its request, and then no Pod could be created.
+        limits[name] = max(limits[name], requests[name])
+    result = (("limits", limits), ("requests", requests))
+    return {
+        kind: {name: str(amounts[name]) for name in RESOURCES if name in amounts} for kind, amounts in result if amounts
+    }
+
+
+def _aggregate(
+    policy: ResourcesPolicy, resources: Iterable[Mapping[str, Any]], kind: str, name: str
+) -> Quantity | None:
+    """SS-62: the sum or the largest; None for a limit that one target does not have."""
+    total = ZERO
+    for requirements in resources:
+        given = (requirements.get(kind) or {}).get(name)
+        if given is None:
+            if kind == "limits":
+                return None
+            continue
+        try:
+            amount = parse(given)
+        except QuantityError as error:
+            raise ResourcesPolicyError(f"resources.{kind}.{name} of a container of the Pod: {error}") from error
+        total = total + amount if policy.sums else max(total, amount)
+    return total
+
+
+def _amount(expression: Expression, variable: Quantity, kind: str, name: str) -> Quantity:
+    try:
+        amount = expression.evaluate(variable)
+    except ExpressionError as error:
+        raise ResourcesPolicyError(
+            f"resourcesPolicy.resourcesExpr.{kind}.{name} for {name}={variable}: {error}"
+        ) from error
+    # SS-67: there is no third of a byte.
+    return amount.round_up(_FINEST[name])
+
+
+def policy_errors(policy: Mapping[str, Any], path: Path, *, tried: bool = True) -> list[FieldError]:
+    """Everything wrong with a ``resourcesPolicy`` by itself (SS-23, SS-67); ``path`` is where it stands.
+
+    ``tried``: also refuse an expression that has a value for no amount a container could have. What it must not stand
+    together with (own resources, an init container that ends) is for the caller to check.
+    """
+    if not isinstance(policy, Mapping):
+        return [invalid(path, policy, "must be an object")]
+    errors: list[FieldError] = []
+    mode = policy.get("targetContainersMode") or ""
+    if mode not in MODES:
+        errors.append(not_supported(path.child("targetContainersMode"), mode, MODES))
+    errors.extend(_pattern_errors(policy.get("targetContainersNameRegex"), path.child("targetContainersNameRegex")))
+    at = path.child("resourcesExpr")
+    expressions = policy.get("resourcesExpr")
+    if not isinstance(expressions, Mapping):
+        return [*errors, required(at, "limits or requests must be given")]
+    given = {kind: expressions[kind] for kind in _KINDS if expressions.get(kind) is not None}
+    if not given:
+        errors.append(required(at, "at least one of limits and requests must be given"))
+    for kind, amounts in given.items():
+        if not isinstance(amounts, Mapping):
+            errors.append(invalid(at.child(kind), amounts, "must be an object"))
+            continue
+        for name in RESOURCES:
+            errors.extend(_expression_errors(amounts.get(name), name, at.child(kind, name), tried=tried))
+    return errors
+
+
+def _pattern_errors(pattern: Any, path: Path) -> list[FieldError]:
+    if pattern is None:
+        return []
+    if not isinstance(pattern, str):
+        return [invalid(path, pattern, "must be a string")]
+    try:
+        compile_re2(pattern)
+    except PatternError as error:
+        return [invalid(path, pattern, f"invalid regex: {error}")]
+    return []
+
+
+def _expression_errors(text: Any, name: str, path: Path, *, tried: bool) -> list[FieldError]:
+    if text is None or text == "":
+        return []
+    if not isinstance(text, str):
+        return [invalid(path, text, "must be a string")]
+    try:
+        expression = compile_expression(text, name)
+    except ExpressionError as error:
+        return [invalid(path, text, f"invalid expression: {error}")]
+    reason = _never_usable(expression, name) if tried else ""
+    return [invalid(path, text, f"invalid expression: {reason}")] if reason else []
+
+
+def _never_usable(expression: Expression, name: str) -> str:
+    """Why an expression is refused before any Pod meets it; empty if it is not.
+
+    SS-67: OpenKruise tries it with the plain number 1, and what is negative then is refused here as well: it would
+    refuse small containers. It is tried with quantities too, which finds what no Pod could ever make work, such as
+    ``cpu*cpu``.
+    """
+    try:
+        expression.evaluate(1.0)
+    except NegativeResultError as error:
+        return f"with {name}=1: {error}; write max({expression.text}, 0) to keep it from falling below zero"
+    except ExpressionError as error:
+        return f"with {name}=1: {error}"
+    reason = ""
+    for amount in _TRIALS[name]:
+        try:
+            expression.evaluate(amount)
+        except ExpressionError as error:
+            reason = reason or f"with {name}={amount}: {error}"
+        else:
+            return ""
+    return reason

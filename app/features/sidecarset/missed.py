@@ -1,0 +1,268 @@
+"""Pods that were created without their sidecars: reports about them, and repairs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry, Counter
+
+from app.api import names
+from app.features.sidecarset.injection.selection import indexed
+from app.features.sidecarset.plan.missed import (
+    REASON,
+    Bypassed,
+    Limits,
+    Step,
+    bypassed_pods,
+    limits_of,
+    missing_from,
+    next_step,
+    pod_patch,
+)
+from app.features.sidecarset.types import SidecarSet
+from app.kube.client import Client, PatchType, get_or_none
+from app.kube.controller import Result
+from app.kube.errors import Conflict, KubeError, NotFound, TooManyRequests, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Namespace, OwnerReference, Pod
+from app.kube.quantities import IntOrPercentError
+from app.kube.resources import DAEMONSETS, DEPLOYMENTS, PODS, REPLICASETS, STATEFULSETS, ObjectKey, Resource
+from app.kube.selectors import Selector
+from app.kube.store import Change, Store
+from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, owner_key, refers_to
+
+# Telling of Pods that came past admission while our webhook was not registered (MGR-123, SS-136).
+
+logger = logging.getLogger(__name__)
+
+#: When the Pods are looked through, in seconds after the webhook is registered again: once all API servers know it,
+#: and once more for Pods that a slow watch showed later, or that were there while nobody led.
+LOOKS: Final = (3.0, 15.0)
+
+
+def bypassed_counter(registry: CollectorRegistry) -> Counter:
+    """The counter of such Pods."""
+    return Counter(
+        "kruise_bypassed_pods",
+        "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
+        registry=registry,
+    )
+
+
+class BypassReport:
+    """Looks through the cached Pods after each time the webhook may have been away. Only who leads has them cached.
+
+    ``reviewed``: the namespaces whose Pods are to have their sidecars; Pods that nobody is to send are no loss.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Store[Pod],
+        sets: Store[SidecarSet],
+        namespaces: Store[Namespace],
+        events: EventRecorder,
+        counter: Counter,
+        reviewed: Selector | None,
+        leading: Callable[[], bool],
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._sets = sets
+        self._namespaces = namespaces
+        self._index = indexed(sets)
+        self._clock = client.clock
+        self._events = events
+        self._counter = counter
+        self._leading = leading
+        self._reviewed = reviewed
+        self._since: datetime | None = None
+        self._wake = asyncio.Event()
+        #: Pods (by uid) of the last look, which the next may see again.
+        self._reported: frozenset[str] = frozenset()
+
+    def webhooks_registered(self, since: datetime) -> None:
+        """The webhook is registered, and may not have been since then. Does not wait."""
+        self._since = since if self._since is None else min(since, self._since)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Look whenever there is a reason, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            since, self._since, waited = self._since, None, 0.0
+            for seconds in LOOKS:
+                await self._clock.sleep(seconds - waited)
+                waited = seconds
+                if since is not None and self._reviewed is not None and self._leading():
+                    await self._report(self._found(since, self._reviewed))
+
+    def _found(self, since: datetime, reviewed: Selector) -> Sequence[Bypassed]:
+        created = {
+            one.metadata.name: datetime.fromisoformat(one.metadata.creation_timestamp)
+            for one in self._sets.list()
+            if one.metadata.creation_timestamp
+        }
+        namespaces = {one.metadata.name: one.metadata.labels for one in self._namespaces.list()}
+        return bypassed_pods(self._pods.list(), since, self._index, created, namespaces, reviewed)
+
+    async def _report(self, found: Sequence[Bypassed]) -> None:
+        new = [one for one in found if one.pod.metadata.uid not in self._reported]
+        self._reported = frozenset(one.pod.metadata.uid for one in found)
+        for one in new:
+            self._events.event(reference(PODS, one.pod), "Warning", REASON, one.message)
+        if new:
+            self._counter.inc(len(new))
+            logger.warning("%d Pods were created without their sidecars while the webhook was not registered", len(new))
+        for one in new:
+            await self._mark(one)
+
+    async def _mark(self, one: Bypassed) -> None:
+        """Note on the Pod what it lacks, for whoever looks later. One that cannot be marked stops no other."""
+        metadata = one.pod.metadata
+        patch = pod_patch(one.pod, one.sets, self._clock.now())
+        try:
+            await self._client.patch(
+                PODS, metadata.name, patch, metadata.namespace, kind=PatchType.STRATEGIC, subresource="status"
+            )
+        except (NotFound, Conflict):
+            return  # it is gone
+        except KubeError as error:
+            logger.warning("Pod %s/%s: not marked: %s", metadata.namespace, metadata.name, message_of(error))
+
+
+# Evicting Pods that lack their sidecars, one by one, where gate RepairMissedPods is on. SS-137.
+#
+# The key of a reconcile is a workload: the namespace, and the uid of the controller that its Pods name. The API server
+# and our webhook judge each eviction by the budgets that apply; a refusal means "not now".
+
+NAME: Final = "sidecarset-repair"
+EVICTED: Final = "EvictedForSidecars"
+NOT_REPAIRED: Final = "SidecarsNotRepaired"
+#: Seconds after which is looked again: for a budget or other Pods, and for a workload that is left as it is.
+RETRY: Final = 5.0
+SLOW_RETRY: Final = 300.0
+
+#: The workloads whose Pods are replaced, by group and kind; the Pods of others (Jobs, say) would do their work twice.
+_RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
+    ("apps", "Deployment"): DEPLOYMENTS,
+    ("apps", "ReplicaSet"): REPLICASETS,
+    ("apps", "StatefulSet"): STATEFULSETS,
+    ("apps", "DaemonSet"): DAEMONSETS,
+    (names.APPS_GROUP, "CloneSet"): Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet"),
+    (names.APPS_GROUP, "StatefulSet"): Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet"),
+    (names.APPS_GROUP, "DaemonSet"): Resource(names.APPS_GROUP, names.V1BETA1, "daemonsets", "DaemonSet"),
+}
+
+#: The sets of those named that would still inject the Pod, were it created now.
+StillMissing = Callable[[Pod], bool]
+
+
+class Repair:
+    """Replaces the Pods of one workload at a time. ``still``: whether a new Pod would get what this one lacks.
+
+    Pods have index :data:`app.pods.predicates.BY_CONTROLLER`.
+    """
+
+    def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder, still: StillMissing) -> None:
+        self._client = client
+        self._pods = pods
+        self._events = events
+        self._still = still
+        #: The owner_key of workloads that have such Pods: changes of their other Pods matter, those of nobody else.
+        self._concerned: set[str] = set()
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """The workload of a Pod that lacks sidecars, and of one whose neighbours do."""
+        metadata = change.object.metadata
+        owner = metadata.controller
+        if owner is None:
+            return ()
+        key = owner_key(owner, metadata.namespace)
+        if change.new is not None and missing_from(change.new):
+            self._concerned.add(key)
+        return (ObjectKey(metadata.namespace, key),) if key in self._concerned else ()
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Evict the next Pod of one workload, if one may go."""
+        owned = self._pods.by_index(BY_CONTROLLER, key.name)
+        pods = [pod for pod in owned if is_active(pod)]
+        missed = sorted((pod for pod in pods if missing_from(pod) and self._still(pod)), key=lambda p: p.metadata.name)
+        if not missed:
+            self._concerned.discard(key.name)
+            return None
+        step = await self._step(key.namespace, pods, missed)
+        if step.left:
+            self._record_events(missed[0], step.left)
+            return Result(requeue_after=SLOW_RETRY)
+        if step.evict is not None:
+            await self._evict(step.evict)
+        return Result(requeue_after=RETRY)
+
+    async def _step(self, namespace: str, pods: Sequence[Pod], missed: Sequence[Pod]) -> Step:
+        owner = missed[0].metadata.controller
+        try:
+            limits = await self._limits(namespace, owner) if owner is not None else None
+        except IntOrPercentError as error:
+            return Step(left=f"what its workload allows cannot be read: {error}")
+        if limits is None:
+            return Step(left="its workload is gone, or of a kind that is not repaired; delete the Pod yourself")
+        return next_step(pods, missed, limits)
+
+    async def _evict(self, pod: Pod) -> None:
+        metadata = pod.metadata
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": metadata.name, "namespace": metadata.namespace},
+            "deleteOptions": {"preconditions": {"uid": metadata.uid}},
+        }
+        try:
+            await self._client.create(PODS, body, metadata.namespace, name=metadata.name, subresource="eviction")
+        except NotFound:
+            return
+        except TooManyRequests as error:
+            logger.debug("Pod %s/%s: not evicted now: %s", metadata.namespace, metadata.name, message_of(error))
+            return
+        sets = ", ".join(missing_from(pod))
+        text = f"evicted, so that its workload creates it anew with the containers of SidecarSet {sets}"
+        self._events.event(reference(PODS, pod), "Normal", EVICTED, text)
+
+    async def _limits(self, namespace: str, owner: OwnerReference) -> Limits | None:
+        """What the workload that makes the Pods allows; behind a ReplicaSet its Deployment. Raises KubeError."""
+        found = await self._workload(namespace, owner)
+        if found is None:
+            return None
+        if (owner.group, owner.kind) == ("apps", "ReplicaSet"):
+            above = _controller(found)
+            deployment = await self._workload(namespace, above) if above is not None else None
+            if deployment is not None and above is not None:
+                # During a roll-out its Pods are those of several ReplicaSets: this one's share is what it has.
+                allowed = limits_of(above.group, above.kind, deployment).max_unavailable
+                return Limits(limits_of(owner.group, owner.kind, found).replicas, allowed)
+        return limits_of(owner.group, owner.kind, found)
+
+    async def _workload(self, namespace: str, owner: OwnerReference) -> Mapping[str, Any] | None:
+        resource = _RESOURCES.get((owner.group, owner.kind))
+        if resource is None:
+            return None
+        found: Mapping[str, Any] | None = await get_or_none(self._client, resource, owner.name, namespace)
+        if found is None:
+            return None
+        uid = str((found.get("metadata") or {}).get("uid") or "")
+        named = Owner(resource.api_version, resource.kind, owner.name, namespace, uid)
+        return found if refers_to(owner, namespace, named) else None
+
+    def _record_events(self, pod: Pod, why: str) -> None:
+        self._events.event(reference(PODS, pod), "Warning", NOT_REPAIRED, f"not replaced: {why}")
+
+
+def _controller(obj: Mapping[str, Any]) -> OwnerReference | None:
+    metadata = obj.get("metadata")
+    references = metadata.get("ownerReferences") if isinstance(metadata, Mapping) else None
+    return controller_of(references) if isinstance(references, list) else None

@@ -1,0 +1,312 @@
+"""State of one Pod relative to one SidecarSet: matched, updated, ready, upgradable. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import msgspec
+
+from app.api import names
+from app.api.gojson import dumps_go
+from app.api.names import SIDECARSET_UPGRADABLE_CONDITION
+from app.features.sidecarset.plan.view import (
+    HotSidecar,
+    InPlaceState,
+    SetView,
+    in_place_states,
+    injected_sets,
+    recorded,
+    working_twins,
+)
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.pods.inplace.completion import has_digest, is_image_changed, same_image
+from app.pods.inplace.state import ContainerBefore
+from app.pods.predicates import is_active, is_running_and_ready
+
+# Condition SidecarSetUpgradable of a Pod: which of its sets can update it in place (SS-105). Pure.
+
+ALL_UPGRADABLE: Final = "AllSidecarsetUpgradable"
+NOT_UPGRADABLE: Final = "UpdateImmutableField"
+
+_MESSAGE = msgspec.json.Decoder(dict[str, bool])
+
+
+def _condition_message(pod: Pod) -> dict[str, bool]:
+    """Set → whether it can update the Pod, as the condition says; empty where it says nothing that can be read."""
+    found = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
+    if found is None:
+        return {}
+    try:
+        return _MESSAGE.decode(found.message or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}
+
+
+def condition_for(pod: Pod, set_name: str) -> bool | None:
+    """What the condition says of one set; None for nothing."""
+    return _condition_message(pod).get(set_name)
+
+
+def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) -> dict[str, Any]:
+    """The strategic merge patch of the Pod's status that says so; what other sets said stays."""
+    said = {**_condition_message(pod), set_name: upgradable}
+    status = "True" if all(said.values()) else "False"
+    condition: dict[str, Any] = {
+        "type": SIDECARSET_UPGRADABLE_CONDITION,
+        "status": status,
+        "reason": ALL_UPGRADABLE if status == "True" else NOT_UPGRADABLE,
+        "message": dumps_go(said, sort_keys=True),
+    }
+    before = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
+    if before is None or before.status != status:
+        condition["lastTransitionTime"] = rfc3339(now)
+    metadata = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+    return {"metadata": metadata, "status": {"conditions": [condition]}}
+
+
+# How one Pod stands to one SidecarSet: whether it counts, is updated, is ready, waits for an update, and for what.
+#
+# Pure. An event costs the judgement of the one Pod it is about, however many belong to the set. Rules SS-82, SS-91,
+# SS-92, SS-96.
+
+#: What a Pod records of each set's last change; None where that cannot be read.
+States: TypeAlias = "Mapping[str, InPlaceState] | None"
+
+
+class Wait(StrEnum):
+    """Why an outdated Pod is no candidate (SS-92)."""
+
+    #: It is one.
+    NO = ""
+    UNSELECTED = "updateStrategy.selector does not match its labels"
+    BLOCKED = "the set differs in more than images from what the Pod was created with"
+    IN_FLIGHT = "the kubelet has not restarted its sidecars yet"
+    RESET = "the twin that idles now is given back the empty image first"
+
+
+class PodFacts(NamedTuple):
+    """What one Pod says about one set. ``revision`` is the ControllerRevision its annotation names, '' if none."""
+
+    matched: bool
+    updated: bool
+    ready: bool
+    revision: str
+    #: Of an outdated Pod: why it cannot be updated now.
+    wait: Wait = Wait.NO
+    #: Of an outdated Pod: to update it makes nothing unavailable that is not so already.
+    free: bool = False
+    #: Unavailable because of what this set changed last.
+    disturbed: bool = False
+    #: Unavailable, or about to be, because of what another set changed last.
+    by_others: bool = False
+    #: Because of either it is not ready now, or will not be in a moment.
+    down: bool = False
+    #: A hot upgrade has come so far that the former twin may idle.
+    migrated: bool = False
+    #: What condition SidecarSetUpgradable must say of this set; None if it need not change. A Pod that was updated
+    #: in place says true, whether or not it said false before. [SS-105]
+    upgradable: bool | None = None
+
+    @property
+    def outdated(self) -> bool:
+        """Matched, and not updated yet."""
+        return self.matched and not self.updated
+
+
+def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> PodFacts:
+    """What ``pod`` contributes; ``namespace_labels`` is None while the Namespace is unknown: in no scope (SS-35)."""
+    digest, revision = recorded(pod.metadata.annotations, view.name)
+    if not is_matched(view, pod, namespace_labels):
+        return PodFacts(False, False, False, revision)
+    updated = digest == view.hash != ""
+    states = in_place_states(pod)
+    late = unsettled(view, pod, states)
+    up = is_running_and_ready(pod)
+    idle = twins_are_idle(view, pod)
+    ready = up and idle and _all_reported(pod) and not late
+    strategy = view.strategy
+    if not strategy.rolling:
+        return PodFacts(True, updated, ready, revision)
+    migrated = not idle and is_migrated(view, pod, late, up=up)
+    said = condition_for(pod, view.name)
+    disturbed = not ready and (bool(twins_to_idle(view, pod)) or _is_disturbed(view.name, pod, late, states))
+    by_others = _is_disturbed_by_others(view, pod, states)
+    down = by_others or (disturbed and (not up or bool(late)))
+    if updated:
+        return PodFacts(
+            True,
+            True,
+            ready,
+            revision,
+            disturbed=disturbed,
+            by_others=by_others,
+            down=down,
+            migrated=migrated,
+            upgradable=True if said is False or (said is None and view.name in (states or {})) else None,
+        )
+    wait = _wait(view, pod, late, migrated=migrated)
+    return PodFacts(
+        matched=True,
+        updated=False,
+        ready=ready,
+        revision=revision,
+        wait=wait,
+        free=not ready and (disturbed or not by_others),
+        disturbed=disturbed,
+        by_others=by_others,
+        down=down,
+        migrated=migrated,
+        upgradable=_condition_to_write(wait, said),
+    )
+
+
+def _condition_to_write(wait: Wait, said: bool | None) -> bool | None:
+    """SS-105: what the condition is to say that it does not; that nothing stands in the way only after it once did."""
+    if wait is Wait.BLOCKED:
+        return None if said is False else False
+    return True if said is False and wait is not Wait.UNSELECTED else None
+
+
+def _wait(view: SetView, pod: Pod, late: frozenset[str], *, migrated: bool) -> Wait:
+    """SS-92, SS-93."""
+    selector = view.strategy.selector
+    if selector is not None and not selector.matches(pod.metadata.labels):
+        return Wait.UNSELECTED
+    recorded_hash, _ = recorded(pod.metadata.annotations, view.name, names.SIDECARSET_HASH_WITHOUT_IMAGE)
+    if not recorded_hash or recorded_hash != view.hash_without_image:
+        return Wait.BLOCKED
+    if migrated:
+        return Wait.RESET
+    if any(status.ready and status.name in late for status in pod.status.container_statuses):
+        return Wait.IN_FLIGHT
+    return Wait.NO
+
+
+def is_matched(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> bool:
+    """SS-91: in scope, active, listed as injected, and holding every sidecar of the set as it is now."""
+    if not is_active(pod) or view.name not in injected_sets(pod.metadata.annotations):
+        return False
+    if view.namespaces is not None and (namespace_labels is None or not view.namespaces.matches(namespace_labels)):
+        return False
+    # SS-35: an empty selector matches nothing.
+    if view.selector.empty or not view.selector.matches(pod.metadata.labels):
+        return False
+    if not view.sidecars <= {container.name for container in pod.spec.containers}:
+        return False
+    return not view.hot or working_twins(pod).keys() >= {sidecar.name for sidecar in view.hot}
+
+
+# ---- hot upgrade
+
+
+def working_twin(sidecar: HotSidecar, working: Mapping[str, str]) -> str:
+    """SS-80: anything but the first twin's name means that the second works."""
+    return sidecar.first if working.get(sidecar.name) == sidecar.first else sidecar.second
+
+
+def twins_are_idle(view: SetView, pod: Pod) -> bool:
+    """SS-82: in every pair the twin that does not work is set to the empty image."""
+    return not view.hot or not _busy_twins(view, pod)
+
+
+def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
+    """The twins that do not work and have another image than the empty one, with those that do."""
+    images = {container.name: container.image for container in pod.spec.containers}
+    working = working_twins(pod)
+    pairs = ((sidecar, working_twin(sidecar, working)) for sidecar in view.hot)
+    return {
+        sidecar.other(works): works
+        for sidecar, works in pairs
+        if images.get(sidecar.other(works)) != sidecar.empty_image
+    }
+
+
+def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
+    """The former working twins (with their successors) that an upgrade of ours left on their image.
+
+    One that idles on an empty image that is no longer the set's was not: its version says 0.
+    """
+    if not view.hot:
+        return {}
+    annotations = pod.metadata.annotations
+    images = {container.name: container.image for container in pod.spec.containers}
+    empty = {twin: sidecar.empty_image for sidecar in view.hot for twin in (sidecar.first, sidecar.second)}
+    return {
+        former: works
+        for former, works in _busy_twins(view, pod).items()
+        if annotations.get(f"{names.SIDECARSET_VERSION_PREFIX}{former}", "0") != "0"
+        and images.get(works) != empty[works]
+    }
+
+
+def is_migrated(view: SetView, pod: Pod, late: frozenset[str], *, up: bool) -> bool:
+    """SS-81: every sidecar but the former twins runs what it should, and nothing but those keeps the Pod from being
+    ready."""
+    former = twins_to_idle(view, pod)
+    if not former or not _all_reported(pod) or not late <= former.keys():
+        return False
+    return up or all(status.ready for status in pod.status.container_statuses if status.name not in former)
+
+
+# ---- whether the containers run what the spec says
+
+
+def is_consistent(view: SetView, pod: Pod) -> bool:
+    """SS-96: whether the set's containers in the Pod run what its spec says, as far as can be told."""
+    return _all_reported(pod) and not unsettled(view, pod, in_place_states(pod))
+
+
+def _all_reported(pod: Pod) -> bool:
+    return len(pod.status.container_statuses) == len(pod.spec.containers)
+
+
+def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
+    """SS-96: those of the set's containers that do not run what the spec says. ``states``: what the Pod records."""
+    images = {container.name: container.image for container in pod.spec.containers if container.name in view.sidecars}
+    if all(map(has_digest, images.values())):
+        statuses = {status.name: status.image_id for status in pod.status.container_statuses}
+        return frozenset(name for name, image in images.items() if not same_image(image, statuses.get(name, "")))
+    if states is None:
+        return frozenset(images)
+    state = states.get(view.name)
+    return _outstanding(pod, state) & images.keys() if state is not None else frozenset()
+
+
+def _outstanding(pod: Pod, state: InPlaceState) -> frozenset[str]:
+    """The containers a set changed that run what they ran before."""
+    images = {container.name: container.image for container in pod.spec.containers}
+    before = state.before
+    return frozenset(
+        status.name
+        for status in pod.status.container_statuses
+        if status.name in before
+        and not is_image_changed(
+            pod,
+            status,
+            images.get(status.name, ""),
+            ContainerBefore(before[status.name]),
+            state.container_before(status.name),
+        )
+    )
+
+
+def _is_disturbed(set_name: str, pod: Pod, late: frozenset[str], states: States) -> bool:
+    """Whether a container that this set changed is on its way, or is not ready since."""
+    state = (states or {}).get(set_name)
+    before = state.before if state is not None else {}
+    return bool(before) and any(
+        status.name in before and (status.name in late or not status.ready) for status in pod.status.container_statuses
+    )
+
+
+def _is_disturbed_by_others(view: SetView, pod: Pod, states: States) -> bool:
+    """The same of every other set."""
+    return any(
+        _is_disturbed(name, pod, _outstanding(pod, state), states)
+        for name, state in (states or {}).items()
+        if name != view.name
+    )

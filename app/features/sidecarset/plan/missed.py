@@ -1,0 +1,232 @@
+"""Pods that bypassed injection: which they are, why, and how they can be repaired. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.api import names
+from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, replaced_bases
+from app.features.sidecarset.plan.view import injected_sets
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.kube.quantities import IntOrPercentError, scaled
+from app.kube.selectors import Selector
+from app.pods.predicates import is_active, is_ready
+
+# Pods that were created without their sidecars, as their own condition and that of their SidecarSet tell it. Pure.
+#
+# Condition ``SidecarsMissing`` of a Pod names the sets; it is written once, after the webhook was away (MGR-123), and
+# so outlives whoever found the Pod. Condition ``PodsMissed`` of a set counts such Pods that still run. SS-136.
+
+#: The index of Pods by the sets whose containers they lack.
+MISSED_BY: Final = "missed-by-sidecarset"
+SIDECARS_MISSING: Final = "SidecarsMissing"
+PODS_MISSED: Final = "PodsMissed"
+CREATED_UNREVIEWED: Final = "CreatedWithoutReview"
+#: Pods that a set's condition names.
+NAMED: Final = 3
+#: Characters of a condition's message that are read: more than any list of ours needs.
+_READ: Final = 16384
+_SETS: Final = re.compile(r"SidecarSet ([a-z0-9.-]+(?:, [a-z0-9.-]+)*)")
+
+
+def message(sets: Sequence[str]) -> str:
+    """What a Pod's event and its condition say."""
+    return (
+        "created while the webhook was not registered, without the containers of SidecarSet "
+        f"{', '.join(sets)}; delete the Pod, so that it is created anew with them"
+    )
+
+
+def missing_from(pod: Pod) -> tuple[str, ...]:
+    """The sets that the Pod's condition names, none of which has injected it meanwhile; the index function."""
+    condition = pod.condition(SIDECARS_MISSING)
+    if condition is None or condition.status != "True" or not is_active(pod):
+        return ()
+    found = _SETS.search((condition.message or "")[:_READ])
+    if found is None:
+        return ()
+    injected = injected_sets(pod.metadata.annotations)
+    return tuple(dict.fromkeys(name for name in found[1].split(", ") if name not in injected))
+
+
+def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
+    """The strategic merge patch of the Pod's status that says which sets it lacks."""
+    condition = {
+        "type": SIDECARS_MISSING,
+        "status": "True",
+        "reason": CREATED_UNREVIEWED,
+        "message": message(sets),
+        "lastTransitionTime": rfc3339(now),
+    }
+    return {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
+
+
+def missed_pods(pods: Iterable[Pod], name: str) -> list[Pod]:
+    """Those of the Pods that lack this set, by namespace and name."""
+    found = [pod for pod in pods if name in missing_from(pod)]
+    return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
+
+
+def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> list[Mapping[str, Any]] | None:
+    """A set's conditions as they are to be; those of others stay. None where nothing is to be written."""
+    conditions = [one for one in present if isinstance(one, Mapping)] if isinstance(present, list) else []
+    known = next((one for one in conditions if one.get("type") == PODS_MISSED), None)
+    others = [one for one in conditions if one.get("type") != PODS_MISSED]
+    if not missed:
+        return others if known is not None else None
+    named = ", ".join(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in missed[:NAMED])
+    more = f" and {len(missed) - NAMED} more" if len(missed) > NAMED else ""
+    number = f"{len(missed)} Pods run" if len(missed) > 1 else "1 Pod runs"
+    text = f"{number} without the containers, created while no webhook was asked: {named}{more}"
+    if known is not None and known.get("message") == text and known.get("status") == "True":
+        return None
+    since = known.get("lastTransitionTime") if known is not None and known.get("status") == "True" else None
+    return [
+        *others,
+        {
+            "type": PODS_MISSED,
+            "status": "True",
+            "lastTransitionTime": since or rfc3339(now),
+            "reason": CREATED_UNREVIEWED,
+            "message": text,
+        },
+    ]
+
+
+# Which Pod that lacks its sidecars is evicted next, so that its workload creates it anew with them. Pure. SS-137.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many Pods a workload wants, and how many of them may be unavailable by its own update strategy."""
+
+    replicas: int
+    max_unavailable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What to do about the Pods of one workload: evict one, wait for its others, or leave it, and why."""
+
+    evict: Pod | None = None
+    waits: str = ""
+    left: str = ""
+
+
+def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
+    """The limits that a stored workload names; its kind's default where it names none. Raises IntOrPercentError."""
+    spec, status = _mapping(workload, "spec"), _mapping(workload, "status")
+    strategy = _mapping(spec, "strategy" if kind == "Deployment" else "updateStrategy")
+    rolling = _mapping(strategy, "rollingUpdate")
+    if kind == "DaemonSet":
+        replicas = _count(status.get("desiredNumberScheduled"), 0)
+    else:
+        replicas = _count(spec.get("replicas"), 1)
+    # A Deployment rounds down and never ends at nothing unless its surge says so; the others round up.
+    if kind == "Deployment":
+        surge = scaled(rolling.get("maxSurge", "25%"), replicas, round_up=True)
+        allowed = scaled(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
+        return Limits(replicas, 1 if not surge and not allowed else allowed)
+    if (group, kind) == ("apps.kruise.io", "CloneSet"):
+        return Limits(replicas, scaled(rolling.get("maxUnavailable", "20%"), replicas, round_up=True))
+    if kind == "ReplicaSet":
+        return Limits(replicas, 1)
+    return Limits(replicas, scaled(rolling.get("maxUnavailable", 1), replicas, round_up=True))
+
+
+def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Step:
+    """``pods``: the active Pods of the workload; ``missed``: those of them that lack their sidecars, in their order.
+
+    One at a time: none goes before as many Pods are there as are wanted. One that is not ready goes first.
+    """
+    if not missed:
+        return Step()
+    if len(pods) < limits.replicas:
+        return Step(waits=f"{limits.replicas - len(pods)} of its Pods are missing")
+    unready = next((pod for pod in missed if not is_ready(pod)), None)
+    if unready is not None:
+        return Step(evict=unready)
+    if limits.max_unavailable < 1:
+        return Step(left="its update strategy allows no Pod to be unavailable; delete the Pods yourself, or allow one")
+    unavailable = sum(not is_ready(pod) for pod in pods)
+    if unavailable >= limits.max_unavailable:
+        return Step(waits=f"{unavailable} of its Pods are not ready")
+    return Step(evict=missed[0])
+
+
+def _mapping(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    found = obj.get(field)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _count(value: object, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise IntOrPercentError("the number of Pods is no integer")
+    return value
+
+
+# Pods that came past admission: selected by a SidecarSet, created without its containers. Pure.
+#
+# It happens while the webhook is not registered: somebody deleted or changed its configuration, and until that is
+# repaired (or while no replica is there to do it) the API server asks nobody. Such Pods run without their sidecars,
+# and nobody would know. MGR-123.
+
+REASON: Final = "SidecarsMissing"
+#: By how much the API server's clock may differ from ours. Looking too far back does no harm: a Pod that was reviewed
+#: carries its sets.
+CLOCK_SKEW: Final = timedelta(seconds=30)
+
+
+@dataclass(frozen=True, slots=True)
+class Bypassed:
+    """A Pod and the names of the sets whose containers it lacks."""
+
+    pod: Pod
+    sets: tuple[str, ...]
+
+    @property
+    def message(self) -> str:
+        """What the Pod's event says."""
+        return message(self.sets)
+
+
+def bypassed_pods(
+    pods: Iterable[Pod],
+    since: datetime,
+    index: SidecarSetIndex,
+    created: Mapping[str, datetime],
+    namespaces: Mapping[str, Mapping[str, str]],
+    reviewed: Selector,
+) -> list[Bypassed]:
+    """Those of ``pods`` created after ``since`` (aware, by our clock) that lack a set which was there before them.
+
+    ``created``: when each set was created. ``namespaces``: their labels. ``reviewed`` selects the namespaces whose
+    Pods the API server asks about at all.
+    """
+    found = []
+    for pod in pods:
+        at = pod.metadata.creation_timestamp
+        if at is None or at < since - CLOCK_SKEW or not is_active(pod) or names.MIRROR_POD in pod.metadata.annotations:
+            continue
+        labels = namespaces.get(pod.metadata.namespace)
+        if labels is None or not reviewed.matches(labels):
+            continue
+        lacking = lacking_sets(pod, index, labels)
+        old_enough = tuple(name for name in lacking if name in created and created[name] <= at)
+        if old_enough:
+            found.append(Bypassed(pod, old_enough))
+    return found
+
+
+def lacking_sets(pod: Pod, index: SidecarSetIndex, labels: Mapping[str, str]) -> list[str]:
+    """The sets that would inject the Pod, were it created now in a namespace with these labels, and have not."""
+    sets = in_scope(index.candidates(pod.metadata.namespace, pod.metadata.labels), labels)
+    present, replaced = injected_sets(pod.metadata.annotations), replaced_bases(sets)
+    return [prepared.name for prepared in sets if prepared.name not in present and prepared.name not in replaced]

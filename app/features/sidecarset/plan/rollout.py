@@ -1,0 +1,300 @@
+"""Which Pods are updated now, in which order, and what is written to each, cold or hot. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from app.api import names
+from app.api.fields import UpdateScatterTerm
+from app.api.gojson import dumps_go
+from app.features.sidecarset.injection.metadata import (
+    MetadataPatchError,
+    hash_record,
+    kept_members,
+    patched_annotations,
+    record_entry,
+    timestamp,
+)
+from app.features.sidecarset.plan.counts import ALONE, Judged, Neighbours, PodCounts, max_unavailable_of
+from app.features.sidecarset.plan.facts import twins_to_idle, unsettled, working_twin
+from app.features.sidecarset.plan.view import HotSidecar, SetView, Strategy, in_place_states, with_state, working_twins
+from app.kube.objects import Pod
+from app.kube.quantities import IntOrPercentError, scaled
+from app.pods.draft import PodRefusedError
+from app.pods.inplace.batch import PodChange
+from app.pods.order import by_priority, scattered
+from app.pods.predicates import is_ready
+
+# How many Pods of a SidecarSet are updated now, which, and in which order. Pure. Rules SS-92 … SS-97, SS-124.
+
+
+def partition_of(value: int | str | None, matched: int) -> int:
+    """SS-95: how many Pods stay as they are; a percentage below 100 updates one Pod at least."""
+    try:
+        kept = scaled(value, matched, True) if value is not None else 0
+    except IntOrPercentError:
+        return matched
+    if isinstance(value, str) and kept == matched > 1 and value != "100%":
+        kept = matched - 1
+    return max(0, min(kept, matched))
+
+
+class Room(NamedTuple):
+    """How many Pods may be updated now."""
+
+    #: By the partition.
+    pods: int
+    #: By maxUnavailable, of those that this costs something.
+    costly: int
+    #: By maxUnavailable, if the updates of other sets count as well: of those that are ready. Below 0 no Pod that
+    #: another set has taken down is updated, either.
+    ready: int
+
+
+def room(strategy: Strategy, pod_counts: PodCounts, uncertain: int = 0, elsewhere: int = 0) -> Room:
+    """SS-124: the partition is kept of all outdated Pods, also of those that cannot be updated now.
+
+    ``uncertain``: Pods of which is not known whether they were updated; ``elsewhere``: those that other sets are
+    writing just now.
+    """
+    counts = pod_counts.counts
+    outdated = counts.matched - counts.updated - uncertain
+    allowed = outdated - partition_of(strategy.partition, counts.matched)
+    limit = max_unavailable_of(strategy.max_unavailable, counts.matched)
+    return Room(
+        max(0, allowed),
+        max(0, limit - pod_counts.unavailable - uncertain),
+        limit - pod_counts.disturbed - uncertain - elsewhere,
+    )
+
+
+def next_pods(
+    strategy: Strategy,
+    pod_counts: PodCounts,
+    held: Collection[str] = (),
+    uncertain: int = 0,
+    limit: int = 0,
+    neighbours: Neighbours = ALONE,
+) -> list[Judged]:
+    """SS-95: the Pods to update now. ``held``: uids of those that are not to be tried; ``limit``: so many at most, 0
+    for all; ``neighbours``: the other sets of these Pods, whose limits hold as well."""
+    if strategy.paused or not strategy.rolling:
+        return []
+    allowed, costly, ready = room(strategy, pod_counts, uncertain, neighbours.writing(pod_counts))
+    if limit:
+        allowed = min(allowed, limit)
+    candidates = [one for one in pod_counts.waiting if one.pod.metadata.uid not in held]
+    if not allowed or not (costly or any(one.facts.free for one in candidates)):
+        return []
+    taken: list[Judged] = []
+    for one in in_order(strategy, candidates, pod_counts):
+        if len(taken) == allowed:
+            break
+        if not one.facts.free:
+            if not costly or ready < one.facts.ready:
+                break
+            if one.facts.ready:
+                if not neighbours.take(one.pod):
+                    continue
+                ready -= 1
+            costly -= 1
+        taken.append(one)
+    return taken
+
+
+def next_to_idle(
+    strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbours: Neighbours
+) -> list[Judged]:
+    """SS-81: the Pods whose former twin takes the empty image now. One that is ready will not be for a moment: of
+    those go no more than may be unavailable, but one always."""
+    limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
+    left = limit - pod_counts.down - neighbours.writing(pod_counts)
+    taken: list[Judged] = []
+    for one in sorted(pod_counts.migrated, key=lambda one: one.rank):
+        if one.pod.metadata.uid in held:
+            continue
+        if is_ready(one.pod):
+            if left <= 0 or not neighbours.take(one.pod, idle=True):
+                continue
+            left -= 1
+        taken.append(one)
+    return taken
+
+
+def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCounts) -> Sequence[Judged]:
+    """SS-94: who has least to lose first, then by priority, then scattered."""
+    ordered = sorted(candidates, key=lambda one: one.rank)
+    if strategy.priority is None and not strategy.scatter:
+        return ordered
+    found = {id(one.pod): one for one in ordered}
+    pods = by_priority([one.pod for one in ordered], strategy.priority)
+    if strategy.scatter:
+        matched = pod_counts.matched()
+        pods = scattered(pods, matched, expanded(strategy.scatter, matched))
+    return [found[id(pod)] for pod in pods]
+
+
+def expanded(terms: Sequence[UpdateScatterTerm], pods: Iterable[Pod]) -> list[UpdateScatterTerm]:
+    """SS-94: a term with value ``*`` stands for each value that the Pods have, each once."""
+    found: dict[tuple[str, str], UpdateScatterTerm] = {}
+    present = list(pods)
+    for term in terms:
+        values = [term.value]
+        if term.value == "*":
+            values = sorted({pod.metadata.labels[term.key] for pod in present if term.key in pod.metadata.labels})
+        for value in values:
+            found.setdefault((term.key, value), UpdateScatterTerm(key=term.key, value=value))
+    return list(found.values())
+
+
+# A hot upgrade: one twin takes the new image, and when it has taken over, the other idles. Pure. SS-80 … SS-85.
+
+
+@dataclass(slots=True)
+class HotUpgradeChange:
+    """What changes in one Pod: images by container, and annotations."""
+
+    images: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+
+    def idle(self, former: str, works: str, empty_image: str) -> None:
+        """The former twin takes the empty image, and the versions say that there is nothing to migrate."""
+        self.images[former] = empty_image
+        self.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{former}"] = "0"
+        self.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{works}"] = "0"
+
+
+def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
+    """SS-81: each pair of the set on its way to the set's image. ``version``: the resourceVersion of the set."""
+    change = HotUpgradeChange()
+    images = {container.name: container.image for container in pod.spec.containers}
+    working = working_twins(pod)
+    late = unsettled(view, pod, in_place_states(pod))
+    good = frozenset(
+        status.name for status in pod.status.container_statuses if status.ready and status.name not in late
+    )
+    for sidecar in view.hot:
+        _upgrade(sidecar, images, working, good, pod.metadata.annotations, version, change)
+    if working != working_twins(pod):
+        change.annotations[names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER] = dumps_go(working, sort_keys=True)
+    return change
+
+
+def twin_to_upgrade(sidecar: HotSidecar, images: Mapping[str, str], working: str, good: Collection[str]) -> str:
+    """SS-81: the one that idles; of two that run, the one that does not do so well; else the one that does not work."""
+    if images.get(sidecar.first) == sidecar.empty_image:
+        return sidecar.first
+    if images.get(sidecar.second) == sidecar.empty_image:
+        return sidecar.second
+    well = [twin for twin in (sidecar.first, sidecar.second) if twin in good]
+    return sidecar.other(well[0] if len(well) == 1 else working)
+
+
+def _upgrade(
+    sidecar: HotSidecar,
+    images: Mapping[str, str],
+    working: dict[str, str],
+    good: Collection[str],
+    annotations: Mapping[str, str],
+    version: str,
+    change: HotUpgradeChange,
+) -> None:
+    target = twin_to_upgrade(sidecar, images, working_twin(sidecar, working), good)
+    other = sidecar.other(target)
+    wanted = sidecar.image
+    if images.get(other) == wanted:
+        if images.get(target) != sidecar.empty_image and wanted != sidecar.empty_image:
+            # SS-85: the other has what is wanted; it works on, and the one that was to follow it idles.
+            change.idle(target, other, sidecar.empty_image)
+            working[sidecar.name] = other
+        return
+    if wanted == sidecar.empty_image:
+        return
+    if images.get(target) != wanted:
+        change.images[target] = wanted
+    elif working_twin(sidecar, working) == target:
+        return
+    # The set is back at what the former twin runs still: that one works again, and the other is to idle.
+    working[sidecar.name] = target
+    before = annotations.get(f"{names.SIDECARSET_VERSION_PREFIX}{other}", "0")
+    change.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{target}"] = version
+    change.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{target}"] = before
+    change.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{other}"] = version
+
+
+def migrated(view: SetView, pod: Pod) -> HotUpgradeChange:
+    """SS-81: the former twins of all pairs take the empty image."""
+    change = HotUpgradeChange()
+    empty = {twin: sidecar.empty_image for sidecar in view.hot for twin in (sidecar.first, sidecar.second)}
+    for former, works in twins_to_idle(view, pod).items():
+        change.idle(former, works, empty[former])
+    return change
+
+
+# What is written to one Pod: new images and the records of it, in one patch. Pure. Rules SS-55, SS-98 … SS-101.
+
+
+class CannotUpdateError(Exception):
+    """Something in the Pod or the set makes this update impossible; the message says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodUpdate:
+    """A strategic merge patch of a Pod that holds for the Pod that was looked at alone, and what it changes."""
+
+    patch: Mapping[str, Any]
+    #: Container → the image it ran and the one it shall run.
+    images: Mapping[str, tuple[str, str]]
+
+    def __str__(self) -> str:
+        changes = (f"{name} {before} → {after}" for name, (before, after) in self.images.items())
+        return ", ".join(changes) or "its containers run the set's images already"
+
+
+def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -> PodUpdate:
+    """The update of a Pod to the set as it is: revision ``latest``, resourceVersion ``version``.
+
+    Raises CannotUpdateError.
+    """
+    present = {container.name: container.image for container in pod.spec.containers}
+    twins = upgraded(view, pod, version)
+    images = {name: image for name, image in view.images.items() if name in present and present[name] != image}
+    images |= twins.images
+    own = pod.metadata.annotations
+    when = timestamp(now)
+    entry = record_entry(view.name, view.hash, view.sidecar_list, latest)
+    try:
+        kept = kept_members(
+            f"{pod.metadata.namespace}/{pod.metadata.name}",
+            names.SIDECARSET_HASH,
+            own.get(names.SIDECARSET_HASH) or "{}",
+        )
+        patched = patched_annotations(own, view.patches)
+    except (PodRefusedError, MetadataPatchError) as error:
+        raise CannotUpdateError(str(error)) from error
+    annotations = {
+        **patched,
+        **twins.annotations,
+        names.SIDECARSET_HASH: hash_record(kept, [entry], when),
+        names.SIDECARSET_IN_PLACE_UPDATE_STATE: with_state(pod, view.name, view.hash, when, images),
+    }
+    return _change(pod, images, annotations)
+
+
+def idled(view: SetView, pod: Pod, now: datetime) -> PodUpdate:
+    """SS-81: the end of a hot upgrade: the former twins take the empty image."""
+    twins = migrated(view, pod)
+    state = with_state(pod, view.name, view.hash, timestamp(now), twins.images)
+    return _change(pod, twins.images, {**twins.annotations, names.SIDECARSET_IN_PLACE_UPDATE_STATE: state})
+
+
+def _change(pod: Pod, images: Mapping[str, str], annotations: Mapping[str, str]) -> PodUpdate:
+    present = {container.name: container.image for container in pod.spec.containers}
+    change = PodChange()
+    for name, image in images.items():
+        change.of_container(name, {"image": image})
+    change.annotations.update(annotations)
+    return PodUpdate(change.patch(pod), {name: (present[name], image) for name, image in images.items()})

@@ -1,0 +1,267 @@
+"""A SidecarSet and the records its Pods keep of it, in the terms of the plan. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import orjson
+
+from app.api import names
+from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
+from app.api.gojson import GoTypeError, dumps_go
+from app.features.sidecarset.injection.metadata import MetadataPatch
+from app.features.sidecarset.kind import SidecarSetHashes, sidecarset_hashes
+from app.features.sidecarset.types import NOT_UPDATE, SidecarSet
+from app.kube.jsonvalues import nested_deeper
+from app.kube.objects import Pod
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+
+_NOTHING: Final = compile_selector(
+    {"matchExpressions": [{"key": "never", "operator": word} for word in ("Exists", "DoesNotExist")]}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HotSidecar:
+    """A sidecar with a twin (SS-45): the base name, the image the idle one runs, and the one the other shall run."""
+
+    name: str
+    empty_image: str
+    image: str = ""
+
+    @property
+    def first(self) -> str:
+        """The twin that works in a fresh Pod."""
+        return f"{self.name}-1"
+
+    @property
+    def second(self) -> str:
+        """The twin that idles in a fresh Pod."""
+        return f"{self.name}-2"
+
+    def other(self, twin: str) -> str:
+        """The twin of a twin."""
+        return self.second if twin == self.first else self.first
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """``spec.updateStrategy``: which Pods are updated, how many at once, in which order."""
+
+    rolling: bool = False
+    paused: bool = False
+    #: None: every Pod.
+    selector: Selector | None = None
+    partition: int | str | None = None
+    max_unavailable: int | str | None = None
+    priority: UpdatePriorityStrategy | None = None
+    scatter: Sequence[UpdateScatterTerm] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SetView:
+    """What judging and updating Pods needs of a SidecarSet."""
+
+    name: str
+    hash: str
+    #: SS-35: an empty one matches nothing here.
+    selector: Selector
+    #: None: every namespace.
+    namespaces: Selector | None
+    #: Every container the set brings, by the name it has in a Pod: twins by their own. Init containers do not count.
+    sidecars: frozenset[str]
+    hot: tuple[HotSidecar, ...] = ()
+    hash_without_image: str = ""
+    #: Sidecar without a twin → the image it shall run.
+    images: Mapping[str, str] = field(default_factory=dict)
+    #: SS-58
+    sidecar_list: tuple[str, ...] = ()
+    patches: tuple[MetadataPatch, ...] = ()
+    strategy: Strategy = Strategy()
+
+
+def set_view(sidecar_set: SidecarSet) -> SetView:
+    """The view of a set. Raises ``SelectorError`` for a selector that admission would have refused."""
+    spec = sidecar_set.spec
+    containers = spec.containers or ()
+    hot = tuple(HotSidecar(c.name, c.upgrade_strategy.hot_upgrade_empty_image, c.image) for c in containers if c.hot)
+    images = {container.name: container.image for container in containers if not container.hot}
+    twins = {twin for sidecar in hot for twin in (sidecar.first, sidecar.second)}
+    lasting = {container.name for container in spec.init_containers or () if container.keeps_running}
+    hashes = _hashes(sidecar_set)
+    return SetView(
+        name=sidecar_set.name,
+        hash=hashes.hash,
+        selector=compile_selector(spec.selector),
+        namespaces=compile_selector(spec.namespace_selector) if spec.namespace_selector is not None else None,
+        sidecars=frozenset(twins | images.keys()),
+        hot=hot,
+        hash_without_image=hashes.without_image,
+        images=images,
+        sidecar_list=tuple(sorted({container.name for container in containers} | lasting)),
+        patches=tuple(
+            MetadataPatch(sidecar_set.name, patch.patch_policy or "Retain", tuple(sorted(patch.annotations.items())))
+            for patch in spec.patch_pod_metadata or ()
+            if patch.annotations
+        ),
+        strategy=_strategy(sidecar_set),
+    )
+
+
+def _strategy(sidecar_set: SidecarSet) -> Strategy:
+    given = sidecar_set.spec.update_strategy
+    return Strategy(
+        rolling=given.type != NOT_UPDATE,
+        paused=given.paused,
+        selector=_update_selector(given.selector),
+        partition=given.partition,
+        max_unavailable=1 if given.max_unavailable is None else given.max_unavailable,
+        priority=given.priority_strategy,
+        scatter=given.scatter_strategy,
+    )
+
+
+def _update_selector(given: Mapping[str, Any] | None) -> Selector | None:
+    """SS-92: no selector selects every Pod, one that cannot be read none."""
+    if given is None:
+        return None
+    try:
+        return compile_selector(given)
+    except SelectorError:
+        return _NOTHING
+
+
+def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
+    annotations = sidecar_set.metadata.annotations
+    stored = annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE)
+    if all(stored):
+        return SidecarSetHashes(stored[0] or "", stored[1] or "")
+    # Written past admission, which would have put them there (SS-8).
+    spec = sidecar_set.spec.to_dict()
+    try:
+        computed = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
+    except GoTypeError:
+        return SidecarSetHashes(stored[0] or "", stored[1] or "")
+    return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
+
+
+#: Sets that a Pod is believed to have been injected by: anybody may annotate his Pod, and each name costs an entry of
+#: an index.
+MAX_SETS: Final = 256
+
+
+class _Record(msgspec.Struct, frozen=True, rename="camel"):
+    hash: str = ""
+    controller_revision: str = ""
+
+
+class _Before(msgspec.Struct, frozen=True):
+    image_id: str = msgspec.field(default="", name="imageID")
+
+
+class InPlaceState(msgspec.Struct, frozen=True, rename="camel"):
+    """SS-99: one set's entry in the state annotation. The ids of containers are a key of ours, which others ignore."""
+
+    last_container_statuses: dict[str, _Before] | None = None
+    last_container_ids: dict[str, str] | None = msgspec.field(default=None, name="lastContainerIDs")
+
+    @property
+    def before(self) -> Mapping[str, str]:
+        """Container → the id of the image it ran before it was changed."""
+        return {name: before.image_id for name, before in (self.last_container_statuses or {}).items()}
+
+    def container_before(self, name: str) -> str:
+        """The id of the container that ran before, '' where nobody wrote it down."""
+        return (self.last_container_ids or {}).get(name, "")
+
+
+# SS-59: a bare hash instead of the record is the oldest form of the annotation.
+_RECORDS = msgspec.json.Decoder(dict[str, _Record | str])
+_STATES = msgspec.json.Decoder(dict[str, InPlaceState])
+_WORKING = msgspec.json.Decoder(dict[str, str])
+
+
+def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
+    """SS-56: the names of the sets a Pod was injected by."""
+    listed = annotations.get(names.SIDECARSET_INJECTED_LIST)
+    if not listed:
+        return ()
+    parts = listed.split(",", MAX_SETS)[:MAX_SETS]
+    return tuple(name for name in (part.strip() for part in parts) if name)
+
+
+def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SIDECARSET_HASH) -> tuple[str, str]:
+    """Hash and ControllerRevision a Pod records for the set (SS-57); both '' where nothing readable is recorded."""
+    text = annotations.get(key)
+    if not text:
+        return "", ""
+    try:
+        record = _RECORDS.decode(text).get(set_name, "")
+    except (msgspec.DecodeError, RecursionError):
+        return "", ""
+    return (record, "") if isinstance(record, str) else (record.hash, record.controller_revision)
+
+
+def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
+    """SS-99: what each set last changed in the Pod; None where the annotation cannot be read."""
+    text = pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE)
+    if text is None:
+        return {}
+    try:
+        return _STATES.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[str, str]) -> str:
+    """SS-99, SS-100: the state annotation after the containers ``changed`` (name → new image) of this set were.
+
+    Entries of other sets stay as they are.
+    """
+    entries = _objects(pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE, ""))
+    mine = entries.get(set_name)
+    known = InPlaceState()
+    if mine is not None:
+        try:
+            known = msgspec.convert(mine, InPlaceState)
+        except msgspec.ValidationError:
+            known = InPlaceState()
+    before, ids = dict(known.before), dict(known.last_container_ids or {})
+    statuses = {status.name: status for status in pod.status.container_statuses}
+    for name in changed:
+        status = statuses.get(name)
+        before[name] = status.image_id if status is not None else ""
+        ids.pop(name, None)
+        if status is not None and status.container_id:
+            ids[name] = status.container_id
+    entry: dict[str, object] = {
+        "revision": digest,
+        "updateTimestamp": now,
+        "lastContainerStatuses": {name: {"imageID": before[name]} for name in sorted(before)},
+    }
+    if ids:
+        entry["lastContainerIDs"] = dict(sorted(ids.items()))
+    return dumps_go(dict(sorted({**entries, set_name: entry}.items())))
+
+
+def _objects(text: str) -> dict[str, object]:
+    """The entries of an annotation; one that cannot be read says nothing and is written anew."""
+    try:
+        found = orjson.loads(text) if text else {}
+    except orjson.JSONDecodeError:
+        return {}
+    if nested_deeper(found):
+        return {}  # it could not be written again
+    return {name: entry for name, entry in found.items() if isinstance(entry, dict)} if isinstance(found, dict) else {}
+
+
+def working_twins(pod: Pod) -> dict[str, str]:
+    """SS-79: hot-upgrade sidecar → the name of the twin that works; empty if nothing readable is recorded."""
+    try:
+        return _WORKING.decode(pod.metadata.annotations.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER) or "{}")
+    except (msgspec.DecodeError, RecursionError):
+        return {}

@@ -1,0 +1,372 @@
+"""The SidecarSet controller: records revisions, keeps the status true, and rolls changes out to running Pods.
+
+A pass of one set records its content as a ControllerRevision, judges the Pods that changed since the last pass, writes
+the status where a number differs, deletes surplus revisions, and updates the Pods that are due. What it decides is in
+:mod:`app.features.sidecarset.plan`. Rules SS-73 … SS-76, SS-86 … SS-90.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from app.api import names
+from app.features.sidecarset.history import Recorded, RevisionRecorder, by_recorded_set
+from app.features.sidecarset.injection.containers import MalformedSidecarSetError
+from app.features.sidecarset.injection.prepared import unusable
+from app.features.sidecarset.kind import SIDECAR_SET, MalformedSidecarSet
+from app.features.sidecarset.plan.counts import UNKNOWN, Counts, Neighbour, PodCounts, status_patch
+from app.features.sidecarset.plan.facts import pod_facts
+from app.features.sidecarset.plan.missed import MISSED_BY, missed_pods, missing_from, set_conditions
+from app.features.sidecarset.plan.view import SetView, injected_sets, set_view
+from app.features.sidecarset.types import SidecarSet
+from app.features.sidecarset.writes import Progress, Roller, SetReconcile
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import KubeError
+from app.kube.expectations import is_at_least
+from app.kube.objects import ControllerRevision, Namespace, Pod
+from app.kube.resources import ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import EVERYTHING
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Change, Store, key_of
+from app.pods.passes import Begun, PassObserver
+
+logger = logging.getLogger(__name__)
+
+INJECTED_BY = "sidecarset"
+"""The index of Pods by the sets they were injected by."""
+COALESCE_SECONDS = 0.1
+"""Seconds between two passes that only Pods ask for: what comes meanwhile is counted together."""
+TIMER_TOLERANCE = 0.005
+"""Seconds that a timer may fire early."""
+RECOUNT = 600.0
+"""SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
+BATCH = 200
+"""Pods judged before others get their turn."""
+
+_SIDECARSETS = SIDECAR_SET.resource()
+
+
+OBSOLETE: Final = 60.0
+"""SS-90: seconds after which the cache is believed again, should it never show what we wrote."""
+
+
+class SetAside(NamedTuple):
+    """Who is told of sets that are set aside; neither may block."""
+
+    #: A set, and why.
+    report: Callable[[SidecarSet, str], None]
+    #: How many there are.
+    number: Callable[[int], None]
+
+
+def malformation(owner: SidecarSet) -> str:
+    """SS-130: which field of the set is of a wrong type; "" if none is."""
+    if isinstance(owner, MalformedSidecarSet):
+        return owner.problem
+    problem = unusable(owner.to_dict())
+    return (
+        str(problem).removeprefix(f"SidecarSet {owner.name}: ") if isinstance(problem, MalformedSidecarSetError) else ""
+    )
+
+
+def by_injecting_set(pod: Pod) -> Iterable[str]:
+    """The index function of :data:`INJECTED_BY`."""
+    return injected_sets(pod.metadata.annotations)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads. The Pods have indexes :data:`INJECTED_BY` and
+    :data:`app.features.sidecarset.plan.missed.MISSED_BY`; the revisions are those of the manager's namespace, with
+    index :data:`app.features.sidecarset.history.RECORDED_SET`."""
+
+    sets: Store[SidecarSet]
+    pods: Store[Pod]
+    namespaces: Store[Namespace]
+    revisions: Store[ControllerRevision]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one set between passes; all of it can be worked out anew."""
+
+    uid: str
+    pod_counts: PodCounts = field(default_factory=PodCounts)
+    view: SetView | None = None
+    view_key: tuple[int, str | None] = (0, None)
+    #: Pods to judge again.
+    dirty: set[ObjectKey] = field(default_factory=set)
+    last_pass: float = 0.0
+    #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
+    next_pass: float | None = None
+    recount_at: float = 0.0
+    #: The status as we wrote it last, which the cache may not show yet.
+    written: KnownStatus | None = None
+    #: The generation of the set that was looked at last, and whether it is malformed.
+    looked_at: str = ""
+    malformed: bool = False
+    #: Whether all Pods are being judged just now.
+    counting: bool = False
+    progress: Progress = field(default_factory=Progress)
+
+
+class _Written(NamedTuple):
+    """A Pod as our last write made it, and when that was (monotonic)."""
+
+    pod: Pod
+    at: float
+
+
+class SidecarSetReconciler:
+    """Keeps revisions and status of all sets, and their Pods up to date.
+
+    ``namespace`` is the manager's own, where revisions live; without a ``roller`` no Pod is written. ``observer`` is
+    told of each roll-out.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        namespace: str,
+        aside: SetAside | None = None,
+        roller: Roller | None = None,
+        observer: PassObserver | None = None,
+    ) -> None:
+        self._client = client
+        self._observer = observer
+        self._roller = roller
+        #: SS-90: Pods that we wrote, until the cache shows it.
+        self._written: dict[ObjectKey, _Written] = {}
+        #: Pods that are being written, by which set.
+        self._writing: dict[ObjectKey, str] = {}
+        self._aside = aside
+        self._clock = client.clock
+        self._caches = caches
+        self._recorder = RevisionRecorder(client, caches.revisions, namespace)
+        self._states: dict[str, _State] = {}
+
+    # ---- what changes concern
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """SS-86, SS-88: the sets that injected the Pod, before or after the change; notes the Pod as to be judged."""
+        concerned: dict[str, None] = {}
+        if self._written:
+            self._as_known(key_of(change.object))
+        for pod in (change.old, change.new):
+            if pod is not None:
+                concerned.update(dict.fromkeys(injected_sets(pod.metadata.annotations)))
+                concerned.update(dict.fromkeys(missing_from(pod)))
+        for name in concerned:
+            state = self._states.get(name)
+            if state is not None:
+                state.dirty.add(key_of(change.object))
+        return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
+
+    def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
+        """SS-88: the sets that choose namespaces by label and have Pods in this one, when its labels change."""
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
+            return []
+        namespace = change.object.metadata.name
+        concerned = []
+        for name, state in self._states.items():
+            if state.view is not None and state.view.namespaces is not None:
+                within = {key for key in state.pod_counts.pods if key.namespace == namespace}
+                if within:
+                    state.dirty |= within
+                    concerned.append(ObjectKey("", name))
+        return concerned
+
+    def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+        """The set a revision records: one that is deleted or changed by hand is put right."""
+        self._recorder.observe(change)
+        return [ObjectKey("", name) for name in by_recorded_set(change.object)]
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
+        """How long a pass that a Pod or a status asks for is put off: a burst of events, and our own writes that come
+        back in its midst, cost few passes."""
+        if isinstance(change.new, SidecarSet) and not _status_only(change):
+            return 0.0
+        state = self._states.get(key.name)
+        if state is None:
+            return 0.0
+        if state.next_pass is None:
+            state.next_pass = state.last_pass + COALESCE_SECONDS
+        return state.next_pass - self._clock.monotonic()
+
+    # ---- one pass
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one set's revisions and status up to date."""
+        owner = self._caches.sets.by_key(key)
+        if owner is None or owner.deleting:
+            # SS-104: Pods keep their sidecars; the revisions are collected with their owner.
+            gone = self._states.pop(key.name, None)
+            if gone is not None:
+                self._recorder.forget(gone.uid)
+                if gone.malformed and self._aside is not None:
+                    self._aside.number(sum(one.malformed for one in self._states.values()))
+            return None
+        state = self._states.get(key.name)
+        if state is None or state.uid != owner.metadata.uid:
+            state = self._states[key.name] = _State(owner.metadata.uid)
+        state.last_pass = self._clock.monotonic()
+        if state.next_pass is not None and state.next_pass <= state.last_pass + TIMER_TOLERANCE:
+            state.next_pass = None
+        if self._is_malformed(owner, state):
+            return None
+        present = _present_status(owner, state).status
+        recorded = Recorded(present.get("latestRevision") or "", present.get("collisionCount") or 0)
+        failure: KubeError | None = None
+        try:
+            recorded = await self._recorder.record(owner, recorded.collision_count)
+        except KubeError as error:
+            # Counting does not depend on being allowed to write revisions.
+            failure = error
+        await self._write_status(owner, state, await self._count(owner, state), recorded)
+        if failure is not None:
+            raise failure
+        await self._recorder.truncate(owner, recorded.latest, state.pod_counts.revisions)
+        again = await self._roll_out(owner, state, recorded.latest)
+        recount = max(0.001, state.recount_at - self._clock.monotonic())
+        return Result(requeue_after=min(again, recount) if again else recount)
+
+    async def _roll_out(self, owner: SidecarSet, state: _State, latest: str) -> float:
+        """SS-92 … SS-107; in how many seconds to look again, 0 if only when something changes."""
+        view = state.view
+        if self._roller is None or view is None:
+            return 0.0
+
+        def neighbour(name: str) -> Neighbour | None:
+            other = self._states.get(name)
+            if other is None:
+                # It was not looked at yet, as when a leader has just begun.
+                return UNKNOWN if self._caches.sets.get(name) is not None else None
+            if other.view is None:
+                return None  # it is malformed
+            return Neighbour(other.view.strategy, other.pod_counts, not other.counting)
+
+        one = SetReconcile(
+            owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing
+        )
+        if self._observer is None:
+            return await self._roller.carry_out(one)
+        pods = [judged.pod for judged in state.pod_counts.all()]
+        begun = Begun(self._clock.monotonic(), owner.metadata.uid, owner.metadata.generation, pods, (), self)
+        self._observer.begins(begun)
+        try:
+            return await self._roller.carry_out(one)
+        finally:
+            self._observer.ends()
+
+    def _observe(self, pod: Pod) -> None:
+        """SS-90: a Pod as a write of ours made it, to all its sets at once."""
+        key = key_of(pod)
+        self._written[key] = _Written(pod, self._clock.monotonic())
+        for name in injected_sets(pod.metadata.annotations):
+            state = self._states.get(name)
+            if state is not None and state.view is not None:
+                self._judge(state.view, state.pod_counts, key)
+
+    def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
+        """SS-130: whether the set is set aside; its author is told once for each state of it."""
+        content = str(owner.metadata.generation or owner.metadata.resource_version)
+        if state.looked_at == content and not isinstance(owner, MalformedSidecarSet):
+            return state.malformed
+        known, state.looked_at = state.malformed, content
+        problem = malformation(owner)
+        state.malformed = bool(problem)
+        if problem and not known:
+            logger.error("SidecarSet %s is set aside: %s", owner.name, problem)
+        if self._aside is not None:
+            self._aside.number(sum(one.malformed for one in self._states.values()))
+        if problem and self._aside is not None:
+            self._aside.report(owner, f"set aside, no Pod gets its containers: {problem}; repair the field")
+        return state.malformed
+
+    async def _count(self, owner: SidecarSet, state: _State) -> Counts:
+        """Judge the Pods that changed; all of them if the set itself did, or if it is time for that."""
+        metadata = owner.metadata
+        view_key = (metadata.generation, metadata.annotations.get(names.SIDECARSET_HASH))
+        now = self._clock.monotonic()
+        if state.view is None or state.view_key != view_key or now >= state.recount_at:
+            state.view, state.view_key, state.recount_at = _view(owner), view_key, now + RECOUNT
+            state.pod_counts.clear()
+            state.counting = True
+            state.dirty = {key_of(pod) for pod in self._caches.pods.by_index(INJECTED_BY, owner.name)}
+        judged = 0
+        while state.dirty:
+            self._judge(state.view, state.pod_counts, state.dirty.pop())
+            judged += 1
+            if judged % BATCH == 0:
+                await self._clock.sleep(0)
+        state.counting = False
+        return state.pod_counts.counts
+
+    def _judge(self, view: SetView, pod_counts: PodCounts, key: ObjectKey) -> None:
+        pod = self._as_known(key)
+        if pod is None or view.name not in injected_sets(pod.metadata.annotations):
+            pod_counts.forget(key)
+            return
+        namespace = self._caches.namespaces.get(key.namespace)
+        pod_counts.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None), pod)
+
+    def _as_known(self, key: ObjectKey) -> Pod | None:
+        """SS-90: the Pod as the cache shows it, or as we wrote it if the cache is not there yet."""
+        cached, written = self._caches.pods.by_key(key), self._written.get(key)
+        if written is None:
+            return cached
+        known = written.pod.metadata
+        if (
+            cached is None
+            or cached.metadata.uid != known.uid
+            or is_at_least(cached.metadata.resource_version, known.resource_version)
+            or self._clock.monotonic() - written.at > OBSOLETE
+        ):
+            del self._written[key]
+            return cached
+        return written.pod
+
+    async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
+        """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""
+
+        missed = missed_pods(self._caches.pods.by_index(MISSED_BY, owner.name), owner.name)
+
+        def difference(present: Mapping[str, Any]) -> Mapping[str, Any]:
+            generation, collisions = owner.metadata.generation, recorded.collision_count
+            patch = status_patch(present, counts, generation, recorded.latest, collisions)
+            conditions = set_conditions(present.get("conditions"), missed, self._clock.now())
+            return patch if conditions is None else {**patch, "conditions": conditions or None}
+
+        present = _present_status(owner, state)
+        written = await write_status(self._client, _SIDECARSETS, owner.metadata, present, difference)
+        if written is not None:
+            state.written = written
+
+
+def _status_only(change: Change[SidecarSet]) -> bool:
+    """Whether a set is what it was, but for its status."""
+    return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
+
+
+def _present_status(owner: SidecarSet, state: _State) -> KnownStatus:
+    """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
+    version, written = owner.metadata.resource_version, state.written
+    if written is not None and not is_at_least(version, written.version):
+        return written
+    return KnownStatus(owner.status.to_dict() if owner.status is not None else {}, version)
+
+
+def _view(owner: SidecarSet) -> SetView:
+    try:
+        return set_view(owner)
+    except SelectorError as error:
+        # Written past admission. It matches nothing, as for the injection of new Pods.
+        logger.warning("SidecarSet %s: matches no Pod, its selector cannot be read: %s", owner.name, error)
+        return SetView(owner.name, "", EVERYTHING, None, frozenset())

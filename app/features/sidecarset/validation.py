@@ -1,0 +1,350 @@
+"""Validation of SidecarSets, and the whitelist of namespaces and fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.env import field_ref_errors
+from app.api.fields import priority_error, scatter_error
+from app.features.sidecarset.injection.resources import policy_errors
+from app.features.sidecarset.types import (
+    NOT_UPDATE,
+    POD_INJECT_POLICIES,
+    REVISION_POLICIES,
+    ROLLING_UPDATE,
+    SHARE_TYPES,
+    InjectRevision,
+    PatchPodMetadata,
+    SidecarContainer,
+    SidecarSet,
+    TransferEnvVar,
+    UpdateStrategy,
+)
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    invalid,
+    not_supported,
+    quote,
+    required,
+)
+from app.kube.objects import ControllerRevision
+from app.kube.regex import Pattern, PatternError, compile_re2
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import compile_selector, go_label_selector, validate_selector
+from app.kube.validation import is_percent, max_len_message, regex_message, validate_annotations, validate_labels
+
+# What makes a SidecarSet wrong by itself (SS-16 … SS-25, SS-27). Pure; texts and their order are OpenKruise's.
+#
+# Conflicts with its former state and with other sets are in :mod:`app.features.sidecarset.conflicts`, rules that
+# OpenKruise does not have in :mod:`app.features.sidecarset.conflicts`.
+
+NAME_LIMIT: Final = 63
+_NAME: Final = r"^[a-zA-Z0-9\-]+$"
+_NAME_MESSAGE: Final = "sidecarset name must consist of alphanumeric characters or '-'"
+SPEC: Final = Path("spec")
+#: Behind OpenKruise's words.
+NATIVE_SIDECARS_WAY_OUT: Final = f" Set updateStrategy.type: {NOT_UPDATE}; new Pods get native sidecars then"
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else decides, looked up before."""
+
+    #: SS-21: what Kubernetes says about the containers and volumes, with their paths in the SidecarSet.
+    template_errors: Sequence[FieldError | str] = ()
+    #: SS-26: whether ``revision`` is the answer to a question, and None so means there is none.
+    revision_asked: bool = False
+    revision: ControllerRevision | None = None
+    #: SS-31: why the whitelist does not allow the set's patchPodMetadata, or "".
+    metadata_refusal: str = ""
+
+
+def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
+    """Every mistake in the (defaulted) set, in OpenKruise's order."""
+    spec = sidecar_set.spec
+    errors: list[FieldError | str] = [*metadata_errors(sidecar_set)]
+    if spec.update_strategy.type == ROLLING_UPDATE and any(c.keeps_running for c in spec.init_containers or ()):
+        # SS-19
+        detail = f"The initContainer in-place upgrade is not currently supported.{NATIVE_SIDECARS_WAY_OUT}"
+        errors.append(required(SPEC.child("updateStrategy"), detail))
+    # SS-17
+    if spec.selector is None:
+        errors.append(required(SPEC.child("selector"), "no selector defined for SidecarSet"))
+    else:
+        errors += selector_errors(spec.selector, SPEC.child("selector"))
+    if spec.namespace_selector is not None:
+        errors += selector_errors(spec.namespace_selector, SPEC.child("namespaceSelector"))
+    if spec.injection_strategy.revision is not None:
+        errors += revision_errors(sidecar_set, spec.injection_strategy.revision, facts)
+    errors += update_strategy_errors(spec.update_strategy, SPEC.child("updateStrategy"))
+    if spec.all_containers:
+        errors += _container_errors(spec.init_containers or (), spec.containers or ())
+        errors += facts.template_errors
+    else:
+        # SS-18
+        errors.append(required(SPEC, "no initContainer or container defined for SidecarSet"))
+    errors += patch_errors(spec.patch_pod_metadata or (), SPEC.child("patchPodMetadata"))
+    if facts.metadata_refusal:
+        errors.append(forbidden(SPEC.child("patchPodMetadata"), facts.metadata_refusal))
+    return errors
+
+
+def metadata_errors(sidecar_set: SidecarSet) -> list[FieldError]:
+    """SS-16. What the API server checks of every object is repeated for sets that come from files."""
+    metadata, path = sidecar_set.metadata, Path("metadata")
+    name = metadata.name
+    errors: list[FieldError] = []
+    if not name:
+        errors.append(required(path.child("name"), "name or generateName is required"))
+    elif re.fullmatch(_NAME, name) is None:
+        errors.append(invalid(path.child("name"), name, regex_message(_NAME_MESSAGE, _NAME, "example-com")))
+    if len(name) > NAME_LIMIT:
+        errors.append(invalid(path.child("name"), name, max_len_message(NAME_LIMIT)))
+    if metadata.namespace:
+        errors.append(forbidden(path.child("namespace"), "not allowed on this type"))
+    errors += validate_labels(metadata.labels, path.child("labels"))
+    return errors + validate_annotations(metadata.annotations, path.child("annotations"))
+
+
+def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
+    """SS-17: a selector must demand something, and be valid."""
+    # OpenKruise sees the object after Go has left out what is empty.
+    selector = _without_empties(selector)
+    errors = validate_selector(selector, path)
+    if not selector:
+        errors.append(invalid(path, go_label_selector(selector), "empty selector is not valid for sidecarset."))
+    try:
+        compile_selector(selector)
+    except SelectorError:
+        errors.append(invalid(path.child("selector"), go_label_selector(selector)))
+    return errors
+
+
+def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {key: value for key, value in selector.items() if value}
+    expressions = kept.get("matchExpressions")
+    if isinstance(expressions, list):
+        kept["matchExpressions"] = [
+            {key: value for key, value in expression.items() if value} if isinstance(expression, dict) else expression
+            for expression in expressions
+        ]
+    return kept
+
+
+def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
+    """SS-26: whether the revision to inject must be looked up: it is named, and was not named so before."""
+    named = _named_revision(sidecar_set)
+    return any(named) and (older is None or named != _named_revision(older))
+
+
+def _named_revision(sidecar_set: SidecarSet) -> tuple[str, str]:
+    revision = sidecar_set.spec.injection_strategy.revision
+    return ((revision.revision_name or ""), (revision.custom_version or "")) if revision is not None else ("", "")
+
+
+def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> list[FieldError]:
+    """SS-26: one of the names is given, and stands for a revision there is."""
+    errors: list[FieldError] = []
+    path = Path("revision")
+    if not (revision.revision_name or revision.custom_version):
+        shown = GoLiteral(
+            "v1beta1.SidecarSetInjectRevision{CustomVersion:(*string)(nil), RevisionName:(*string)(nil), "
+            f"Policy:{quote(revision.policy)}}}"
+        )
+        errors.append(invalid(path, shown, "revisionName and customVersion cannot be empty simultaneously"))
+    elif facts.revision_asked and facts.revision is None:
+        name = revision.revision_name or sidecar_set.name
+        detail = f'Cannot find specific ControllerRevision, err: ControllerRevision.apps "{name}" not found'
+        errors.append(invalid(path, None, detail))
+    elif facts.revision is not None:
+        # SS-34: what another set injects would be recorded as ours.
+        owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
+        if owner != sidecar_set.name:
+            at = SPEC.child("injectionStrategy", "revision", "revisionName")
+            whose = f"belongs to SidecarSet {owner}" if owner else "is not one of a SidecarSet"
+            errors.append(invalid(at, facts.revision.metadata.name, f"the ControllerRevision {whose}"))
+    if revision.policy not in ("", *REVISION_POLICIES):
+        at = SPEC.child("injectionStrategy", "revision", "policy")
+        errors.append(not_supported(at, revision.policy, REVISION_POLICIES))
+    return errors
+
+
+def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldError]:
+    """SS-24, SS-25: only what RollingUpdate makes use of is checked."""
+    if strategy.type != ROLLING_UPDATE:
+        return []
+    errors: list[FieldError] = []
+    if strategy.selector is not None:
+        if strategy.partition not in (None, 0):
+            errors.append(forbidden(path, "Partition and Selector cannot be used together"))
+        errors += selector_errors(strategy.selector, path.child("selector"))
+    errors += _count_errors(strategy.partition, path.child("partition"))
+    errors += _count_errors(strategy.max_unavailable, path.child("maxUnavailable"))
+    priority, scatter = strategy.priority_strategy, strategy.scatter_strategy
+    if reason := priority_error(priority.to_dict() if priority is not None else None):
+        errors.append(required(path.child("priorityStrategy"), reason))
+    if reason := scatter_error([term.to_dict() for term in scatter or ()]):
+        errors.append(required(path.child("scatterStrategy"), reason))
+    return errors
+
+
+def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
+    """A number or a percentage, neither below 0."""
+    if isinstance(value, str):
+        return [invalid(path, go_int_or_string(value), message) for message in is_percent(value)]
+    return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
+
+
+def _container_errors(
+    init_containers: Sequence[SidecarContainer], containers: Sequence[SidecarContainer]
+) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, container in enumerate(init_containers):
+        errors += _resources_errors(container, index)
+        if container.resources_policy is not None and not container.keeps_running:
+            # SS-23
+            at = SPEC.child("initContainers").index(index).child("resourcesPolicy")
+            errors.append(forbidden(at, "may only be set for init containers with restartPolicy Always"))
+    for index, container in enumerate(containers):
+        errors += _policy_word_errors(container, SPEC.child("containers").index(index))
+        errors += transfer_errors(container.transfer_env or (), SPEC.child("containers").index(index))
+        errors += _resources_errors(container, index)
+    return errors
+
+
+def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldError]:
+    """SS-20, for ``containers``; OpenKruise's words, with the container's index and what there is to choose from."""
+    errors: list[FieldError] = []
+    if container.pod_inject_policy not in POD_INJECT_POLICIES:
+        at = path.child("podInjectPolicy")
+        words = f"unsupported pod inject policy; choose one of: {', '.join(POD_INJECT_POLICIES)}"
+        errors.append(invalid(at, container.pod_inject_policy, words))
+    if container.share_volume_policy.type not in SHARE_TYPES:
+        shown = GoLiteral(f"v1beta1.ShareVolumePolicy{{Type:{quote(container.share_volume_policy.type)}}}")
+        words = f"unsupported share volume policy; choose one of: {', '.join(SHARE_TYPES)}"
+        errors.append(invalid(path.child("shareVolumePolicy"), shown, words))
+    return errors
+
+
+def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[FieldError]:
+    """SS-22: the name of the source container comes from a label or an annotation. ``path`` is the container's."""
+    errors: list[FieldError] = []
+    for index, entry in enumerate(entries):
+        source = entry.source_container_name_from
+        if source is not None and source.field_ref is not None:
+            at = path.child("transferEnv").index(index).child("sourceContainerNameFrom", "fieldRef")
+            errors += field_ref_errors(source.field_ref.to_dict(), (), at)
+    return errors
+
+
+def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
+    """SS-23, at the path OpenKruise names: the container's index behind ``spec``."""
+    policy = container.resources_policy
+    if policy is None:
+        return []
+    path = SPEC.index(index).child("resourcesPolicy")
+    own = container.core.get("resources") or {}
+    errors = policy_errors(policy.to_dict(), path)
+    if own.get("limits") or own.get("requests"):
+        errors.append(forbidden(path, f"container {container.name}: not together with resources.limits or requests"))
+    return errors
+
+
+def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> list[FieldError]:
+    """SS-27: each entry has annotations, and no key stands in two entries."""
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    for index, patch in enumerate(patches):
+        annotations = patch.annotations or {}
+        if not annotations:
+            errors.append(required(path, "no annotations defined for SidecarSet"))
+        errors += validate_annotations(annotations, path.index(index).child("annotations"))
+        errors += [
+            required(path, f"patch annotation[{key}] already exist") for key in sorted(annotations) if key in seen
+        ]
+        seen.update(annotations)
+    return errors
+
+
+# Which annotations SidecarSets may put on Pods: the administrator's whitelist (SS-31). Pure.
+
+_WHERE = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {names.PATCH_POD_METADATA_WHITELIST_KEY}"
+
+
+class WhitelistError(ValueError):
+    """A whitelist that cannot be read; says where it stands."""
+
+
+def refusal(text: str | None, labels: Mapping[str, str], keys: Iterable[str], *, defaults_allowed: bool) -> str:
+    """Why a set with these labels may not patch these annotations, or "".
+
+    ``text`` is the whitelist as the ConfigMap has it, None or empty where there is none. ``defaults_allowed``: the
+    gate SidecarSetPatchPodMetadataDefaultsAllowed, which decides only where no pattern is meant for the set.
+    """
+    keys = sorted(keys)
+    if not keys:
+        return ""
+    if not text:
+        return "" if defaults_allowed else f"SidecarSet patch metadata whitelist not found: {_WHERE}"
+    try:
+        patterns = allowed(text, labels)
+    except WhitelistError as error:
+        return str(error)
+    if not patterns:
+        reason = f"sidecarSet patch metadata annotation is not allowed: no rule for this set in {_WHERE}"
+        return "" if defaults_allowed else reason
+    for key in keys:
+        if not any(pattern.search(key) for pattern in patterns):
+            return f"sidecarSet patch metadata annotation({key}) is not allowed by {_WHERE}"
+    return ""
+
+
+def allowed(text: str, labels: Mapping[str, str]) -> list[Pattern]:
+    """The patterns of all rules meant for a set with these labels. Raises :class:`WhitelistError`."""
+    patterns: list[Pattern] = []
+    for index, rule in enumerate(_rules(text)):
+        selector, expressions = _value(rule, "selector"), _value(rule, "allowedAnnotationKeyExprs") or []
+        if not isinstance(expressions, list) or not isinstance(selector, dict | None):
+            raise WhitelistError(f"{_WHERE}: rules[{index}]: expected an object selector and a list of expressions")
+        try:
+            if selector is not None and not compile_selector(selector).matches(labels):
+                continue
+            patterns += map(compile_re2, map(_text, expressions))
+        except (SelectorError, PatternError) as error:
+            raise WhitelistError(f"{_WHERE}: rules[{index}]: {error}") from error
+    return patterns
+
+
+def _rules(text: str) -> list[dict[str, Any]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise WhitelistError(f"{_WHERE}: not JSON: {error}") from error
+    rules = _value(document, "rules") if isinstance(document, dict) else False
+    if rules is None:
+        return []
+    if not isinstance(rules, list) or not all(isinstance(rule, dict) for rule in rules):
+        raise WhitelistError(f'{_WHERE}: expected an object {{"rules": [...]}}')
+    return rules
+
+
+def _text(expression: Any) -> str:
+    if not isinstance(expression, str):
+        raise PatternError(f"allowedAnnotationKeyExprs: {expression!r} is not a string")
+    return expression
+
+
+def _value(obj: Mapping[str, Any], name: str) -> Any:
+    """MGR-80: keys count whatever their case, as Go reads them."""
+    if name in obj:
+        return obj[name]
+    return next((value for key, value in obj.items() if key.lower() == name.lower()), None)

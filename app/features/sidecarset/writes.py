@@ -1,0 +1,294 @@
+"""Carrying out the roll-out of a SidecarSet: the Pods that the plan names are written, each by itself.
+
+What one Pod's write says is counted at once, so that the next decision does not wait for the cache; what fails is put
+off for that Pod alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from app.features.sidecarset.kind import SIDECAR_SET
+from app.features.sidecarset.plan.counts import Judged, Neighbour, Neighbours, PodCounts
+from app.features.sidecarset.plan.facts import condition_patch
+from app.features.sidecarset.plan.rollout import CannotUpdateError, PodUpdate, idled, next_pods, next_to_idle, updated
+from app.features.sidecarset.plan.view import SetView
+from app.features.sidecarset.types import SidecarSet
+from app.kube.client import Client, PatchType
+from app.kube.concurrency import concurrently
+from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import ObjectReference, Pod, decode_pod
+from app.kube.resources import PODS, ObjectKey
+from app.kube.store import key_of
+from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
+
+logger = logging.getLogger(__name__)
+
+#: Pods that are written in one go, how many of them at once, and how soon the next follow, in seconds.
+MAX_AT_A_TIME: Final = 100
+MAX_CONCURRENT: Final = 32
+REQUEUE_DELAY: Final = 0.01
+#: Seconds for which a Pod is put off after a failure: at first, and at most.
+FIRST_HOLD: Final = 1.0
+LONGEST_HOLD: Final = 60.0
+#: SS-131: seconds after which is looked whether other sets are done.
+WAIT_FOR_OTHERS: Final = 0.5
+#: Seconds within which the cache shows a write, if it was carried out.
+UNCERTAIN: Final = 30.0
+
+UPDATED: Final = "SidecarsUpdated"
+UPDATE_FAILED: Final = "FailedUpdateSidecars"
+RESET: Final = "ResetContainerSucceed"
+RESET_FAILED: Final = "ResetContainerFailed"
+NOT_UPGRADABLE: Final = "NotUpgradablePods"
+
+#: Takes over what a write made of a Pod.
+Observe = Callable[[Pod], None]
+
+
+@dataclass(slots=True)
+class _Hold:
+    """A Pod that is put off until then (monotonic)."""
+
+    until: float
+    delay: float
+    why: str
+    #: Whether its update may have been carried out all the same.
+    uncertain: bool = False
+
+
+@dataclass(slots=True)
+class Progress:
+    """What is remembered of one roll-out; all of it may be lost."""
+
+    held: dict[str, _Hold] = field(default_factory=dict)
+    #: SS-123: the hash, and the number of Pods, of which was told that they cannot be updated.
+    told: tuple[str, int] = ("", 0)
+    #: SS-131: whether Pods wait for another set to be done.
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SetReconcile:
+    """One reconcile of one set, and who takes over what it writes."""
+
+    owner: SidecarSet
+    view: SetView
+    pod_counts: PodCounts
+    progress: Progress
+    #: The ControllerRevision of the set as it is.
+    latest: str
+    observe: Observe
+    #: The sets beside it, and the Pods that are being written, by which set.
+    neighbour: Callable[[str], Neighbour | None]
+    writing: dict[ObjectKey, str]
+
+
+#: What is done to one Pod.
+Work = Callable[[SetReconcile, Pod], Awaitable[None]]
+
+
+class Roller:
+    """Writes Pods. ``budget`` is asked before a container is restarted; None: nobody keeps budgets."""
+
+    def __init__(self, client: Client, events: EventRecorder, budget: DisruptionBudget | None) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._events = events
+        self._budget = budget
+
+    async def carry_out(self, one: SetReconcile) -> float:
+        """SS-83, SS-92 … SS-107: what is due on the set's Pods; in how many seconds to look again, 0 for none."""
+        began = self._clock.monotonic()
+        self._release(one.progress)
+        if not one.view.strategy.rolling:
+            return 0.0
+        one.progress.waits = False
+        more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
+        if not one.view.strategy.paused:
+            self._record_blocked(one)
+            more |= await self._update(one)
+            # After the updates, so that a Pod just updated says so at once.
+            more |= await self._each(one, one.pod_counts.untold, self._say)
+        if more:
+            return REQUEUE_DELAY
+        if one.progress.waits:
+            return WAIT_FOR_OTHERS
+        # A Pod whose time came while this pass went on may have been passed over just before.
+        until = min((hold.until for hold in one.progress.held.values() if hold.until > began), default=None)
+        # A clock that counts in floats may not notice less, and the pass would come back for ever.
+        return 0.0 if until is None else max(REQUEUE_DELAY, until - self._clock.monotonic())
+
+    def _release(self, progress: Progress) -> None:
+        """Those whose time has come may be tried again; how long they waited is remembered for as long again."""
+        now = self._clock.monotonic()
+        for uid, hold in list(progress.held.items()):
+            if now >= hold.until + hold.delay:
+                del progress.held[uid]
+
+    def _is_held(self, progress: Progress, pod: Pod) -> bool:
+        hold = progress.held.get(pod.metadata.uid)
+        return hold is not None and hold.until > self._clock.monotonic()
+
+    def _holds(self, progress: Progress) -> dict[str, _Hold]:
+        """Who is put off now, by uid."""
+        now = self._clock.monotonic()
+        return {uid: hold for uid, hold in progress.held.items() if hold.until > now}
+
+    async def _each(self, one: SetReconcile, due: Iterable[Judged], work: Work) -> bool:
+        """Do the same on every Pod that is not put off; whether some are left for the next pass."""
+        pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
+        await concurrently((self._attempt(one, pod, work) for pod in pods[:MAX_AT_A_TIME]), MAX_CONCURRENT)
+        return len(pods) > MAX_AT_A_TIME
+
+    async def _end_hot_upgrades(self, one: SetReconcile) -> bool:
+        """SS-81. A Pod that is ready will not be for a moment, which its other sets must allow (SS-131)."""
+        beside = Neighbours(one.view.name, one.neighbour, one.writing)
+        due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
+        one.progress.waits |= beside.waited
+        await self._written(one, due, self._idle)
+        return len(due) > MAX_AT_A_TIME
+
+    async def _update(self, one: SetReconcile) -> bool:
+        """SS-95. SS-102: where a Pod fails, another takes its turn; whether some are left for the next pass."""
+        left = MAX_AT_A_TIME
+        while left:
+            holds = self._holds(one.progress)
+            uncertain = sum(hold.uncertain for hold in holds.values())
+            beside = Neighbours(one.view.name, one.neighbour, one.writing)
+            chosen = next_pods(one.view.strategy, one.pod_counts, holds, uncertain, left, beside)
+            one.progress.waits |= beside.waited
+            if not chosen:
+                return False
+            await self._written(one, chosen, self._take)
+            left -= len(chosen)
+        return True
+
+    async def _written(self, one: SetReconcile, chosen: Sequence[Judged], work: Work) -> None:
+        """Write these Pods; who decides meanwhile knows of it from the moment they are chosen."""
+        writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
+        one.writing.update(writing)
+        try:
+            await self._each(one, chosen, work)
+        finally:
+            for key in writing:
+                one.writing.pop(key, None)
+
+    async def _attempt(self, one: SetReconcile, pod: Pod, work: Work) -> None:
+        """SS-102: what fails on one Pod concerns no other."""
+        progress, uid = one.progress, pod.metadata.uid
+        try:
+            await work(one, pod)
+        except (NotFound, Conflict):
+            # It is gone, or somebody else wrote it; the cache will show what.
+            progress.held[uid] = _Hold(self._clock.monotonic() + FIRST_HOLD, FIRST_HOLD, "")
+        except CannotUpdateError as error:
+            self._put_off(one, pod, str(error))
+        except UNANSWERED as error:
+            self._put_off(one, pod, message_of(error), uncertain=not await self._looked_up(one, pod))
+        except KubeError as error:
+            self._put_off(one, pod, message_of(error))
+        else:
+            hold = progress.held.get(uid)
+            if hold is not None and hold.until <= self._clock.monotonic():
+                del progress.held[uid]
+
+    async def _looked_up(self, one: SetReconcile, pod: Pod) -> bool:
+        """A write without an answer may have been carried out: whether it is known what became of the Pod."""
+        with suppress(KubeError):
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+            if found.metadata.uid == pod.metadata.uid:
+                one.observe(found)
+            return True
+        return False
+
+    def _put_off(self, one: SetReconcile, pod: Pod, why: str, *, uncertain: bool = False) -> None:
+        known = one.progress.held.get(pod.metadata.uid)
+        delay = min(LONGEST_HOLD, known.delay * 2) if known is not None else FIRST_HOLD
+        if uncertain:
+            delay = max(delay, UNCERTAIN)
+        until = self._clock.monotonic() + delay
+        one.progress.held[pod.metadata.uid] = _Hold(until, delay, why, uncertain)
+        where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+        logger.warning("SidecarSet %s: Pod %s is not updated: %s", one.view.name, where, why)
+        if known is None or known.why != why:
+            self._events.event(self._regarding(one), "Warning", UPDATE_FAILED, f"Pod {where}: {why}")
+
+    def _regarding(self, one: SetReconcile) -> ObjectReference:
+        return reference(SIDECAR_SET.resource(), one.owner)
+
+    # ---- what is done to one Pod
+
+    async def _take(self, one: SetReconcile, pod: Pod) -> None:
+        """SS-98: update one Pod, if its budget lets it go."""
+        version = one.owner.metadata.resource_version
+        update = updated(one.view, pod, one.latest, version, self._clock.now())
+        if not await self._may(one, pod, update):
+            return
+        await self._write(one, pod, update)
+        self._events.event(reference(PODS, pod), "Normal", UPDATED, f"SidecarSet {one.view.name}: {update}")
+
+    async def _idle(self, one: SetReconcile, pod: Pod) -> None:
+        """SS-81: end a hot upgrade."""
+        update = idled(one.view, pod, self._clock.now())
+        if not await self._may(one, pod, update):
+            return
+        try:
+            await self._write(one, pod, update)
+        except (NotFound, Conflict):
+            raise
+        except KubeError as error:
+            why = f"reset sidecar container image empty failed: {message_of(error)}"
+            self._events.event(reference(PODS, pod), "Warning", RESET_FAILED, why)
+            raise
+        why = "reset sidecar container image empty successfully"
+        self._events.event(reference(PODS, pod), "Normal", RESET, why)
+
+    async def _may(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> bool:
+        """PM-171: whether the Pod's budget lets it be disturbed; annotations alone disturb nothing."""
+        if self._budget is None or not update.images:
+            return True
+        verdict = await self._budget.ask(pod, Disruption.UPDATE)
+        if not verdict.allowed:
+            until = self._clock.monotonic() + RETRY_SECONDS
+            one.progress.held[pod.metadata.uid] = _Hold(until, FIRST_HOLD, verdict.reason)
+        return verdict.allowed
+
+    async def _write(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> None:
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        written = await self._client.patch(
+            PODS, name, update.patch, namespace, kind=PatchType.STRATEGIC, decode=decode_pod
+        )
+        logger.info("SidecarSet %s: Pod %s/%s: %s", one.view.name, namespace, name, update)
+        one.observe(written)
+
+    # ---- what is told
+
+    async def _say(self, one: SetReconcile, pod: Pod) -> None:
+        """SS-105: the Pod's condition."""
+        facts = one.pod_counts.facts_of(pod)
+        if facts is None or facts.upgradable is None:
+            return
+        written = await self._client.patch(
+            PODS,
+            pod.metadata.name,
+            condition_patch(pod, one.view.name, facts.upgradable, self._clock.now()),
+            pod.metadata.namespace,
+            kind=PatchType.STRATEGIC,
+            subresource="status",
+            decode=decode_pod,
+        )
+        one.observe(written)
+
+    def _record_blocked(self, one: SetReconcile) -> None:
+        """SS-93, SS-123: when there are more Pods that cannot be updated than was told."""
+        blocked, progress = one.pod_counts.blocked, one.progress
+        if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):
+            text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."
+            self._events.event(self._regarding(one), "Normal", NOT_UPGRADABLE, text)
+        progress.told = (one.view.hash, blocked)

@@ -1,0 +1,192 @@
+"""The plan of the terminator: which sidecars to end, and how. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from app.api import names
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.types import IGNORE
+from app.kube.objects import ContainerStatus, ObjectMeta, PlainEnvVar, Pod, PodStatus, Struct, decoder
+
+
+class JobContainer(Struct, frozen=True):
+    """A container: what it runs, and the env that says what it is."""
+
+    name: str = ""
+    image: str = ""
+    env: tuple[PlainEnvVar, ...] = ()
+
+
+class JobPodSpec(Struct, frozen=True):
+    """What was asked of a Pod."""
+
+    node_name: str = ""
+    restart_policy: str = ""
+    containers: tuple[JobContainer, ...] = ()
+
+
+class JobPod(Struct, frozen=True):
+    """A Pod that may have sidecars."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: JobPodSpec = JobPodSpec()
+    status: PodStatus = PodStatus()
+
+
+decode_job_pod: Final = decoder(JobPod)
+
+
+# When the sidecars of a job's Pod are stopped, and how (SS-111 … SS-115). Pure.
+#
+# On an ordinary node the node agent stops them, asked by a ContainerRecreateRequest; on a virtual one, which has no
+# agent, they get an image that ends. Sidecars whose exit code must not count come last: the Pod gets its phase first.
+
+REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
+NEVER: Final = "Never"
+ON_FAILURE: Final = "OnFailure"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+ENDED: Final = (SUCCEEDED, FAILED)
+TERMINATED_MESSAGE: Final = "Terminated by Sidecar Terminator"
+_REQUEST_PREFIX: Final = "sidecar-termination-"
+#: SS-115: the second step has a request of its own.
+_LAST_SUFFIX: Final = "-ignore-exit-code"
+
+
+class Kind(Enum):
+    """What a container is."""
+
+    MAIN = "main"
+    SIDECAR = "sidecar"
+    #: A sidecar whose exit code does not count.
+    IGNORED = "ignored"
+    #: Only the image says that it is one: an ordinary node leaves it alone.
+    BY_IMAGE = "by image"
+
+
+@dataclass(frozen=True, slots=True)
+class Sidecar:
+    """One container, as its env describes it. ``image``: what ends it on a virtual node; empty if nothing does."""
+
+    kind: Kind
+    image: str = ""
+
+
+def sidecar(container: JobContainer) -> Sidecar:
+    """SS-111; of env entries with one name the last counts, as it does for the container."""
+    env = {entry.name: entry.value for entry in container.env}
+    image = env.get(names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "")
+    if env.get(names.ENV_TERMINATE_SIDECAR, "").lower() == "true":
+        ignored = env.get(names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "").lower() == "true"
+        return Sidecar(Kind.IGNORED if ignored else Kind.SIDECAR, image)
+    return Sidecar(Kind.BY_IMAGE if image else Kind.MAIN, image)
+
+
+def has_sidecars(pod: JobPod) -> bool:
+    """SS-111."""
+    return any(sidecar(one).kind is not Kind.MAIN for one in pod.spec.containers)
+
+
+def may_be_due(pod: Pod) -> bool:
+    """SS-112 as far as the cache can tell, which does not keep the env: some containers have ended, some have not."""
+    if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
+        return False
+    statuses = pod.status.container_statuses
+    if len(statuses) != len(pod.spec.containers):
+        return False
+    over = [one for one in statuses if _is_over(one, pod.spec.restart_policy)]
+    return bool(over) and any(one.state.terminated is None for one in statuses)
+
+
+def _is_job(restart_policy: str, status: PodStatus) -> bool:
+    if status.phase in ENDED and not is_terminated_by_us(status):
+        return False  # its node ends it
+    return restart_policy in (NEVER, ON_FAILURE) and status.phase not in ("", "Pending")
+
+
+def _is_over(status: ContainerStatus, restart_policy: str) -> bool:
+    """Whether the container has ended and is not started again."""
+    terminated = status.state.terminated
+    return terminated is not None and (restart_policy == NEVER or terminated.exit_code == 0)
+
+
+def is_terminated_by_us(status: PodStatus) -> bool:
+    """Whether the Pod has its phase from here."""
+    return any(one.type == names.SIDECAR_TERMINATED_CONDITION and one.status == "True" for one in status.conditions)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is due now; nothing if all is empty. Carried out in this order."""
+
+    #: SS-114: the image that ends each sidecar.
+    images: dict[str, str] = field(default_factory=dict)
+    #: SS-115: the phase the Pod gets before its last sidecars are stopped.
+    phase: str = ""
+    #: SS-113: the containers that are stopped, by the request of this name.
+    stop: tuple[str, ...] = ()
+    request: str = ""
+    #: Sidecars whose env says nothing that works on such a node.
+    unreachable: tuple[str, ...] = ()
+
+
+NOTHING: Final = Step()
+
+
+def plan(pod: JobPod, *, virtual: bool) -> Step:
+    """What is due for the Pod; ``virtual``: whether its node is."""
+    if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
+        return NOTHING
+    statuses = {one.name: one for one in pod.status.container_statuses}
+    if statuses.keys() != {one.name for one in pod.spec.containers}:
+        return NOTHING
+    sidecars = {one.name: found for one in pod.spec.containers if (found := sidecar(one)).kind is not Kind.MAIN}
+    left = [name for name in sidecars if statuses[name].state.terminated is None]
+    main = [status for name, status in statuses.items() if name not in sidecars]
+    if not left or not main or not all(_is_over(status, pod.spec.restart_policy) for status in main):
+        return NOTHING
+    if virtual:
+        return _on_virtual_node(pod, sidecars, left)
+    return _on_node(pod, sidecars, left, main)
+
+
+def _on_virtual_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str]) -> Step:
+    """SS-114."""
+    runs = {one.name: one.image for one in pod.spec.containers}
+    images = {name: sidecars[name].image for name in left if sidecars[name].image not in ("", runs[name])}
+    return Step(images=images, unreachable=tuple(name for name in left if not sidecars[name].image))
+
+
+def _on_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str], main: Iterable[ContainerStatus]) -> Step:
+    """SS-113, SS-115."""
+    by_kind = {kind: tuple(name for name in left if sidecars[name].kind is kind) for kind in Kind}
+    unreachable, ordinary, ignored = by_kind[Kind.BY_IMAGE], by_kind[Kind.SIDECAR], by_kind[Kind.IGNORED]
+    request = f"{_REQUEST_PREFIX}{pod.metadata.uid}"
+    if ordinary:
+        return Step(stop=ordinary, request=request, unreachable=unreachable)
+    if unreachable or not ignored:
+        return Step(unreachable=unreachable)
+    phase = ""
+    if pod.status.phase not in ENDED:
+        codes = [one.state.terminated.exit_code for one in main if one.state.terminated is not None]
+        phase = SUCCEEDED if not any(codes) else FAILED
+    return Step(phase=phase, stop=ignored, request=request + _LAST_SUFFIX)
+
+
+def recreate_request(pod: JobPod, step: Step) -> dict[str, Any]:
+    """SS-113: the request that has the node agent stop them. It goes with the Pod."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
+    return {
+        "apiVersion": REQUESTS.api_version,
+        "kind": REQUESTS.kind,
+        "metadata": {"name": step.request, "namespace": pod.metadata.namespace, "ownerReferences": [owner]},
+        "spec": {
+            "podName": pod.metadata.name,
+            "containers": [{"name": name} for name in step.stop],
+            "strategy": {"forceRecreate": True, "failurePolicy": IGNORE},
+        },
+    }

@@ -1,0 +1,156 @@
+"""Stopping the sidecars of a Pod whose main containers have ended."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any, Final
+
+from app.api import names
+from app.features.sidecarterminator.plan import (
+    REQUESTS,
+    TERMINATED_MESSAGE,
+    JobPod,
+    Step,
+    decode_job_pod,
+    has_sidecars,
+    may_be_due,
+    plan,
+    recreate_request,
+)
+from app.kube.client import Client, PatchType, get_or_none
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait, rfc3339
+from app.kube.controller import Result
+from app.kube.errors import AlreadyExists, Conflict, NotFound
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Pod, decode_metadata, decode_node
+from app.kube.resources import NODES, PODS, ObjectKey
+from app.kube.store import Change, Store, key_of
+
+logger = logging.getLogger(__name__)
+
+REASON: Final = "SidecarTerminator"
+#: After so long sidecars that still run are looked at again: a node that did not answer is asked once more.
+CHECK_SECONDS: Final = 75.0
+
+
+class SidecarTerminatorReconciler:
+    """The shell."""
+
+    def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._pods = pods
+        self._events = events
+        #: Uids of Pods without sidecars; which containers are some never changes.
+        self._without: set[str] = set()
+        #: By uid: the sidecars that were said to be out of reach.
+        self._last_events: dict[str, tuple[str, ...]] = {}
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """SS-112."""
+        uid = change.object.metadata.uid
+        if change.new is None:
+            self._without.discard(uid)
+            self._last_events.pop(uid, None)
+            return ()
+        return (key_of(change.new),) if uid not in self._without and may_be_due(change.new) else ()
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """One Pod. The API server is asked for it: the cache does not keep the env of containers."""
+        cached = self._pods.by_key(key)
+        if cached is None or cached.metadata.uid in self._without or not may_be_due(cached):
+            return None
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                return await self._terminate(key, cached.metadata.uid)
+            except NotFound:
+                logger.debug("Pod %s is gone", key)
+                return None
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(conflict_wait(attempt))
+        return None
+
+    async def _terminate(self, key: ObjectKey, uid: str) -> Result | None:
+        pod = await self._client.get(PODS, key.name, key.namespace, decode=decode_job_pod)
+        if pod.metadata.uid != uid:
+            return None
+        if not has_sidecars(pod):
+            self._without.add(uid)
+            return None
+        step = plan(pod, virtual=await self._is_on_virtual_node(pod))
+        self._record_unreachable(pod, step)
+        if step.images:
+            await self._set_images(pod, step)
+        if step.phase:
+            await self._set_phase(pod, step.phase)
+        if step.stop:
+            await self._stop(pod, step)
+            return Result(requeue_after=CHECK_SECONDS)
+        return None
+
+    async def _is_on_virtual_node(self, pod: JobPod) -> bool:
+        node = await get_or_none(self._client, NODES, pod.spec.node_name, decode=decode_node)
+        if node is None:
+            return False  # the Pod goes with its node
+        return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
+
+    async def _set_images(self, pod: JobPod, step: Step) -> None:
+        """SS-114."""
+        containers = [{"name": name, "image": image} for name, image in step.images.items()]
+        body = {"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": containers}}
+        await self._patch(pod, body)
+        self._record_events(pod, tuple(step.images), "in-place update")
+
+    async def _set_phase(self, pod: JobPod, phase: str) -> None:
+        """SS-115; only as the Pod was seen: its node may have told its end meanwhile."""
+        condition = {
+            "type": names.SIDECAR_TERMINATED_CONDITION,
+            "status": "True",
+            "lastTransitionTime": rfc3339(self._clock.now()),
+            "message": TERMINATED_MESSAGE,
+        }
+        metadata = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
+        await self._patch(pod, {"metadata": metadata, "status": {"phase": phase, "conditions": [condition]}}, "status")
+
+    async def _patch(self, pod: JobPod, body: dict[str, Any], subresource: str = "") -> None:
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        await self._client.patch(
+            PODS, name, body, namespace, kind=PatchType.STRATEGIC, subresource=subresource, decode=decode_metadata
+        )
+
+    async def _stop(self, pod: JobPod, step: Step) -> None:
+        """SS-113: one request per step. One whose node did not answer is taken away, and made again by and by."""
+        namespace = pod.metadata.namespace
+        try:
+            await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
+        except AlreadyExists:
+            found: dict[str, Any] = await self._client.get(REQUESTS, step.request, namespace)
+            if is_unanswered(found):
+                logger.info("Pod %s: request %s was not answered", key_of(pod), step.request)
+                await self._client.delete(REQUESTS, step.request, namespace, uid=found["metadata"]["uid"])
+        else:
+            self._record_events(pod, step.stop, "crr")
+
+    def _record_events(self, pod: JobPod, containers: tuple[str, ...], how: str) -> None:
+        message = f"Kruise SidecarTerminator is trying to terminate sidecar [{' '.join(containers)}] using {how}"
+        self._events.event(reference(PODS, pod), "Normal", REASON, message)
+
+    def _record_unreachable(self, pod: JobPod, step: Step) -> None:
+        """SS-114: once per Pod and containers."""
+        if not step.unreachable or self._last_events.get(pod.metadata.uid) == step.unreachable:
+            return
+        self._last_events[pod.metadata.uid] = step.unreachable
+        message = (
+            f"sidecar [{' '.join(step.unreachable)}] is not terminated: on ordinary nodes that takes env "
+            f'{names.ENV_TERMINATE_SIDECAR}="true", on virtual ones {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE}'
+        )
+        self._events.event(reference(PODS, pod), "Warning", REASON, message)
+
+
+def is_unanswered(request: dict[str, Any]) -> bool:
+    """Whether the request (JSON) has ended before its node began."""
+    status = request.get("status") or {}
+    return bool(status.get("completionTime")) and not status.get("containerRecreateStates")

@@ -1,0 +1,1 @@
+"""Advanced StatefulSet: Pods with identity, updated in place where possible."""

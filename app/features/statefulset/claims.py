@@ -1,0 +1,135 @@
+"""Claims with names of their own: written for Pods, and allowed to grow by their storage class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from app.api.model import KubeObject
+from app.features.statefulset.plan.claims import Growth
+from app.kube.client import Client, PatchType
+from app.kube.errors import AlreadyExists, KubeError, NotFound, message_of
+from app.kube.fielderrors import quote
+from app.kube.objects import ObjectMeta, PersistentVolumeClaim, Struct, decode_metadata, decoder
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, Resource
+from app.workloads.writer import Writer
+
+STORAGE_CLASSES: Final = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
+_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
+_LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+
+class StorageClass(Struct, frozen=True):
+    """A storage class."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    allow_volume_expansion: bool = False
+
+
+decode_storage_class = decoder(StorageClass)
+
+
+class Expandable(dict[str, bool | None]):
+    """Whether claims of a class may grow, by its name; None for a class that is not there."""
+
+    def __contains__(self, name: object) -> bool:
+        """Every class but the default one is answered for: there may be no default (AS-31)."""
+        return name != "" or super().__contains__(name)
+
+    def __missing__(self, name: str) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageClasses:
+    """Those of a cluster."""
+
+    expandable: Mapping[str, bool | None] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, classes: Iterable[StorageClass]) -> StorageClasses:
+        """AS-31: nothing said is no. Of several default classes the newest counts; "" is that one."""
+        found = list(classes)
+        known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
+        defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT) == "true"]
+        if defaults:
+            newest = max(defaults, key=lambda one: (one.metadata.creation_timestamp or _LONG_AGO, one.metadata.name))
+            known[""] = newest.allow_volume_expansion
+        return cls(known)
+
+
+async def list_storage_classes(client: Client) -> StorageClasses:
+    """As the API server has them now."""
+    return StorageClasses.of((await client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
+
+
+class ClaimGoingError(KubeError):
+    """A claim that a Pod needs is being deleted."""
+
+
+class NamedClaimsWriter(Writer):
+    """Claims have names that nobody else's have, so nothing has to be expected of them: who comes second finds them."""
+
+    async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
+        """AS-65, AS-67: one claim of a Pod to come. Raises what the API server says."""
+        name, namespace = claim["metadata"]["name"], workload.metadata.namespace
+        owner = f"{self._kind.resource.kind} {workload.metadata.name}"
+        pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
+        try:
+            try:
+                await self._client.create(PERSISTENTVOLUMECLAIMS, claim, namespace, decode=decode_metadata)
+            except AlreadyExists:
+                found = await self._client.get(PERSISTENTVOLUMECLAIMS, name, namespace, decode=decode_metadata)
+                if found.metadata.deletion_timestamp is not None:
+                    raise ClaimGoingError(f"pvc {name} is to be deleted") from None
+                return
+        except KubeError as error:
+            text = f"create Claim {name} for Pod {pod} in {owner} failed error: {message_of(error)}"
+            self.event(workload, "FailedCreate", text, warning=True)
+            raise
+        self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
+
+    async def patch_claim(self, claim: PersistentVolumeClaim, body: Mapping[str, Any]) -> None:
+        """One strategic merge patch of a claim that is there; nothing if it is gone. Raises what the API server
+        says."""
+        name, namespace = claim.metadata.name, claim.metadata.namespace
+        try:
+            await self._client.patch(
+                PERSISTENTVOLUMECLAIMS, name, body, namespace, kind=PatchType.STRATEGIC, decode=decode_metadata
+            )
+        except NotFound:
+            return
+
+    async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
+        """AS-104: make claims larger, each for the Pod so named. What went wrong, or ""."""
+        try:
+            asks = any(growth.storage_class for _, growth in wanted)
+            classes = await list_storage_classes(self._client) if asks else StorageClasses()
+        except KubeError as error:
+            return str(error)
+        found = [await self._grow_claim(workload, pod, growth, classes) for pod, growth in wanted]
+        return "; ".join([problem for problem in found if problem][:3])
+
+    async def _grow_claim(self, workload: KubeObject, pod: str, growth: Growth, classes: StorageClasses) -> str:
+        name, owner = growth.claim.metadata.name, f"{self._kind.resource.kind} {workload.metadata.name}"
+        if growth.patch is None:
+            text = f"failed to update pvc {name}: contains diff other than spec resource, wait pvc to be deleted"
+            self.event(workload, "FailedUpdatePVC", text, warning=True)
+            return text
+        try:
+            _check_class(growth.storage_class, classes)
+            await self.patch_claim(growth.claim, growth.patch)
+        except KubeError as error:
+            text = f"resize Claim {name} for Pod {pod} in {owner} failed error: {message_of(error)}"
+            self.event(workload, "FailedResize", text, warning=True)
+            return message_of(error)
+        self.event(workload, "SuccessfulResize", f"resize Claim {name} Pod {pod} in {owner} success")
+        return ""
+
+
+def _check_class(name: str, classes: StorageClasses) -> None:
+    """AS-104: a claim without a class is not checked."""
+    if name and classes.expandable[name] is not True:
+        raise KubeError(f"storage class {quote(name)} does not let claims grow")

@@ -1,0 +1,206 @@
+"""The commands about StatefulSets, and the report about moving a built-in one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api.fields import ON_DELETE
+from app.api.webhooks import stored_model
+from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, with_defaults
+from app.features.statefulset.plan.preview import explain as explained
+from app.features.statefulset.plan.preview import preview
+from app.features.statefulset.plan.settings import KIND, Gates, ResolvedSpec, resolve_spec, settings_of
+from app.features.statefulset.types import StatefulSet
+from app.framework.commands import Commands, Migration, Progress, Report, Stored, progress_by_counts, unseen
+from app.framework.options import Enabled
+from app.kube.client import Client
+from app.kube.errors import CommandError
+from app.kube.objects import PersistentVolumeClaim, Pod, decode_persistent_volume_claim
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, STATEFULSETS
+from app.kube.selector_query import SelectorError
+from app.pods.ordinals import ordinal_of
+from app.pods.revisions import short_hash
+from app.workloads import commands as engine
+from app.workloads.commands import (
+    becomes,
+    moved_manifest,
+    moving_steps,
+    native_workload,
+    pods_and_revisions,
+    revisions_of,
+)
+from app.workloads.pods import PodFacts, pod_facts
+from app.workloads.report import Preview
+from app.workloads.settings import Revisions
+
+RESOURCE: Final = STATEFUL_SET.resource()
+
+
+def parsed(obj: Mapping[str, Any]) -> StatefulSet:
+    """The model of a stored (v1beta1) object. Raises CommandError."""
+    return stored_model(STATEFUL_SET, StatefulSet, obj, with_defaults(obj, ClaimGates()))
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """A StatefulSet as the plan sees it: its resolved spec, Pods, and revisions."""
+
+    resolved: ResolvedSpec
+    pods: Sequence[PodFacts]
+    revisions: Revisions
+
+    def preview(self, now: float) -> Preview:
+        """What comes, from POSIX seconds ``now`` on."""
+        return preview(self.resolved, self.pods, self.revisions, now)
+
+
+async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
+    """Read it from the cluster; the update revision may be one that is not recorded yet. Raises CommandError."""
+    try:
+        resolved = resolve_spec(owner, gates)
+    except SelectorError as error:
+        raise CommandError(f"StatefulSet {owner.name}: spec.selector: {error}") from None
+    pods, recorded = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
+    revisions = revisions_of(owner.status, resolved.content, recorded)
+    return Situation(resolved, [pod_facts(pod, resolved.settings) for pod in pods], revisions)
+
+
+def progress_of(found: StatefulSet) -> Progress:
+    """What the status says about the roll-out (AS-122). Pure."""
+    status, settings = found.status, settings_of(found.spec, Gates())
+    replicas = settings.replicas
+    if status is None or status.observed_generation < found.metadata.generation:
+        return unseen(replicas)
+    expected = max(0, replicas - settings.partition)
+    return progress_by_counts(
+        f"statefulset {found.name}",
+        status,
+        replicas=replicas,
+        expected=expected,
+        done=status.updated_replicas >= expected and status.available_replicas == status.replicas == replicas,
+        on_delete=settings.on_delete,
+        paused=settings.paused,
+        failures=[one.message for one in status.conditions or () if one.status == "True"],
+    )
+
+
+async def restart(client: Client, stored: Stored) -> str:
+    """Replace all Pods with new ones, step by step."""
+    owner = parsed(stored)
+    return await engine.restart(client, KIND, owner, owner.spec.update_strategy, owner.spec.selector)
+
+
+async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
+    """What the StatefulSet as it would be stored does to its Pods."""
+    wanted = parsed(stored)
+    found = await situation(client, wanted, Gates.of(enabled))
+    coming = found.preview(client.clock.now().timestamp())
+    before = wanted.status.update_revision if wanted.status is not None else ""
+    return engine.planned(engine.template_head(KIND, wanted, before, found.revisions.update), coming)
+
+
+async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
+    """Why the Pod is as it is, and what comes next for it."""
+    owner = parsed(stored)
+    found, now = await situation(client, owner, Gates.of(enabled)), client.clock.now().timestamp()
+    facts = pod_facts(pod, found.resolved.settings)
+    update = short_hash(found.revisions.update.name)
+    return explained(facts, found.resolved, found.preview(now), update=update, now=now)
+
+
+def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    """Reserve the ordinals of these Pods, and lower the replicas with them. Raises CommandError."""
+    owner = parsed(stored)
+    reserved = list(stored["spec"].get("reserveOrdinals") or ())
+    slots = resolve_spec(owner, Gates()).settings.slots
+    ordinals = [ordinal_of(owner.name, pod) for pod in pods]
+    for pod, ordinal in zip(pods, ordinals, strict=True):
+        if ordinal < 0 or not slots.rank(ordinal):
+            raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is not wanted any more; it goes by itself")
+    changes: list[Mapping[str, Any]] = [
+        {"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)},
+    ]
+    if newly_reserved := slots.not_last(ordinals):
+        changes.append({"op": "add", "path": "/spec/reserveOrdinals", "value": [*reserved, *newly_reserved]})
+    return changes
+
+
+async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
+    """What becomes of a native StatefulSet that is moved over. Raises CommandError or KubeError."""
+
+    return await read_moving(client, namespace, name, enabled)
+
+
+COMMANDS: Final = Commands(
+    STATEFUL_SET,
+    progress=lambda stored: progress_of(parsed(stored)),
+    restart=restart,
+    plan=plan,
+    moving=moving,
+    explain=explain,
+    scale_in=scale_in,
+    adoptions=(Migration(STATEFULSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
+    without_rollout=ON_DELETE,
+)
+
+
+# ``pykruise plan --from statefulset/NAME``: what becomes of the Pods, claims and revisions of a native StatefulSet
+# when it is moved over (AS-38, AS-42).
+
+COLUMNS: Final = ("pod", "revision", "claims", "becomes")
+
+
+async def read_moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
+    """What would happen; nothing is changed. Raises CommandError, or KubeError with what the API server refuses."""
+    try:
+        native = await native_workload(client, STATEFULSETS, RESOURCE, namespace, name)
+        resolved = resolve_spec(parsed(native.stored), Gates.of(enabled))
+    except SelectorError as error:
+        raise CommandError(f"StatefulSet {namespace}/{name}: spec.selector: {error}") from None
+    pods = [pod for pod in native.pods if ordinal_of(name, pod.metadata.name) >= 0]
+    facts = [pod_facts(pod, resolved.settings) for pod in pods]
+    revisions = native.revisions_to_come(resolved.content)
+    coming = preview(resolved, facts, revisions, client.clock.now().timestamp())
+    claims = (await client.list(PERSISTENTVOLUMECLAIMS, namespace, decode=decode_persistent_volume_claim)).items
+    templates = [str(one["metadata"]["name"]) for one in native.object["spec"].get("volumeClaimTemplates") or ()]
+    pods.sort(key=lambda pod: ordinal_of(name, pod.metadata.name))
+    return moving_report(namespace, name, pods, templates, claims, coming)
+
+
+def moving_report(
+    namespace: str,
+    name: str,
+    pods: Sequence[Pod],
+    templates: Sequence[str],
+    claims: Sequence[PersistentVolumeClaim],
+    coming: Preview,
+) -> Report:
+    """The report. Pure. ``templates``: names of claim templates; ``claims``: those of the namespace."""
+    present = {claim.metadata.name for claim in claims if claim.metadata.deletion_timestamp is None}
+    rows = []
+    for pod in pods:
+        found = [f"{template}-{pod.metadata.name}" for template in templates]
+        said = ", ".join(claim if claim in present else f"{claim} (missing: made anew)" for claim in found) or "-"
+        revision = short_hash(pod.metadata.labels.get("controller-revision-hash", "-"))
+        rows.append((pod.metadata.name, revision, said, becomes(coming, pod.metadata.name)))
+    there = {pod.metadata.name for pod in pods}
+    kept = sum(coming.of(pod) is None for pod in there)
+    new = [one.pod for one in coming.steps if one.pod not in there]
+    notes = [f"{', '.join(new)}: made, as the StatefulSet wants more Pods than there are"] if new else []
+    if templates:
+        notes.append(
+            "claims keep their names, and Pods find them by these; none is deleted or made for a Pod that stays"
+        )
+    notes.append("a scaler or budget that names apps/v1 has to name apps.kruise.io/v1beta1 afterwards")
+    todo = moving_steps(STATEFULSETS, RESOURCE, namespace, name)
+    if kept < len(pods):
+        held = max(ordinal_of(name, pod.metadata.name) for pod in pods) + 1
+        hold = f"set spec.updateStrategy.rollingUpdate.partition: {held} in {name}.yaml"
+        todo.insert(1, f"{hold}: then no Pod is touched until you lower it")
+    stay = (
+        "all of its Pods stay as they are" if kept == len(pods) else f"{kept} of its {len(pods)} Pods stay as they are"
+    )
+    head = f"native StatefulSet {namespace}/{name}, moved to {RESOURCE.api_version}: {stay}"
+    return Report(head, COLUMNS, rows, notes, todo)

@@ -1,0 +1,85 @@
+"""Advanced StatefulSet, as its feature declares it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.features.statefulset import webhooks
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.reconcile import (
+    NAME,
+    STATEFUL_SETS,
+    WATCHED,
+    WORKERS,
+    least_available_of,
+    statefulset_controller,
+    update_order_of,
+)
+from app.framework.commands import Commands
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Protected,
+    Provides,
+)
+from app.kube.admission import PolicyRule
+from app.pods.budget import LeastAvailable
+from app.pods.order import UpdateOrder
+from app.workloads import controllers as engine
+from app.workloads.controllers import WorkloadCounters
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    return Decisions(webhooks.handlers(webhooks.Lookups.of(context.enabled, context.client)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of StatefulSets."""
+    from app.features.statefulset.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="statefulset",
+    kinds=(STATEFUL_SET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=statefulset_controller,
+            permissions=(
+                *engine.permissions(STATEFUL_SET),
+                PolicyRule(("create", "get", "patch"), ("",), ("persistentvolumeclaims",)),
+                # AS-104
+                PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
+            ),
+            workers=WORKERS,
+            workers_flag="statefulset-workers",
+            counters=(WorkloadCounters,),
+        ),
+    ),
+    provides=(
+        Provides(LeastAvailable, least_available_of, watched=(STATEFUL_SETS,)),
+        Provides(UpdateOrder, update_order_of, watched=(STATEFUL_SETS,)),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(
+        *engine.GATES,
+        "PodIndexLabel",
+        "PreDownloadImageForInPlaceUpdate",
+        "PreparingUpdateAsUpdate",
+        "StatefulSetAutoDeletePVC",
+        "StatefulSetAutoResizePVCGate",
+        "StatefulSetStartOrdinal",
+        "TemplateNoDefaults",
+    ),
+    flags=(engine.EXPECTATION_TIMEOUT,),
+    protected=(Protected(STATEFUL_SET, cascading="replicas"),),
+    workloads=(STATEFUL_SET,),
+    commands=commands,
+)

@@ -1,0 +1,165 @@
+"""The definition of StatefulSet: its versions, conversion and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
+from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
+from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
+from app.kube.jsonvalues import json_copy
+
+# Advanced StatefulSet between its versions (AS-1 … AS-4).
+#
+# v1alpha1 leaves out what it has no fields for; app.api.conversion notices and remembers it (AS-137).
+
+#: Fields that v1alpha1 does not have.
+SPEC_FIELDS: Final = (
+    "volumeClaimUpdateStrategy",
+    "reserveOrdinals",
+    "lifecycle",
+    "scaleStrategy",
+    "persistentVolumeClaimRetentionPolicy",
+    "ordinals",
+)
+STATUS_FIELDS: Final = ("updatedReadyReplicas", "updatedAvailableReplicas", "volumeClaims")
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """AS-1: all that v1alpha1 says is said in the same words; a block that Go prints though it is empty is there."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict):
+        spec.setdefault("volumeClaimUpdateStrategy", {})
+    return obj
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """AS-1, AS-2."""
+    for part, fields in (("spec", SPEC_FIELDS), ("status", STATUS_FIELDS)):
+        found = obj.get(part)
+        if isinstance(found, dict):
+            for field in fields:
+                found.pop(field, None)
+    return obj
+
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
+    PrinterColumn("CURRENT", "integer", ".status.replicas", "Pods there are."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    AGE,
+    PrinterColumn(
+        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+    ),
+    PrinterColumn(
+        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+    ),
+)
+_SCALE: Final = Scale(label_selector=".status.labelSelector")
+_NOTED: Final = (
+    *noted(
+        "spec",
+        fields=("lifecycle", "scaleStrategy", "persistentVolumeClaimRetentionPolicy", "ordinals"),
+        size=65536,
+        depth=4,
+    ),
+    *noted("spec", "volumeClaimUpdateStrategy", fields=("type",)),
+    *noted("spec", fields=("reserveOrdinals",), size=131072, depth=1),
+    *noted("status", fields=("updatedReadyReplicas", "updatedAvailableReplicas")),
+    *noted("status", fields=("volumeClaims",), size=65536, depth=2),
+)
+
+STATEFUL_SET: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="StatefulSet",
+    plural="statefulsets",
+    access=Access("creates Pods in its namespace, as a native StatefulSet does", view=True, edit=True),
+    short_names=("sts", "asts"),
+    versions=(
+        Version(names.V1BETA1, StatefulSet, _COLUMNS, scale=_SCALE, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            StatefulSetV1Alpha1,
+            _COLUMNS,
+            scale=_SCALE,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+        ),
+    ),
+)
+
+
+# What an Advanced StatefulSet means where it says nothing (AS-5 … AS-14). Pure functions on the JSON of a version.
+
+REPLICAS: Final = 1
+REVISION_HISTORY_LIMIT: Final = 10
+_ROLLING: Final = {"partition": 0, "maxUnavailable": 1, "podUpdatePolicy": RECREATE, "minReadySeconds": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimGates:
+    """The gates that decide what is said of claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
+
+    auto_delete: bool = True
+    auto_resize: bool = False
+
+
+def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
+    """The object (JSON of either version) with the defaults of its own fields, as a copy. Twice changes nothing."""
+    defaulted: dict[str, Any] = json_copy(dict(obj))
+    spec = defaulted.get("spec")
+    if not isinstance(spec, dict):
+        return defaulted
+    _fill(
+        spec,
+        {
+            "podManagementPolicy": ORDERED_READY,
+            "replicas": REPLICAS,
+            "revisionHistoryLimit": REVISION_HISTORY_LIMIT,
+            "updateStrategy": {},
+        },
+    )
+    strategy = spec["updateStrategy"]
+    if isinstance(strategy, dict):
+        _fill(strategy, {"type": ROLLING_UPDATE})
+        if strategy["type"] == ROLLING_UPDATE:
+            _fill(strategy, {"rollingUpdate": {}})
+            if isinstance(strategy["rollingUpdate"], dict):
+                _fill(strategy["rollingUpdate"], _ROLLING)
+    if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
+        return defaulted  # AS-13
+    if gates.auto_delete:
+        _fill(spec, {"persistentVolumeClaimRetentionPolicy": {}})
+        if isinstance(spec["persistentVolumeClaimRetentionPolicy"], dict):
+            _fill(spec["persistentVolumeClaimRetentionPolicy"], {"whenDeleted": RETAIN, "whenScaled": RETAIN})
+    if gates.auto_resize:
+        _fill(spec, {"volumeClaimUpdateStrategy": {}})
+        if isinstance(spec["volumeClaimUpdateStrategy"], dict):
+            _fill(spec["volumeClaimUpdateStrategy"], {"type": ON_DELETE})
+    return defaulted
+
+
+def default_templates(
+    spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
+) -> None:
+    """Fill the defaults of the Pod template and the claim templates into ``spec``. [AS-14]
+
+    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    """
+    template = spec.get("template")
+    if isinstance(template, dict):
+        spec["template"] = completed_template(template, (former or {}).get("template"), host_ports=host_ports)
+    for claim in objects(spec.get("volumeClaimTemplates")):
+        default_claim_template(claim)
+
+
+def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Nothing and the empty text are the same, as in Go."""
+    for key, value in values.items():
+        if target.get(key) is None or target[key] == "":
+            target[key] = json_copy(value)

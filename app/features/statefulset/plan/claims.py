@@ -1,0 +1,272 @@
+"""The claims of a StatefulSet: which are created, kept, deleted or resized, and what a new Pod is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from app.api import names
+from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
+from app.kube.objects import PersistentVolumeClaim
+from app.kube.quantities import QuantityError, parse
+from app.pods.claims import (
+    claim_name,
+    claim_template_name,
+    claims_of_pod,
+    is_claim_leaving,
+    owner_changes,
+    with_claim_volumes,
+)
+from app.pods.lifecycle import first_state, state_members
+from app.pods.revisions import pod_of_template
+from app.workloads.pods import NewPod
+
+# The Pod that a StatefulSet creates for an ordinal (AS-40, AS-66, AS-95). Pure.
+
+Json: TypeAlias = Mapping[str, Any]
+POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
+POD_INDEX: Final = "apps.kubernetes.io/pod-index"
+
+
+def pod_name(owner: str, ordinal: int) -> str:
+    """The name of the Pod of that ordinal."""
+    return f"{owner}-{ordinal}"
+
+
+def identity(owner: str, ordinal: int, *, index_label: bool) -> dict[str, str]:
+    """AS-40: the labels that say which Pod it is."""
+    index = {POD_INDEX: str(ordinal)} if index_label else {}
+    return {POD_NAME: pod_name(owner, ordinal), **index}
+
+
+@dataclass(frozen=True, slots=True)
+class PodMaker:
+    """Makes the Pods of one revision. ``template``: the Pod template it records."""
+
+    resolved: ResolvedSpec
+    template: Json
+    revision: str
+
+    def new_pod(self, ordinal: int, claims: Sequence[Json]) -> NewPod:
+        """The Pod of that ordinal; ``claims``: those to create before it."""
+        gates = self.resolved.settings.gates
+        name = pod_name(self.resolved.owner.name, ordinal)
+        return NewPod(name, partial(self.pod, ordinal), claims, gates.managed_fields)
+
+    def pod(self, ordinal: int, now: datetime) -> Json:
+        """The Pod of that ordinal."""
+        resolved, owner = self.resolved, self.resolved.owner
+        name, settings = pod_name(owner.name, ordinal), resolved.settings
+        labels, annotations = state_members(first_state(settings.lifecycle, self.template), now)
+        body = pod_of_template(
+            self.template,
+            name,
+            owner.namespace,
+            owner.reference,
+            generate_name=f"{owner.name}-",
+            labels={
+                **identity(owner.name, ordinal, index_label=settings.gates.pod_index_label),
+                names.CONTROLLER_REVISION_HASH: self.revision,
+                **labels,
+            },
+            annotations=annotations,
+            # The one that admission would append, so that it has less to change.
+            readiness_gates=(names.KRUISE_POD_READY,) if settings.gates.ready_gate else (),
+        )
+        spec = body["spec"]
+        spec["hostname"] = name
+        if resolved.service_name:
+            spec["subdomain"] = resolved.service_name
+        if resolved.claim_templates:
+            spec["volumes"] = with_claim_volumes(spec.get("volumes"), resolved.claim_templates, name)
+        return body
+
+
+# Claims that are to be as large as their templates: which differ, which may grow, which have grown (AS-103 … AS-106).
+# Pure.
+#
+# A pair is the template of a claim and the claim.
+
+Pairs: TypeAlias = Iterable[tuple[Mapping[str, Any], PersistentVolumeClaim]]
+#: The annotation of a claim that a workload makes grow: the name of that workload.
+GROWN_BY: Final = "apps.kruise.io/owned-by-asts"
+_RESIZE_PENDING: Final = "FileSystemResizePending"
+_STORAGE: Final = "storage"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimState:
+    """The claims of one Pod. ``compatible``: none asks for less than its template; ``completed``: none is still to grow
+    save at the next mount; ``pending``: some is, at that mount; ``ready``: each has got what it asks for."""
+
+    compatible: bool = True
+    completed: bool = True
+    pending: bool = False
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A claim that asks for less than its template. ``patch``: what makes it ask for as much; None: it differs in more
+    than its size, and only its user can help (AS-104)."""
+
+    claim: PersistentVolumeClaim
+    storage_class: str
+    patch: dict[str, Any] | None
+
+
+def state_of_pairs(pairs: Pairs) -> ClaimState:
+    """AS-103, AS-105: of claims that are there and stay."""
+    compatible, completed, pending, all_ready = True, True, False, True
+    for template, claim in pairs:
+        waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
+        ready = is_grown(claim)
+        all_ready = all_ready and ready
+        compatible = compatible and is_compatible(template, claim)
+        completed = completed and (ready or waits)
+        pending = pending or (not ready and waits)
+    return ClaimState(compatible, completed and compatible, pending and completed and compatible, all_ready)
+
+
+def growths_of_pairs(pairs: Pairs, workload: str) -> list[Growth]:
+    """AS-104: the claims that are to grow. ``workload``: the name of whoever makes them."""
+    found = []
+    for template, claim in pairs:
+        if is_compatible(template, claim):
+            continue
+        patch = None
+        if _is_alike(template, claim):
+            resources = (template.get("spec") or {}).get("resources") or {}
+            patch = {
+                "metadata": {"uid": claim.metadata.uid, "annotations": {GROWN_BY: workload}},
+                "spec": {"resources": resources},
+            }
+        found.append(Growth(claim, claim.spec.storage_class_name or "", patch))
+    return found
+
+
+def is_compatible(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
+    """AS-106: whether the claim is like its template and asks for no less."""
+    requests = ((template.get("spec") or {}).get("resources") or {}).get("requests") or {}
+    return _is_alike(template, claim) and _at_least(claim.spec.resources.requests, requests.get(_STORAGE))
+
+
+def is_grown(claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim has got as much as it asks for."""
+    return _at_least(claim.status.capacity, claim.spec.resources.requests.get(_STORAGE))
+
+
+def _is_alike(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
+    """Whether the claim differs from its template by its size at most; a class that one does not name is no
+    difference."""
+    spec = template.get("spec") or {}
+    wanted, present = spec.get("storageClassName"), claim.spec.storage_class_name
+    same_class = not wanted or not present or wanted == present
+    return same_class and list(spec.get("accessModes") or ()) == list(claim.spec.access_modes)
+
+
+def _at_least(present: Mapping[str, str], wanted: Any) -> bool:
+    if wanted is None or present.get(_STORAGE) == wanted:
+        return True
+    try:
+        return parse(present.get(_STORAGE, "0")) >= parse(wanted)
+    except QuantityError:
+        return False
+
+
+# The claims of a StatefulSet's Pods: whose they are, which are missing, which are to grow (AS-63 … AS-73, AS-103 …
+# AS-108). Pure: a claim is asked for by its name.
+
+Claims: TypeAlias = Callable[[str], PersistentVolumeClaim | None]
+Pair: TypeAlias = tuple[Mapping[str, Any], PersistentVolumeClaim]
+
+
+def in_the_way(resolved: ResolvedSpec, claims: Claims, ordinal: int) -> str:
+    """AS-67, AS-71: the claim of an ordinal without Pod that is going, or will be collected with a former Pod of that
+    name; "" if there is none."""
+    name = pod_name(resolved.owner.name, ordinal)
+    found = (claim.metadata.name for _, claim in _present(resolved, name, claims) if is_claim_leaving(claim, name))
+    return next(found, "")
+
+
+def missing_claims(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> list[dict[str, Any]]:
+    """AS-65, AS-73: the claims of the Pod of that ordinal that are still to be created."""
+    owner = resolved.owner
+    name = pod_name(owner.name, ordinal)
+    present = {claim.metadata.name for _, claim in _present(resolved, name, claims)}
+    reference = set_reference(resolved) if resolved.settings.retention.with_set else None
+    return claims_of_pod(
+        resolved.claim_templates, name, owner.namespace, reference, resolved.selector_labels, existing=present
+    )
+
+
+def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
+    """AS-68: the reference by which a claim goes with the set, and which does not make the set its controller."""
+    owner = resolved.owner
+    return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+
+
+def reference_changes(
+    resolved: ResolvedSpec, replicas: Replicas, claims: Claims
+) -> Iterator[tuple[Replica, PersistentVolumeClaim, dict[str, Any]]]:
+    """AS-63, AS-68, AS-72: patches that make the owners of claims what the policy says."""
+    if not resolved.settings.gates.auto_delete_claims:
+        return
+    retention, to_this_set = resolved.settings.retention, set_reference(resolved)
+    for wanted, pods in ((True, replicas.wanted), (False, replicas.condemned)):
+        with_pod = retention.with_pod and not wanted
+        with_set = retention.with_set and not with_pod
+        for pod in pods:
+            to_pod = {"apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.facts.pod.metadata.uid}
+            for _, claim in _staying(resolved, pod, claims):
+                patch = owner_changes(claim, ((to_this_set, with_set), (to_pod, with_pod)))
+                if patch is not None:
+                    yield pod, claim, patch
+
+
+def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
+    """AS-103, AS-105: of the claims of one Pod that are there and stay."""
+    return state_of_pairs(_staying(resolved, pod, claims))
+
+
+def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
+    """AS-104: the claims of a Pod that are to grow."""
+    return growths_of_pairs(_staying(resolved, pod, claims), resolved.owner.name)
+
+
+def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
+    """AS-108: per template the Pods in slots whose claim asks for enough, and has got it."""
+    counts = []
+    for template in resolved.claim_templates:
+        found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
+        compatible = [claim for claim in found if claim is not None and is_compatible(template, claim)]
+        counts.append(
+            {
+                "volumeClaimName": claim_template_name(template),
+                "compatibleReplicas": len(compatible),
+                "compatibleReadyReplicas": sum(map(is_grown, compatible)),
+            }
+        )
+    return counts
+
+
+def uncounted_claims(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> frozenset[str]:
+    """The names of claims that :func:`claim_counts` will count later: they are not in the cache, or not as large as
+    they ask to be."""
+    wanted = {claim_name(template, pod.name) for template in resolved.claim_templates for pod in replicas.wanted}
+    return frozenset(name for name in wanted if (claim := claims(name)) is None or not is_grown(claim))
+
+
+def _present(resolved: ResolvedSpec, pod: str, claims: Claims) -> Iterator[Pair]:
+    for template in resolved.claim_templates:
+        claim = claims(claim_name(template, pod))
+        if claim is not None:
+            yield template, claim
+
+
+def _staying(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> Iterator[Pair]:
+    present = _present(resolved, pod.name, claims)
+    return ((template, claim) for template, claim in present if claim.metadata.deletion_timestamp is None)

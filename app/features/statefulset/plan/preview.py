@@ -1,0 +1,219 @@
+"""The plan played to its end: the turns each Pod takes, and why a Pod is in its state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from app.api import names
+from app.features.statefulset.plan.claims import pod_name
+from app.features.statefulset.plan.rollout import ScalePlan, candidates, plan_scaling, plan_update
+from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec, is_marked
+from app.kube.objects import ObjectMeta, Pod, PodCondition, PodStatus
+from app.pods.lifecycle import LifecycleState
+from app.pods.ordinals import ordinal_of
+from app.pods.revisions import short_hash
+from app.workloads.pods import InPlaceUpdates, PodFacts, pod_facts
+from app.workloads.report import Action, Preview, PreviewStep, held_lines, next_line, readiness_lines, revision_line
+from app.workloads.settings import Revisions
+from app.workloads.steps import StepKind
+
+# What happens to each Pod of a StatefulSet, and in which order: the plan, played to its end. Pure.
+#
+# After each step the Pods it touched are taken to be available, as the next step waits for them; what users' hooks
+# wait for is taken to happen. Claims are taken to be there.
+
+_LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
+#: Turns of Pods after which no more are looked for.
+MAX_STEPS: Final = 1000
+
+
+@dataclass(slots=True)
+class _Run:
+    """The Pods as they would be by now, by name."""
+
+    resolved: ResolvedSpec
+    revisions: Revisions
+    pods: dict[str, PodFacts]
+    now: float
+    step: int = 0
+    steps: list[PreviewStep] = field(default_factory=list)
+    updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
+    #: Pods that were deleted to be made anew.
+    replaced: set[str] = field(default_factory=set)
+
+    def note(self, action: Action, pod: str, reason: str = "") -> None:
+        self.steps.append(PreviewStep(self.step, action, pod, reason))
+
+    def put(self, name: str, revision: str) -> None:
+        """A Pod of that revision is there, and available."""
+        self.pods[name] = pod_facts(_serving(name, revision), self.resolved.settings)
+
+    @property
+    def replicas(self) -> Replicas:
+        return Replicas.of(self.resolved.settings, self.resolved.owner.name, self.pods.values())
+
+
+def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float) -> Preview:
+    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
+    seconds."""
+    run = _Run(resolved, revisions, {one.name: one for one in pods}, now)
+    _let_finish(run)
+    ends = ""
+    while len(run.steps) < MAX_STEPS:
+        run.step += 1
+        before = len(run.steps)
+        replicas = run.replicas
+        current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
+        scaling = plan_scaling(replicas, current=current, update=update, now=now)
+        _scale(run, scaling)
+        if scaling.create or scaling.delete or scaling.prepare or scaling.cancel_deletion:
+            run.step -= len(run.steps) == before
+            continue
+        if scaling.blocked:
+            _update(run, replicas, begin=False, held_by=scaling.held_by)
+            if len(run.steps) > before:
+                continue
+            ends = _blocked(replicas, scaling.held_by, current=current, update=update, now=now)
+            break
+        if (ended := _update(run, replicas)) is not None:
+            ends = ended
+            break
+    else:
+        ends = f"no more than {MAX_STEPS} turns are shown"
+    rest = [one.name for one in run.replicas.wanted if not one.is_at(short_hash(revisions.update.name))]
+    return Preview(tuple(run.steps), tuple(rest), ends)
+
+
+def _let_finish(run: _Run) -> None:
+    """What is under way is taken to end well; Pods that are going are gone."""
+    for name, one in list(run.pods.items()):
+        if one.pod.metadata.deletion_timestamp is not None:
+            del run.pods[name]
+            run.replaced.add(name)
+        elif one.lifecycle not in ("", LifecycleState.NORMAL, LifecycleState.PREPARING_DELETE):
+            run.put(name, one.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
+
+
+def _scale(run: _Run, plan: ScalePlan) -> None:
+    revisions, owner = run.revisions, run.resolved.owner.name
+    for ordinal, updated in plan.create:
+        name = pod_name(owner, ordinal)
+        run.put(name, (revisions.update if updated else revisions.current).name)
+        if name not in run.replaced:
+            run.note(Action.CREATE, name)
+        run.replaced.discard(name)  # its turn has been noted
+    for one in (*plan.delete, *plan.prepare):
+        del run.pods[one.name]
+        wanted = one.ordinal in run.resolved.settings.slots
+        run.note(Action.RECREATE if wanted else Action.DELETE, one.name, "it has ended" if wanted else "")
+        if wanted:
+            run.replaced.add(one.name)
+    for one in plan.cancel_deletion:
+        run.put(one.name, one.facts.pod.metadata.labels.get(names.CONTROLLER_REVISION_HASH, ""))
+
+
+def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Replica | None = None) -> str | None:
+    """One step of the update; why it ends, if it does."""
+    settings, revisions = run.resolved.settings, run.revisions
+    current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
+    listed = candidates(replicas, current=current, update=update)
+    plan = plan_update(
+        replicas,
+        listed,
+        update=update,
+        now=run.now,
+        obstacle=lambda pod: run.updates.obstacle(pod, revisions.update, revisions.ordered, settings),
+        begin=begin,
+        held_by=held_by,
+    ).update
+    for one in plan.steps:
+        name = one.pod.name
+        if one.kind is StepKind.RECREATE:
+            del run.pods[name]
+            run.replaced.add(name)
+            run.note(Action.RECREATE, name, one.obstacle)
+        elif one.kind is not StepKind.REFUSE:
+            run.put(name, revisions.update.name)
+            run.note(Action.IN_PLACE, name, "once its hook lets it go" if one.kind is StepKind.PREPARE else "")
+    if plan.failure:
+        return plan.failure
+    if not plan.steps:
+        return _why_it_ends(replicas, update)
+    return None
+
+
+def _blocked(replicas: Replicas, held_by: Replica | None, *, current: str, update: str, now: float) -> str:
+    waits = next((one.name for one in replicas.wanted if one.ended or not one.available(now)), "")
+    waits = waits or next((one.name for one in replicas.condemned), "")
+    if not waits:
+        return ""
+    why, settings = f"OrderedReady: everything waits for {waits} to be available", replicas.settings
+    if settings.repairs or settings.paused or held_by is None or held_by.running_and_ready or held_by.is_at(update):
+        return why
+    if all(one.ordinal != held_by.ordinal for one in candidates(replicas, current=current, update=update)):
+        return why
+    return f'{why}; delete it if it never will be, or set annotation {names.REPAIR_ORDERED_READY}: "true"'
+
+
+def _why_it_ends(replicas: Replicas, update: str) -> str:
+    settings = replicas.settings
+    if all(one.is_at(update) for one in replicas.wanted):
+        return ""
+    if settings.on_delete:
+        return "OnDelete: Pods are updated when somebody deletes them"
+    if settings.paused:
+        return "the update is paused"
+    if settings.partition:
+        return f"the partition keeps {min(settings.partition, settings.replicas)} at the old revision"
+    return "as many Pods as maxUnavailable allows are unavailable already"
+
+
+def _serving(name: str, revision: str) -> Pod:
+    labels = {names.CONTROLLER_REVISION_HASH: revision, names.LIFECYCLE_STATE: LifecycleState.NORMAL.value}
+    ready = PodCondition(type="Ready", status="True", last_transition_time=_LONG_AGO)
+    status = PodStatus(phase="Running", conditions=(ready,))
+    return msgspec.structs.replace(Pod(), metadata=ObjectMeta(name=name, uid=name, labels=labels), status=status)
+
+
+def explain(facts: PodFacts, resolved: ResolvedSpec, coming: Preview, *, update: str, now: float) -> list[str]:
+    """Everything worth knowing about one Pod, one line each. ``coming``: what happens from here; ``update``: the short
+    hash of the update revision; ``now``: POSIX seconds."""
+    owner = resolved.owner.name
+    pod = Replica(ordinal_of(owner, facts.name), facts)
+    if pod.ordinal < 0 or not resolved.selector.matches(facts.pod.metadata.labels):
+        return [f"does not count: StatefulSet {owner} has no Pod of this name with these labels"]
+    held = held_lines(facts, resolved.settings.lifecycle)
+    lines = [_slot_line(pod, resolved), revision_line(facts, update), *_readiness_lines(pod, resolved, now)]
+    return [*lines, *held, *_coming_lines(pod, coming)]
+
+
+def _slot_line(pod: Replica, resolved: ResolvedSpec) -> str:
+    slots, settings = resolved.settings.slots, resolved.settings
+    rank = slots.rank(pod.ordinal)
+    if not rank:
+        return f"ordinal {pod.ordinal}: not wanted any more, by the replicas or because it is reserved"
+    kept = not settings.unordered and not settings.on_delete and rank <= settings.partition
+    partition = f"; the partition of {settings.partition} keeps it at its revision" if kept else ""
+    return f"ordinal {pod.ordinal}: number {rank} of {len(slots)}{partition}"
+
+
+def _readiness_lines(pod: Replica, resolved: ResolvedSpec, now: float) -> Iterator[str]:
+    if pod.terminating:
+        yield "it is being deleted; its ordinal stays free until it is gone"
+        return
+    facts, available = pod.facts, pod.usable(now)
+    yield from readiness_lines(facts, now, resolved.settings.min_ready_seconds, available=available)
+    if not available and not facts.in_grace and not facts.update_complete:
+        yield "  its update in place goes on: its containers have not changed yet"
+
+
+def _coming_lines(pod: Replica, coming: Preview) -> Iterator[str]:
+    if is_marked(pod):
+        yield f"somebody asked to have it deleted (label {names.SPECIFIED_DELETE})"
+    waits = coming.ends.startswith("OrderedReady") and coming.of(pod.name) is None and pod.name not in coming.rest
+    yield f"next: nothing, until this ends: {coming.ends}" if waits else next_line(pod.name, coming)

@@ -1,0 +1,284 @@
+"""What a StatefulSet and the feature gates ask for, and its replicas by ordinal. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf
+from typing import Final, Self
+
+from app.api import names
+from app.api.fields import ON_DELETE, ON_POD_ROLLING_UPDATE, UpdatePriorityStrategy
+from app.features.statefulset import types as api
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.types import StatefulSet
+from app.kube.selectors import compile_selector, selector_text
+from app.pods.lifecycle import Lifecycle, LifecycleState
+from app.pods.ordinals import Slots, ordinal_of, reserved_intervals
+from app.pods.predicates import FINISHED, is_running_and_ready
+from app.workloads import settings as engine
+from app.workloads.pods import PodFacts
+from app.workloads.settings import (
+    Content,
+    EngineGates,
+    ImagePullSettings,
+    UpdatePolicy,
+    WorkloadKind,
+    share,
+    shared_gates,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Gates(EngineGates):
+    """The feature gates the plan asks."""
+
+    template_hash: bool = False
+    pod_index_label: bool = True
+    start_ordinal: bool = False
+    #: Claims go with the set or with their Pods, as its policy says.
+    auto_delete_claims: bool = True
+    auto_resize_claims: bool = False
+    preparing_update_as_update: bool = False
+
+    @classmethod
+    def of(cls, enabled: Callable[[str], bool]) -> Self:
+        """The gates by their names."""
+        return cls(
+            **shared_gates(enabled),
+            pod_index_label=enabled("PodIndexLabel"),
+            start_ordinal=enabled("StatefulSetStartOrdinal"),
+            auto_delete_claims=enabled("StatefulSetAutoDeletePVC"),
+            auto_resize_claims=enabled("StatefulSetAutoResizePVCGate"),
+            preparing_update_as_update=enabled("PreparingUpdateAsUpdate"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Whether claims go: with the set, and with a Pod that is no longer wanted."""
+
+    with_set: bool = False
+    with_pod: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """One StatefulSet. ``ordered``: OrderedReady; ``repairs``: an outdated Pod it waits for is updated (AS-140)."""
+
+    slots: Slots
+    ordered: bool = True
+    repairs: bool = False
+    scale_max_unavailable: int | str | None = None
+    on_delete: bool = False
+    partition: int = 0
+    max_unavailable: int | str = 1
+    policy: UpdatePolicy = UpdatePolicy.RECREATE
+    paused: bool = False
+    unordered: bool = False
+    priority: UpdatePriorityStrategy | None = None
+    min_ready_seconds: int = 0
+    grace_seconds: int | None = 0
+    history_limit: int = 10
+    lifecycle: Lifecycle | None = None
+    retention: Retention = field(default_factory=Retention)
+    resize_claims: bool = False
+    gates: Gates = field(default_factory=Gates)
+
+    @property
+    def replicas(self) -> int:
+        """How many slots there are."""
+        return len(self.slots)
+
+    @property
+    def update_policy(self) -> UpdatePolicy | None:
+        """How Pods get to another revision; None: OnDelete says nothing of it."""
+        return None if self.on_delete else self.policy
+
+    @property
+    def update_limit(self) -> int:
+        """AS-77: how many Pods may be unavailable in an update; what cannot be read counts as 1."""
+        return max(1, share(self.max_unavailable, self.replicas, round_up=False) or 0)
+
+    @property
+    def scale_limit(self) -> int | None:
+        """AS-54: how many Pods may be unavailable while Pods are created; None: any number."""
+        if self.scale_max_unavailable is None:
+            return None
+        return max(1, share(self.scale_max_unavailable, self.replicas, round_up=False) or 0)
+
+
+KIND: Final = WorkloadKind(STATEFUL_SET.resource())
+DEFAULT_HISTORY_LIMIT: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolvedSpec(engine.ResolvedSpec[Settings]):
+    """One StatefulSet at one generation. ``selector_text``: its selector as the status has it."""
+
+    selector_text: str
+    service_name: str
+
+
+def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
+    """The view. Raises SelectorError for a selector that cannot be read."""
+    spec, metadata = found.spec.to_dict(), found.metadata
+    owner = KIND.owner(metadata)
+    return ResolvedSpec(
+        settings=settings_of(found.spec, gates, repairs=metadata.annotations.get(names.REPAIR_ORDERED_READY) == "true"),
+        selector=compile_selector(spec["selector"]),
+        selector_text=selector_text(spec["selector"]),
+        service_name=found.spec.service_name,
+        owner=owner,
+        spec=spec,
+        # AS-42: claim templates are in no revision.
+        content=Content.of_template(owner, spec.get("template") or {}, metadata.annotations),
+        image_pulls=_image_pulls(found.spec, metadata.annotations),
+    )
+
+
+def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = False) -> Settings:
+    """What a StatefulSet asks for. ``repairs``: what its annotation says (AS-140).
+
+    Defaults may be missing; values that admission refuses are taken for what comes nearest (AS-12).
+    """
+    rolling = spec.update_strategy.rolling_update or api.RollingUpdate()
+    lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
+    start = spec.ordinals.start if gates.start_ordinal and spec.ordinals is not None else 0
+    reserved = reserved_intervals(spec.reserve_ordinals or ())
+    policy = spec.persistent_volume_claim_retention_policy or api.ClaimRetentionPolicy()
+    in_place, unordered, limit = rolling.in_place_update_strategy, rolling.unordered_update, spec.revision_history_limit
+    return Settings(
+        slots=Slots.of(max(0, 1 if spec.replicas is None else spec.replicas), start, reserved),
+        ordered=spec.pod_management_policy != api.PARALLEL,
+        repairs=repairs,
+        scale_max_unavailable=spec.scale_strategy.max_unavailable if spec.scale_strategy is not None else None,
+        on_delete=spec.update_strategy.type == ON_DELETE,
+        partition=max(0, rolling.partition or 0),
+        max_unavailable=1 if rolling.max_unavailable is None else rolling.max_unavailable,
+        policy=UpdatePolicy.of(rolling.pod_update_policy),
+        paused=rolling.paused,
+        unordered=unordered is not None,
+        priority=unordered.priority_strategy if unordered is not None else None,
+        min_ready_seconds=max(0, rolling.min_ready_seconds or 0),
+        grace_seconds=max(0, in_place.grace_period_seconds) if in_place is not None else 0,
+        history_limit=DEFAULT_HISTORY_LIMIT if limit is None else max(0, limit),
+        lifecycle=Lifecycle.of(lifecycle),
+        # AS-69: a word that means nothing retains both.
+        retention=Retention(policy.when_deleted == api.DELETE, policy.when_scaled == api.DELETE)
+        if gates.auto_delete_claims and {policy.when_deleted, policy.when_scaled} <= {api.RETAIN, api.DELETE, ""}
+        else Retention(),
+        resize_claims=gates.auto_resize_claims and spec.volume_claim_update_strategy.type == ON_POD_ROLLING_UPDATE,
+        gates=gates,
+    )
+
+
+def _image_pulls(spec: api.StatefulSetSpec, annotations: Mapping[str, str]) -> ImagePullSettings:
+    """AS-145: the fields; annotations win. How many Pods must be ready before is read from its annotation later."""
+    rolling = spec.update_strategy.rolling_update
+    found = ImagePullSettings.of(rolling.in_place_update_strategy if rolling is not None else None)
+    if names.PRE_DOWNLOAD_PARALLELISM in annotations:
+        found = replace(found, parallelism=_number(annotations[names.PRE_DOWNLOAD_PARALLELISM]))
+    timeout = annotations.get(names.PRE_DOWNLOAD_TIMEOUT_SECONDS, "")
+    if timeout.isascii() and timeout.isdigit() and len(timeout) < 10:
+        found = replace(found, timeout_seconds=int(timeout))
+    if names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS in annotations:
+        found = replace(found, min_updated_ready=None)
+    return found
+
+
+def _number(text: str) -> int | str:
+    try:
+        return int(text) if len(text) < 10 else text
+    except ValueError:
+        return text
+
+
+# The Pods of a StatefulSet by their ordinals: those in slots, and those that are to go (AS-50 … AS-52). Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One Pod and its ordinal. ``claims_ready``: none of its claims is still to grow (AS-78)."""
+
+    ordinal: int
+    facts: PodFacts
+    claims_ready: bool = True
+
+    @property
+    def name(self) -> str:
+        """The Pod's name."""
+        return self.facts.name
+
+    @property
+    def terminating(self) -> bool:
+        """Whether it is being deleted."""
+        return self.facts.pod.metadata.deletion_timestamp is not None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has run to its end."""
+        return self.facts.pod.status.phase in FINISHED
+
+    @property
+    def running_and_ready(self) -> bool:
+        """Whether it runs and says it is ready."""
+        return is_running_and_ready(self.facts.pod)
+
+    @property
+    def healthy(self) -> bool:
+        """AS-51."""
+        in_service = self.facts.lifecycle in ("", LifecycleState.NORMAL)
+        return self.running_and_ready and not self.terminating and in_service
+
+    def available(self, now: float) -> bool:
+        """AS-51, at POSIX seconds."""
+        return self.facts.available(now)
+
+    def usable(self, now: float) -> bool:
+        """AS-78: what an update may count on."""
+        complete = self.facts.update_complete and self.claims_ready
+        return self.healthy and complete and self.facts.available(now)
+
+    def is_at(self, revision: str) -> bool:
+        """Whether it is at the revision of that short hash."""
+        return self.facts.revision == revision
+
+
+@dataclass(frozen=True, slots=True)
+class Replicas:
+    """All Pods. ``wanted``: those in slots, ascending; ``condemned``: the others, descending (AS-60)."""
+
+    settings: Settings
+    wanted: Sequence[Replica]
+    condemned: Sequence[Replica]
+
+    @classmethod
+    def of(cls, settings: Settings, owner: str, pods: Iterable[PodFacts]) -> Replicas:
+        """Sort the Pods by ordinal. Names that are none of the owner's are left out."""
+        found = [Replica(ordinal, one) for one in pods if (ordinal := ordinal_of(owner, one.name)) >= 0]
+        wanted = [one for one in found if one.ordinal in settings.slots]
+        condemned = [one for one in found if one.ordinal not in settings.slots]
+        wanted.sort(key=lambda one: one.ordinal)
+        condemned.sort(key=lambda one: -one.ordinal)
+        return cls(settings, wanted, condemned)
+
+    @property
+    def everyone(self) -> Sequence[Replica]:
+        """Those in slots, and those to go."""
+        return (*self.wanted, *self.condemned)
+
+    @property
+    def missing(self) -> int:
+        """How many slots have no Pod."""
+        return self.settings.replicas - len(self.wanted)
+
+    def next_available(self, now: float) -> float:
+        """When the next Pod becomes available by itself, in POSIX seconds; inf: none does (AS-141)."""
+        times = (one.facts.available_after for one in self.everyone if not one.terminating)
+        return min((time for time in times if now <= time < inf), default=inf)
+
+
+def is_marked(replica: Replica) -> bool:
+    """AS-89: whether somebody asks for its deletion."""
+    return names.SPECIFIED_DELETE in replica.facts.pod.metadata.labels

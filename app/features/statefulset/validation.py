@@ -1,0 +1,266 @@
+"""What makes an Advanced StatefulSet wrong (AS-15 … AS-32). Pure; texts, paths and their order are OpenKruise's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.api import names
+from app.api.fields import (
+    IN_PLACE_ONLY,
+    IN_PLACE_POLICIES,
+    ON_DELETE,
+    ON_POD_ROLLING_UPDATE,
+    POD_UPDATE_POLICIES,
+    ROLLING_UPDATE,
+    priority_error,
+)
+from app.features.statefulset.types import DELETE, ORDERED_READY, PARALLEL, RETAIN
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_int_or_string,
+    invalid,
+    not_supported,
+    quote,
+    required,
+)
+from app.kube.patches import same
+from app.kube.validation import LABEL_VALUE_MAX_LENGTH, is_dns1123_label
+from app.pods.ordinals import reserve_problems
+from app.workloads.validation import (
+    HOLDS_NOTHING,
+    LONGEST_NAME,
+    NOT_NEGATIVE,
+    SPEC,
+    claim_change_errors,
+    claims_without_spec,
+    holds_nothing,
+    hook_errors,
+    hooks,
+    in_place_only_errors,
+    metadata_errors,
+    positive_count_errors,
+    repeated_claims,
+    selector_errors,
+    template_errors,
+    template_spec,
+    where_policies_stand,
+    without_empties,
+)
+
+MAX_MIN_READY_SECONDS: Final = 300
+_ROLLING: Final = SPEC.child("updateStrategy", "rollingUpdate")
+_IMMUTABLE: Final = ("serviceName", "podManagementPolicy")
+_FORBIDDEN: Final = (
+    "updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template', 'reserveOrdinals', "
+    "'lifecycle', 'revisionHistoryLimit', 'persistentVolumeClaimRetentionPolicy', `volumeClaimTemplates`, "
+    "`VolumeClaimUpdateStrategy` and 'updateStrategy' are forbidden"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What else decides. ``resize``: gate StatefulSetAutoResizePVCGate; ``vertical_scaling``: gate
+    InPlaceWorkloadVerticalScaling. ``expandable``: whether a storage class lets claims grow, by its name ("": the
+    default class); None: it is not there; absent: nobody could be asked."""
+
+    resize: bool = False
+    vertical_scaling: bool = False
+    expandable: Mapping[str, bool | None] = field(default_factory=dict)
+
+
+def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
+    """AS-15, AS-143: a name that Pods and labels can begin with."""
+    name, errors = str(metadata.get("name") or ""), metadata_errors(metadata, is_dns1123_label)
+    if new and not errors and len(name) > LONGEST_NAME:
+        words = (
+            f"must be no more than {LONGEST_NAME} characters: with a revision's hash it becomes the label "
+            f"{names.CONTROLLER_REVISION_HASH} of every Pod, which may have {LABEL_VALUE_MAX_LENGTH}"
+        )
+        errors.append(invalid(Path("metadata").child("name"), name, words))
+    return errors
+
+
+def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts) -> list[FieldError]:
+    """Every mistake in a (defaulted) spec; ``former``: the spec it replaces."""
+    errors = [*_policy_errors(spec), *_reserve_errors(spec), *_scale_errors(spec), *_strategy_errors(spec)]
+    errors += _retention_errors(spec)
+    if (spec.get("replicas") or 0) < 0:
+        errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
+    errors += selector_errors(spec, "statefulset")
+    errors += template_errors(spec, "statefulset")
+    errors += _stricter_errors(spec)
+    if former is None or former.get("volumeClaimTemplates") != spec.get("volumeClaimTemplates"):
+        errors += claims_without_spec(spec)
+    if former is not None:
+        errors += _update_errors(spec, former, facts)
+    return errors
+
+
+def _policy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-16."""
+    policy, path = spec.get("podManagementPolicy"), SPEC.child("podManagementPolicy")
+    if not policy:
+        yield required(path, "")
+    elif policy not in (ORDERED_READY, PARALLEL):
+        yield invalid(path, policy, f"must be '{ORDERED_READY}' or '{PARALLEL}'")
+
+
+def _reserve_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-17."""
+    listed = spec.get("reserveOrdinals") or []
+    shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(str(go_int_or_string(one)) for one in listed) + "}")
+    yield from (invalid(SPEC, shown, problem) for problem in reserve_problems(listed))
+
+
+def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-18, AS-19."""
+    limit = (spec.get("scaleStrategy") or {}).get("maxUnavailable")
+    if limit is not None:
+        yield from _limit_errors(limit, spec, SPEC.child("scaleStrategy", "maxUnavailable"))
+
+
+def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
+    """AS-18."""
+    yield from positive_count_errors(limit, path)
+    if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
+        words = f"can only work with {PARALLEL} PodManagementPolicyType"
+        yield invalid(path, go_int_or_string(limit), words)
+
+
+def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-20 … AS-23."""
+    strategy, path = spec.get("updateStrategy") or {}, SPEC.child("updateStrategy")
+    kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
+    if not kind:
+        yield required(path, "")
+    elif kind == ON_DELETE:
+        if rolling is not None:
+            yield invalid(_ROLLING, rolling, f"only allowed for updateStrategy '{ROLLING_UPDATE}'")
+    elif kind != ROLLING_UPDATE:
+        block = "(nil)" if rolling is None else "{…}"
+        shown = f"Type:{quote(kind)}, RollingUpdate:(*v1beta1.RollingUpdateStatefulSetStrategy){block}"
+        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{where_policies_stand(kind)}"
+        yield invalid(path, GoLiteral(f"v1beta1.StatefulSetUpdateStrategy{{{shown}}}"), words)
+    elif rolling is not None:
+        yield from _rolling_errors(spec, rolling)
+
+
+def _rolling_errors(spec: Mapping[str, Any], rolling: Mapping[str, Any]) -> Iterator[FieldError]:
+    partition, ready, policy = (rolling.get(name) for name in ("partition", "minReadySeconds", "podUpdatePolicy"))
+    if (partition or 0) < 0:
+        yield invalid(_ROLLING.child("partition"), partition, NOT_NEGATIVE)
+    if rolling.get("maxUnavailable") is None:
+        yield required(_ROLLING.child("maxUnavailable"), "")
+    else:
+        yield from _limit_errors(rolling["maxUnavailable"], spec, _ROLLING.child("maxUnavailable"))
+    if (ready or 0) < 0:
+        yield invalid(_ROLLING.child("minReadySeconds"), ready, NOT_NEGATIVE)
+    elif (ready or 0) > MAX_MIN_READY_SECONDS:
+        words = f"must be no more than {MAX_MIN_READY_SECONDS} seconds"
+        yield invalid(_ROLLING.child("minReadySeconds"), ready, words)
+    if not policy:
+        yield required(_ROLLING.child("podUpdatePolicy"), "")
+    elif policy not in POD_UPDATE_POLICIES:
+        words = "must be 'ReCreate', InPlaceIfPossible or 'InPlaceOnly'"
+        yield invalid(_ROLLING.child("podUpdatePolicy"), policy, words)
+    elif policy in IN_PLACE_POLICIES:
+        yield from _gate_errors(spec, policy)
+    if (unordered := rolling.get("unorderedUpdate")) is not None:
+        at = _ROLLING.child("unorderedUpdate")
+        if spec.get("podManagementPolicy") != PARALLEL:
+            yield required(at, f"unorderedUpdate can only work with {PARALLEL} PodManagementPolicyType")
+        if reason := priority_error(unordered.get("priorityStrategy")):
+            yield required(at.child("priorityStrategy"), reason)
+
+
+def _gate_errors(spec: Mapping[str, Any], policy: str) -> Iterator[FieldError]:
+    """AS-22: without the gate nobody would take the Pod out of service while it changes."""
+    gates = template_spec(spec).get("readinessGates")
+    listed = [str(gate.get("conditionType")) for gate in gates or () if isinstance(gate, Mapping)]
+    if names.IN_PLACE_UPDATE_READY not in listed:
+        items = ", ".join(f"v1.PodReadinessGate{{ConditionType:{quote(one)}}}" for one in listed)
+        shown = GoLiteral(f"[]v1.PodReadinessGate{{{items}}}" if listed else "[]v1.PodReadinessGate(nil)")
+        words = f"must contains {names.IN_PLACE_UPDATE_READY} when podUpdatePolicy is {policy}"
+        yield invalid(SPEC.child("template", "spec", "readinessGates"), shown, words)
+
+
+def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-24."""
+    policy = spec.get("persistentVolumeClaimRetentionPolicy")
+    if policy is None:
+        return
+    path = SPEC.child("persistentVolumeClaimRetentionPolicy")
+    for name in ("whenDeleted", "whenScaled"):
+        if policy.get(name) not in (RETAIN, DELETE):
+            yield not_supported(path.child(name), policy.get(name) or "", (RETAIN, DELETE))
+
+
+def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
+    """AS-143: what OpenKruise lets through and nothing can be made of."""
+    ordinals = spec.get("ordinals")
+    # Of a version that does not have the field nobody has checked what it holds.
+    start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0
+    if isinstance(start, int) and start < 0:
+        yield invalid(SPEC.child("ordinals", "start"), start, NOT_NEGATIVE)
+    kind = (spec.get("volumeClaimUpdateStrategy") or {}).get("type") or ON_DELETE
+    if kind not in (ON_DELETE, ON_POD_ROLLING_UPDATE):
+        at = SPEC.child("volumeClaimUpdateStrategy", "type")
+        yield not_supported(at, kind, (ON_DELETE, ON_POD_ROLLING_UPDATE))
+
+
+def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
+    """AS-28 … AS-30."""
+    kept = same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {}))
+    if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
+        yield forbidden(SPEC, _FORBIDDEN)
+    if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
+        # AS-144
+        yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
+    # AS-32: the strategy that will hold, not the one that did.
+    if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
+        yield from claim_change_errors(spec, former, facts.expandable)
+
+
+def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
+    """AS-140: an annotation that has no effect."""
+    value = (metadata.get("annotations") or {}).get(names.REPAIR_ORDERED_READY)
+    if value is None:
+        return
+    at = Path("metadata").child("annotations").key(names.REPAIR_ORDERED_READY)
+    if value not in ("true", "false"):
+        words = 'must be "true" or "false"; it is taken for "false"'
+        yield str(invalid(at, value, words))
+    elif value == "true" and spec.get("podManagementPolicy") == PARALLEL:
+        yield f"{at}: has no effect: with podManagementPolicy {PARALLEL} no Pod waits for another"
+    elif value == "true" and (spec.get("updateStrategy") or {}).get("type") == ON_DELETE:
+        yield f"{at}: has no effect: with updateStrategy.type {ON_DELETE} nothing is updated"
+
+
+def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
+    """What surely was not meant so, and what has no effect."""
+    if (limit := spec.get("revisionHistoryLimit") or 0) < 0:
+        yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is taken for 0"
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    grace = (rolling.get("inPlaceUpdateStrategy") or {}).get("gracePeriodSeconds") or 0
+    if grace < 0:
+        at = _ROLLING.child("inPlaceUpdateStrategy", "gracePeriodSeconds")
+        yield f"{invalid(at, grace, NOT_NEGATIVE)}; it is taken for 0"
+    yield from repeated_claims(spec)
+    for path, hook in hooks(spec):
+        if holds_nothing(hook):
+            yield f"{path}: {HOLDS_NOTHING}"
+        yield from map(str, hook_errors(hook, path))
+    policy = spec.get("persistentVolumeClaimRetentionPolicy") or {}
+    reserved = spec.get("reserveOrdinals") or []
+    newly_reserved = reserved and reserved != ((former or {}).get("reserveOrdinals") or [])
+    if newly_reserved and policy.get("whenScaled") == DELETE and spec.get("volumeClaimTemplates"):
+        # AS-150
+        yield (
+            f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "
+            "claims of a Pod whose ordinal is reserved are deleted with it"
+        )

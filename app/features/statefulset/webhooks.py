@@ -1,0 +1,145 @@
+"""The webhooks of StatefulSets, and Go's view of their spec."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Self
+
+from app.api import names
+from app.api.gocore import LABEL_SELECTOR
+from app.api.gojson import GoType, GoTypeError, list_of, normalized, pointer
+from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.schema import go_struct
+from app.api.webhooks import (
+    completed,
+    former_spec,
+    is_leaving,
+    judged,
+    mutating_webhook,
+    validating_webhook,
+    version_to_judge,
+)
+from app.features.statefulset.claims import list_storage_classes
+from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, default_templates, with_defaults
+from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
+from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
+from app.kube.client import Client
+from app.kube.fielderrors import aggregate
+from app.pods.template_check import HOST_PORTS_GATE, template_changed
+
+# The spec of an Advanced StatefulSet as Go reads and prints it, in both versions.
+#
+# OpenKruise's webhook stores what its Go types print; we store the same, but keep fields we do not know.
+
+#: What the models leave schemaless.
+_NAMED: Final[Mapping[str, GoType]] = {
+    "selector": pointer(LABEL_SELECTOR),
+    "matchSelector": LABEL_SELECTOR,
+    "template": POD_TEMPLATE,
+    "volumeClaimTemplates": list_of(CLAIM),
+}
+#: API version → its spec.
+SPECS: Final[Mapping[str, GoType]] = {
+    names.V1BETA1: go_struct(StatefulSetSpec, _NAMED),
+    names.V1ALPHA1: go_struct(StatefulSetV1Alpha1Spec, _NAMED),
+}
+
+
+# The two webhooks of Advanced StatefulSet: fill in what is left out, refuse what cannot work (AS-3 … AS-32).
+
+MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
+VALIDATE: Final = validating_webhook(
+    STATEFUL_SET,
+    "Refuses Advanced StatefulSets that cannot work",
+    PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Lookups:
+    """What the webhooks ask beside the request. ``no_template_defaults``, ``vertical_scaling`` and
+    ``default_host_ports``: the gates TemplateNoDefaults, InPlaceWorkloadVerticalScaling and
+    DefaultHostNetworkHostPortsInPodTemplates; ``client``: None where there is no cluster."""
+
+    no_template_defaults: bool
+    vertical_scaling: bool
+    claims: ClaimGates
+    client: Client | None = None
+    default_host_ports: bool = False
+
+    @classmethod
+    def of(cls, enabled: Callable[[str], bool], client: Client | None = None) -> Self:
+        """``enabled`` tells of feature gates."""
+        return cls(
+            enabled("TemplateNoDefaults"),
+            enabled("InPlaceWorkloadVerticalScaling"),
+            ClaimGates(enabled("StatefulSetAutoDeletePVC"), enabled("StatefulSetAutoResizePVCGate")),
+            client,
+            enabled(HOST_PORTS_GATE),
+        )
+
+    async def expandable(self) -> Mapping[str, bool | None]:
+        """Whether each storage class lets claims grow; "" is the default class. Empty where nobody can be asked."""
+        return (await list_storage_classes(self.client)).expandable if self.client is not None else {}
+
+
+def handlers(lookups: Lookups) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them."""
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+
+
+def mutate(lookups: Lookups, review: Review) -> Decision:
+    """AS-3 … AS-14; where nothing is missing, AS-10."""
+
+    def complete(given: Mapping[str, Any]) -> dict[str, Any]:
+        defaulted = with_defaults(given, lookups.claims)
+        spec = defaulted.setdefault("spec", {})
+        former = _former_spec(lookups, review)
+        if not lookups.no_template_defaults and template_changed(spec, former):
+            default_templates(spec, former, host_ports=lookups.default_host_ports)
+        return defaulted
+
+    return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")
+
+
+async def validate(lookups: Lookups, review: Review) -> Decision:
+    """AS-15 … AS-32; all mistakes are reported together."""
+    given = judged(review.object)
+    version = version_to_judge(STATEFUL_SET, given)
+    if isinstance(version, Denied):
+        return version
+    metadata, former = given.get("metadata") or {}, _former_spec(lookups, review)
+    try:
+        # Fields of the other version stand here unchecked until the API server drops them.
+        known = version.schema["properties"]["spec"]["properties"]
+        judged_spec = {key: value for key, value in given["spec"].items() if key in known}
+        given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    spec = with_defaults(given, lookups.claims)["spec"]
+    if is_leaving(review):
+        return Allowed()
+    new = review.operation == Operation.CREATE
+    facts = Facts(resize=lookups.claims.auto_resize, vertical_scaling=lookups.vertical_scaling)
+    if former is not None and facts.resize and _claims(spec) != _claims(former):
+        facts = replace(facts, expandable=await lookups.expandable())
+    errors = [*name_errors(metadata, new=new), *spec_errors(spec, former, facts)]
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    known = {*annotation_warnings((review.old_object or {}).get("metadata") or {}, former or {})}
+    new_ones = [text for text in annotation_warnings(metadata, spec) if text not in known]
+    return Allowed((*warnings(spec, former), *new_ones))
+
+
+def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:
+    found: Sequence[Any] = spec.get("volumeClaimTemplates") or []
+    return found
+
+
+def _former_spec(lookups: Lookups, review: Review) -> Mapping[str, Any] | None:
+    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    return former_spec(STATEFUL_SET, SPECS, review, lambda old: with_defaults(old, lookups.claims))

@@ -1,0 +1,263 @@
+"""What a reconcile of a StatefulSet carries out, and the state it does so by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+from app.features.statefulset.claims import NamedClaimsWriter
+from app.features.statefulset.plan.claims import (
+    Claims,
+    PodMaker,
+    identity,
+    in_the_way,
+    missing_claims,
+    reference_changes,
+)
+from app.features.statefulset.plan.rollout import BEGUN, CLAIMS_GROWN, MARKED, ScalePlan, plan_scaling
+from app.features.statefulset.plan.settings import Replica, Replicas, ResolvedSpec
+from app.features.statefulset.types import StatefulSet
+from app.kube.errors import KubeError, message_of
+from app.kube.objects import PersistentVolumeClaim, Pod
+from app.kube.store import Change, Store
+from app.pods.lifecycle import LifecycleState
+from app.pods.predicates import Owner, is_ready
+from app.pods.revisions import Revision, recorded_template
+from app.workloads.pods import PodFacts, pod_facts
+from app.workloads.settings import UpdatePolicy
+from app.workloads.state import (
+    AnySnapshot,
+    Outcome,
+    Snapshot,
+    WorkloadState,
+    gather_results,
+    most_urgent,
+    outcome_of,
+    refused_creations,
+)
+from app.workloads.steps import Step
+from app.workloads.updater import Updater
+from app.workloads.writer import Wording
+
+
+@dataclass(slots=True)
+class StatefulSetState(WorkloadState[ResolvedSpec]):
+    """One StatefulSet."""
+
+    #: Facts of the Pods that end or have ended, by uid.
+    leaving: dict[str, PodFacts] = field(default_factory=dict)
+    #: Claims that creations wait for, as it was reported last.
+    waits_for: tuple[str, ...] = ()
+    #: Claims that the status does not count yet.
+    uncounted: frozenset[str] = frozenset()
+
+    def waits_for_change(self, change: Change[Any]) -> bool:
+        """OrderedReady goes on when a Pod has become ready, or is gone."""
+        if self.resolved is None or not self.resolved.settings.ordered or not isinstance(change.object, Pod):
+            return False
+        return change.new is None or (is_ready(change.new) and not (change.old is not None and is_ready(change.old)))
+
+    def facts_of(self, pods: Iterable[Pod], resolved: ResolvedSpec) -> list[PodFacts]:
+        """The facts of Pods that end or have ended."""
+        known, self.leaving = self.leaving, {}
+        for pod in pods:
+            found = known.get(pod.metadata.uid)
+            fresh = found is None or found.pod is not pod
+            self.leaving[pod.metadata.uid] = pod_facts(pod, resolved.settings) if fresh or found is None else found
+        return list(self.leaving.values())
+
+
+Observed: TypeAlias = Snapshot[StatefulSet, StatefulSetState, ResolvedSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class Scaler:
+    """Carries out scale plans. ``claims``: the cache of claims, whoever's they are."""
+
+    writer: NamedClaimsWriter
+    claims: Store[PersistentVolumeClaim]
+
+    def plan(self, snapshot: Observed, replicas: Replicas) -> ScalePlan:
+        """What is due now."""
+        return plan_scaling(
+            replicas,
+            current=snapshot.current_hash,
+            update=snapshot.update_hash,
+            now=snapshot.now.timestamp(),
+            claim_in_the_way=partial(in_the_way, snapshot.resolved, self._claims(snapshot)),
+        )
+
+    async def carry_out(self, snapshot: Observed, replicas: Replicas, plan: ScalePlan, now: float) -> Outcome:
+        """AS-55 … AS-64. ``now``: the monotonic clock."""
+        upkeep = await self._keep_up(snapshot, replicas)
+        creating = await self._create(snapshot, plan, now)
+        # AS-63: who owns a claim must be right before its Pod goes.
+        removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
+        return Outcome(
+            changed=creating.changed or removing.changed,
+            error=most_urgent(one.error for one in (creating, upkeep, removing)),
+            message=creating.message,
+            requeue_after=[*creating.requeue_after, *removing.requeue_after],
+        )
+
+    # ---- what is there
+
+    async def _keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
+        """AS-68, AS-72, AS-73: claims and labels of Pods that are there."""
+        workload, resolved, claims = snapshot.workload, snapshot.resolved, self._claims(snapshot)
+        changes = list(reference_changes(resolved, replicas, claims))
+        missing = [
+            claim
+            for pod in replicas.wanted
+            if resolved.claim_templates and pod.facts.pod.status.phase == "Pending" and not pod.terminating
+            for claim in missing_claims(resolved, pod.ordinal, claims)
+        ]
+        relabelled = [pod for pod in replicas.wanted if not pod.terminating and self._mislabelled(snapshot, pod)]
+        found = await gather_results(
+            (
+                *(self.writer.patch_claim(claim, body) for _, claim, body in changes),
+                *(self.writer.create_claim(workload, claim) for claim in missing),
+                *(self._relabel(snapshot, pod) for pod in relabelled),
+            )
+        )
+        for name in dict.fromkeys(pod.name for pod, _, _ in changes):
+            text = f"update Pod {name} in StatefulSet {snapshot.owner.name} successful"
+            if not any(isinstance(one, KubeError) for one in found):
+                self.writer.event(workload, "SuccessfulUpdate", text)
+        return outcome_of(found)
+
+    def _mislabelled(self, snapshot: Observed, pod: Replica) -> bool:
+        wanted = self._identity(snapshot, pod)
+        labels = pod.facts.pod.metadata.labels
+        return any(labels.get(key) != value for key, value in wanted.items())
+
+    def _identity(self, snapshot: Observed, pod: Replica) -> dict[str, str]:
+        index_label = snapshot.resolved.settings.gates.pod_index_label
+        return identity(snapshot.owner.name, pod.ordinal, index_label=index_label)
+
+    async def _relabel(self, snapshot: Observed, pod: Replica) -> None:
+        """AS-40."""
+        found = pod.facts.pod
+        body = {"metadata": {"uid": found.metadata.uid, "labels": self._identity(snapshot, pod)}}
+        await self.writer.patch_pod(snapshot.owner.uid, found, body)
+
+    # ---- creating
+
+    async def _create(self, snapshot: Observed, plan: ScalePlan, now: float) -> Outcome:
+        state, workload = snapshot.state, snapshot.workload
+        waits = tuple(plan.waits_for)
+        if waits and waits != state.waits_for:
+            # AS-146
+            text = (
+                f"creating Pods of StatefulSet {snapshot.owner.name} waits: pvc {', '.join(waits[:5])} is to be deleted"
+            )
+            self.writer.event(workload, "FailedCreate", text, warning=True)
+        state.waits_for = waits
+        waiting = _failed(f"pvc {waits[0]} is to be deleted") if waits else ""
+        if not plan.create:
+            state.creation_backoff.reset()
+            return Outcome(message=waiting)
+        if seconds := state.creation_backoff.remaining(now):
+            return Outcome(message=None, requeue_after=[seconds])
+        claims, new = self._claims(snapshot), []
+        for ordinal, updated in plan.create:
+            maker = _maker(snapshot, updated=updated)
+            if maker is None:
+                name = snapshot.revisions.update.name
+                return Outcome(message=_failed(f"ControllerRevision {name} holds no template a Pod could be made from"))
+            new.append(maker.new_pod(ordinal, missing_claims(snapshot.resolved, ordinal, claims)))
+        made, failures = await self.writer.create_pods(workload, new)
+        if not failures:
+            state.creation_backoff.reset()
+            return Outcome(changed=made > 0, message=waiting)
+        state.creation_backoff.refuse(now)
+        retry_in = state.creation_backoff.remaining(now)
+        message = _failed(message_of(next(iter(failures.values()))))
+        return refused_creations(failures.values(), made=made, retry_in=retry_in, message=message)
+
+    # ---- deleting
+
+    async def _remove(self, snapshot: Observed, plan: ScalePlan) -> Outcome:
+        """Side by side, for the plan has counted what may go."""
+        found = await gather_results(
+            (
+                *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.cancel_deletion),
+                *(self._set_state(snapshot, one, LifecycleState.PREPARING_DELETE) for one in plan.prepare),
+                *(self._delete(snapshot, one) for one in plan.delete),
+            )
+        )
+        return outcome_of(found) if found else Outcome()
+
+    async def _set_state(self, snapshot: Observed, one: Replica, state: LifecycleState) -> None:
+        lifecycle = snapshot.resolved.settings.lifecycle
+        await self.writer.set_state(snapshot.owner.uid, one.facts.pod, state, lifecycle)
+
+    async def _delete(self, snapshot: Observed, one: Replica) -> None:
+        await self.writer.delete_pod(snapshot.workload, one.facts.pod)
+
+    def _claims(self, snapshot: Observed) -> Claims:
+        return partial(self.claims.get, namespace=snapshot.owner.namespace)
+
+
+def _failed(why: str) -> str:
+    """AS-121."""
+    return f"StatefulPodControl failed to create Pod error: {why}"
+
+
+def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
+    """What makes Pods of one revision; of the update revision where the other holds no template, as one made by hand
+    may. None where that does not either."""
+    revisions = snapshot.revisions
+    chosen: list[Revision] = [revisions.update] if updated else [revisions.current, revisions.update]
+    for revision in chosen:
+        template = recorded_template(revision)
+        if template is not None:
+            return PodMaker(snapshot.resolved, template, revision.name)
+    return None
+
+
+#: Reasons for replacing a Pod that are not about the update in place that was wanted.
+_OTHER_REASONS: Final = (MARKED, BEGUN, CLAIMS_GROWN)
+
+
+class StatefulSetUpdater(Updater):
+    """Replaces a Pod by deleting it, once its hook lets it go (AS-98)."""
+
+    async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
+        """Delete the Pod, or ask its hook; the next reconcile creates another under its name."""
+        if step.pod.delete_hooked:
+            lifecycle = snapshot.resolved.settings.lifecycle
+            await self.writer.set_state(snapshot.owner.uid, step.pod.pod, LifecycleState.PREPARING_DELETE, lifecycle)
+            return
+        await self.writer.delete_pod(snapshot.workload, step.pod.pod)
+        wanted_in_place = snapshot.resolved.settings.update_policy == UpdatePolicy.IN_PLACE_IF_POSSIBLE
+        if wanted_in_place and step.obstacle not in _OTHER_REASONS:
+            why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"
+            self.report_obstacle(snapshot, why)
+
+
+# What people are told of a StatefulSet's Pods, in OpenKruise's words (AS-123).
+
+
+class StatefulSetWording(Wording):
+    """Texts of events."""
+
+    __slots__ = ()
+
+    def created(self, owner: Owner, pod: str) -> str:
+        """A Pod was created."""
+        return f"create Pod {pod} in StatefulSet {owner.name} successful"
+
+    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
+        """A creation was refused."""
+        return f"create Pod {pod} in StatefulSet {owner.name} failed error: {why}"
+
+    def deleted(self, owner: Owner, pod: str) -> str:
+        """A Pod was deleted."""
+        return f"delete Pod {pod} in StatefulSet {owner.name} successful"
+
+    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:
+        """A deletion was refused."""
+        return f"delete Pod {pod} in StatefulSet {owner.name} failed error: {why}"

@@ -1,0 +1,1 @@
+"""UnitedDeployment: one workload split into subsets of nodes."""

@@ -1,0 +1,60 @@
+"""The feature of UnitedDeployment."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.api import names
+from app.features.uniteddeployment import webhooks
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
+from app.features.uniteddeployment.reconcile import NAME, WATCHED, uniteddeployment_controller
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Protected
+from app.kube.admission import PolicyRule
+from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates, TemplateLookups
+
+
+def decisions(context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    lookups: TemplateLookups = StandaloneTemplates(context.enabled)
+    if context.client is not None:
+        lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    return Decisions(webhooks.handlers(lookups, short_hash=context.enabled(webhooks.SHORT_HASH_GATE)))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows about it."""
+    from app.features.uniteddeployment.commands import COMMANDS
+
+    return (COMMANDS,)
+
+
+FEATURE: Final = Feature(
+    name="uniteddeployment",
+    kinds=(UNITED_DEPLOYMENT,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=uniteddeployment_controller,
+            permissions=(
+                PolicyRule(("get",), (names.APPS_GROUP,), ("uniteddeployments",)),
+                PolicyRule(("patch",), (names.APPS_GROUP,), ("uniteddeployments/status",)),
+                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                PolicyRule(("update",), (names.APPS_GROUP,), ("uniteddeployments/finalizers",)),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("deployments", "statefulsets")),
+                PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+                PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+                # UD-50 deletes, UD-56 labels.
+                PolicyRule(("delete", "patch"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            workers_flag="uniteddeployment-workers",
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    workloads=(UNITED_DEPLOYMENT,),
+    commands=commands,
+    gates=(GATE,),
+    protected=(Protected(UNITED_DEPLOYMENT, cascading="replicas"),),
+)

@@ -1,0 +1,268 @@
+"""The definition of UnitedDeployment: its versions, conversion and defaults."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.fields import POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
+from app.api.gojson import normalized
+from app.api.gopod import POD_TEMPLATE
+from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Scale, Version, noted
+from app.features.cloneset.kind import ROLLING_FIELDS
+from app.features.uniteddeployment.types import (
+    ADVANCED_STATEFUL_SET,
+    CLONE_SET,
+    DEPLOYMENT,
+    MANUAL,
+    STATEFUL_SET,
+    TEMPLATES,
+    UnitedDeployment,
+    UnitedDeploymentV1Alpha1,
+)
+from app.kube.jsonvalues import json_copy
+
+# UnitedDeployment between its versions (UD-3). The status has another form, and CloneSets in it another strategy.
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From v1alpha1 to the hub."""
+    _nest_strategy(obj)
+    status = _part(obj, "status")
+    if status is None:
+        return obj
+    replicas, update = status.pop("subsetReplicas", None), status.pop("updateStatus", None)
+    update = update if isinstance(update, dict) else {}
+    if update.get("updatedRevision"):
+        status["updatedRevision"] = update["updatedRevision"]
+    entries = status.get("subsetStatuses")
+    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    by_name = {one["name"]: one for one in reversed(listed) if isinstance(one.get("name"), str)}
+    for field, values in (("replicas", replicas), ("partition", update.get("currentPartitions"))):
+        for name, value in values.items() if isinstance(values, dict) else ():
+            entry = by_name.get(name)
+            if entry is None:
+                listed.append(entry := {"name": name})
+                by_name[name] = entry
+            entry[field] = value
+    if listed:
+        status["subsetStatuses"] = listed
+    return obj
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From the hub to v1alpha1."""
+    scale = _part(_clone_set_spec(obj), "scaleStrategy")
+    if scale is not None and scale.get("enablePVCReuse") is False:
+        del scale["enablePVCReuse"]
+    status = _part(obj, "status")
+    if status is None:
+        return obj
+    entries = status.get("subsetStatuses")
+    listed = [one for one in entries if isinstance(one, dict)] if isinstance(entries, list) else []
+    named = [one for one in listed if isinstance(one.get("name"), str) and one["name"]]
+    updated = status.pop("updatedRevision", "")
+    if named:
+        status["subsetReplicas"] = {one["name"]: one.get("replicas") or 0 for one in named}
+    if updated or named:
+        update: dict[str, Any] = {"updatedRevision": updated or ""}
+        if named:
+            update["currentPartitions"] = {one["name"]: one.get("partition") or 0 for one in named}
+        status["updateStatus"] = update
+    return obj
+
+
+def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """The hub with the defaults written out that every conversion writes."""
+    _nest_strategy(obj)
+    return obj
+
+
+def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """v1alpha1 as it comes back from the hub."""
+    return to_v1alpha1(to_v1beta1(obj))
+
+
+def _nest_strategy(obj: dict[str, Any]) -> None:
+    """A CloneSet template that v1alpha1 wrote with a flat strategy gets that of v1beta1."""
+    spec = _clone_set_spec(obj)
+    if spec is None:
+        return
+    scale = _part(spec, "scaleStrategy")
+    if scale is not None and "enablePVCReuse" not in scale:
+        scale["enablePVCReuse"] = False
+    strategy = _part(spec, "updateStrategy")
+    if strategy is None:
+        return
+    flat = {name: strategy.pop(name) for name in ROLLING_FIELDS if name in strategy}
+    policy = strategy.get("type")
+    if not flat and policy not in POD_UPDATE_POLICIES:
+        return
+    if policy in POD_UPDATE_POLICIES or (not policy and flat):
+        strategy["type"] = ROLLING_UPDATE
+        flat["podUpdatePolicy"] = policy or RECREATE
+    if strategy.get("type") == ROLLING_UPDATE:
+        strategy["rollingUpdate"] = {**(_part(strategy, "rollingUpdate") or {}), **flat}
+
+
+def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
+    """The spec of a CloneSet template, as a copy in its place: templates are shared with what is converted."""
+    place: Any = obj.get("spec")
+    for name in ("template", CLONE_SET, "spec"):
+        part = _part(place, name)
+        if part is None:
+            return None
+        place[name] = part = {
+            key: dict(value) if key in ("scaleStrategy", "updateStrategy") and isinstance(value, dict) else value
+            for key, value in part.items()
+        }
+        place = part
+    return place if isinstance(place, dict) else None
+
+
+def _part(obj: Any, name: str) -> dict[str, Any] | None:
+    part = obj.get(name) if isinstance(obj, dict) else None
+    return part if isinstance(part, dict) else None
+
+
+_COLUMNS: Final = (
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
+    PrinterColumn("CURRENT", "integer", ".status.replicas", "Pods there are."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the updated revision."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    AGE,
+)
+_SCALE: Final = Scale(label_selector=".status.labelSelector")
+#: The status says how many replicas a subset has in another form; the spec loses nothing.
+_SUBSETS: Final = (
+    *noted("status", "subsetStatuses", ANY_KEY, fields=("replicas", "partition"), count=1000),
+    *noted("status", fields=("subsetStatuses",), size=131072, depth=4),
+)
+_NOTED: Final = (*_SUBSETS, *noted("status", fields=("updatedRevision",)))
+
+UNITED_DEPLOYMENT: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="UnitedDeployment",
+    plural="uniteddeployments",
+    access=Access("creates workloads in its namespace", view=True, edit=True),
+    short_names=("ud",),
+    versions=(
+        Version(names.V1BETA1, UnitedDeployment, _COLUMNS, scale=_SCALE, canonical=canonical_v1beta1, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            UnitedDeploymentV1Alpha1,
+            _COLUMNS,
+            scale=_SCALE,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+            notes=_SUBSETS,
+        ),
+    ),
+)
+
+
+# What a UnitedDeployment means where it says nothing (UD-4 … UD-6). Pure functions on the JSON of either version.
+
+REPLICAS: Final = 1
+REVISION_HISTORY_LIMIT: Final = 10
+#: Structs of a workload's spec that Go prints though they are empty.
+_ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
+    STATEFUL_SET: ("updateStrategy",),
+    ADVANCED_STATEFUL_SET: ("updateStrategy", "volumeClaimUpdateStrategy"),
+    CLONE_SET: ("scaleStrategy", "updateStrategy"),
+    DEPLOYMENT: ("strategy",),
+}
+
+
+def with_defaults(
+    obj: Mapping[str, Any],
+    *,
+    default_templates: bool = True,
+    former: Mapping[str, Any] | None = None,
+    host_ports: bool = False,
+) -> dict[str, Any]:
+    """Return a copy of the UnitedDeployment with its defaults and without a status. [UD-4]
+
+    ``default_templates``: whether Pod and claim templates of a StatefulSet template get theirs. [UD-5] ``former``: the
+    stored object, whose Pod template stays if nothing but defaults differ. Values of another type than the schema has
+    are left for validation to name.
+    """
+    defaulted: dict[str, Any] = json_copy({key: value for key, value in obj.items() if key != "status"})
+    spec = _part(defaulted, "spec")
+    if spec is None:
+        return defaulted
+    if spec.get("replicas") is None:
+        spec["replicas"] = REPLICAS
+    if spec.get("revisionHistoryLimit") is None:
+        spec["revisionHistoryLimit"] = REVISION_HISTORY_LIMIT
+    strategy = _filled(spec, "updateStrategy")
+    if strategy is not None:
+        strategy["type"] = strategy.get("type") or MANUAL
+        if strategy["type"] == MANUAL:
+            _filled(strategy, "manualUpdate")
+    _default_least(_part(spec, "topology"))
+    if default_templates:
+        stored = _part(_stateful_set(_part(former, "spec")), "template")
+        _default_stateful_set(_stateful_set(spec), stored, host_ports=host_ports)
+    return defaulted
+
+
+def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
+    """The object as OpenKruise stores it: with the parts that Go prints though nobody gave them. Raises GoTypeError."""
+    spec = _part(obj, "spec")
+    topology = _part(spec, "topology")
+    if topology is not None:
+        _filled(topology, "scheduleStrategy")
+        if topology.get("subsets") == []:
+            del topology["subsets"]
+        for subset in objects(topology.get("subsets")):
+            _filled(subset, "nodeSelectorTerm")
+    for name in TEMPLATES:
+        workload = _part(_part(_part(spec, "template"), name), "spec")
+        if workload is None:
+            continue
+        for field in _ALWAYS_PRINTED[name]:
+            _filled(workload, field)
+        scale = _part(workload, "scaleStrategy")
+        if scale is not None and str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
+            scale.setdefault("enablePVCReuse", False)
+        if isinstance(workload.get("template"), dict):
+            workload["template"] = normalized(POD_TEMPLATE, workload["template"], f"spec.template.{name}.spec.template")
+    return obj
+
+
+def _default_least(topology: dict[str, Any] | None) -> None:
+    """UD-6."""
+    subsets = list(objects(topology.get("subsets"))) if topology is not None else []
+    given = [
+        field for one in subsets for field in ("replicas", "minReplicas", "maxReplicas") if one.get(field) is not None
+    ]
+    if given and "replicas" not in given:
+        for one in subsets:
+            if one.get("minReplicas") is None:
+                one["minReplicas"] = 0
+
+
+def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
+    return _part(_part(_part(spec, "template"), STATEFUL_SET), "spec")
+
+
+def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
+    """UD-5."""
+    if spec is None:
+        return
+    template = _part(spec, "template")
+    if template is not None:
+        spec["template"] = completed_template(template, former, host_ports=host_ports)
+    for claim in objects(spec.get("volumeClaimTemplates")):
+        default_claim_template(claim)
+
+
+def _filled(obj: dict[str, Any], name: str) -> dict[str, Any] | None:
+    """The part, made where it is missing; None for one of another type."""
+    if obj.get(name) is None:
+        obj[name] = {}
+    return _part(obj, name)

@@ -1,0 +1,240 @@
+"""How many Pods each subset gets, fixed or adapted to Pods that cannot be scheduled. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+
+from app.features.uniteddeployment.types import UNLIMITED, Share, ShareError, count_of
+from app.kube.clock import parsed_rfc3339, rfc3339
+from app.kube.objects import Pod
+
+# How many Pods each subset gets (UD-34 … UD-41). Pure.
+
+
+class AllocationError(ShareError):
+    """Shares that cannot be met together; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """What a subset asks for, and what there is of it."""
+
+    name: str
+    replicas: Share | None = None
+    min_replicas: Share | None = None
+    max_replicas: Share | None = None
+    #: Whether its workload exists.
+    exists: bool = False
+    #: ``spec.replicas`` and ``status.readyReplicas`` of its workload.
+    current: int = 0
+    ready: int = 0
+    unschedulable: bool = False
+    #: Pods that are kept though they may not run, for others run instead of them.
+    reserved: int = 0
+    #: Whether it was unschedulable when this reconcile began.
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The least and the most Pods of a subset, as numbers."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """Pods by subset name; ``remarked``: subsets that count as unschedulable again until their new Pods run (UD-40)."""
+
+    replicas: Mapping[str, int]
+    remarked: frozenset[str] = field(default_factory=frozenset)
+
+
+def allocate(
+    replicas: int | None, subsets: Sequence[Subset], *, adaptive: bool = False, reserve: bool = False
+) -> Allocation:
+    """UD-35: the allocator that the strategy asks for. Raises ShareError."""
+    if adaptive and reserve:
+        return _reservation(replicas, subsets)
+    if adaptive:
+        return Allocation(_between(replicas, subsets, _adapted))
+    if any(subset.min_replicas is not None or subset.max_replicas is not None for subset in subsets):
+        return Allocation(_between(replicas, subsets, lambda _, bounds: bounds))
+    return Allocation(_specific(replicas, subsets))
+
+
+def bounds_of(subset: Subset, replicas: int | None) -> Bounds:
+    """The least and the most Pods of a subset. Raises ShareError."""
+    least = 0 if subset.min_replicas is None else count_of(subset.min_replicas, replicas)
+    most = UNLIMITED if subset.max_replicas is None else count_of(subset.max_replicas, replicas)
+    if least > most:
+        raise AllocationError(f"subset {subset.name}: minReplicas {least} is more than maxReplicas {most}")
+    return Bounds(least, most)
+
+
+def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]:
+    """UD-36."""
+    fixed = {one.name: count_of(one.replicas, replicas) for one in subsets if one.replicas is not None}
+    free = [one for one in subsets if one.replicas is None]
+    total = sum(fixed.values())
+    if replicas is None:
+        if free:
+            raise AllocationError("spec.replicas is not set, and not every subset has replicas of its own")
+        return fixed
+    if total > replicas:
+        raise AllocationError(f"the subsets' replicas add up to {total}, which is more than spec.replicas {replicas}")
+    if not free:
+        if total < replicas:
+            raise AllocationError(f"the subsets' replicas add up to {total}, but spec.replicas is {replicas}")
+        return fixed
+    share, more = divmod(replicas - total, len(free))
+    # Those with most Pods now keep most.
+    by_size = sorted(free, key=lambda one: (one.current, one.name), reverse=True)
+    return {**fixed, **{one.name: share + (index < more) for index, one in enumerate(by_size)}}
+
+
+_Adapt: TypeAlias = Callable[[Subset, Bounds], Bounds]
+
+
+def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> dict[str, int]:
+    """UD-37: first everybody's least, in order, then up to everybody's most, in order."""
+    if replicas is None:
+        raise AllocationError("spec.replicas must be set where subsets have minReplicas or maxReplicas")
+    bounds = [adapt(one, bounds_of(one, replicas)) for one in subsets]
+    found, left = [], replicas
+    for one in bounds:
+        found.append(min(one.least, left))
+        left -= found[-1]
+    for index, one in enumerate(bounds):
+        more = max(0, min(one.most - one.least, left))
+        found[index] += more
+        left -= more
+    return {one.name: count for one, count in zip(subsets, found, strict=True)}
+
+
+def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
+    """UD-38: what runs stays; an unschedulable subset gets no more than that, beside its least."""
+    if not subset.exists:
+        return bounds
+    if subset.unschedulable:
+        return Bounds(max(subset.ready, bounds.least), min(subset.ready, bounds.most))
+    if subset.ready > bounds.least:
+        return Bounds(min(subset.ready, bounds.most), bounds.most)
+    return bounds
+
+
+@dataclass(slots=True)
+class _Running:
+    """A subset while Pods are reserved: what it was given, and how many more of them can run."""
+
+    subset: Subset
+    bounds: Bounds
+    given: int = 0
+    able: int = UNLIMITED
+
+    def give(self, up_to: int, left: int) -> int:
+        """UD-39: give Pods until it has ``up_to``; returns how many are left, those that cannot run among them."""
+        more = max(0, min(up_to - self.given, left))  # UD-39 [B]: never take back
+        self.given += more
+        self.able -= more
+        return left - more if self.able >= 0 else left - max(0, more + self.able)
+
+
+def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
+    """UD-39, UD-40: what cannot run is kept, and given to the next subset as well."""
+    if replicas is None:
+        raise AllocationError("spec.replicas must be set where Pods are reserved")
+    running = [_Running(one, bounds_of(one, replicas)) for one in subsets]
+    for one in running:
+        subset = one.subset
+        if subset.unschedulable or subset.marked:
+            one.able = subset.current - subset.reserved
+    left = replicas
+    for one in running:
+        if left <= 0:
+            break
+        left = one.give(one.bounds.least, left)
+    for one in running:
+        if left <= 0:
+            break
+        left = one.give(one.subset.current if one.subset.unschedulable else one.bounds.most, left)
+    remarked = {
+        one.subset.name
+        for one in running
+        if one.subset.marked and not one.subset.unschedulable and one.given > one.subset.current
+    }
+    return Allocation({one.subset.name: one.given for one in running}, frozenset(remarked))
+
+
+# Which subsets cannot be scheduled, and until when (UD-54, UD-55). Pure.
+
+RESCHEDULE = "reschedule"
+RECOVER = "recover"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedulability:
+    """What is known of one subset. ``again``: seconds until it may be otherwise; 0: only events change it."""
+
+    unschedulable: bool
+    condition: Mapping[str, Any] | None = None
+    again: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Pods that no node takes. ``remaining``: seconds until the next of them is too late; 0 without one."""
+
+    timed_out: int = 0
+    remaining: float = 0.0
+
+
+def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> Pending:
+    """UD-55: Pods that cannot be scheduled, and since how long."""
+    timed_out, times = 0, []
+    for pod in pods:
+        left = pending_seconds(pod, critical_seconds, now)
+        if left is None:
+            continue
+        if left < 0:
+            timed_out += 1
+        else:
+            times.append(max(left, 0.001))
+    return Pending(timed_out, min(times, default=0.0))
+
+
+def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | None:
+    """Seconds until a Pod that no node takes is too late, negative if it is; None for one that is not of these."""
+    metadata = pod.metadata
+    if metadata.deletion_timestamp is not None or pod.status.phase != "Pending" or pod.spec.node_name:
+        return None
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is None or scheduled.status != "False" or scheduled.reason != "Unschedulable":
+        return None
+    return ((metadata.creation_timestamp or now) + timedelta(seconds=critical_seconds) - now).total_seconds()
+
+
+def schedulability(
+    before: Mapping[str, Any] | None, pending: Pending, duration_seconds: int, now: datetime
+) -> Schedulability:
+    """UD-54: the table of a subset's condition. ``before``: its condition Schedulable, if it has one."""
+    if before is None or before.get("status") != "False":
+        if not pending.timed_out:
+            return Schedulability(False, before, pending.remaining)
+        return Schedulability(True, _condition("False", RESCHEDULE, now), float(duration_seconds))
+    since = parsed_rfc3339(before.get("lastTransitionTime")) or now
+    left = (since + timedelta(seconds=duration_seconds) - now).total_seconds()
+    if left > 0:
+        return Schedulability(True, before, left)
+    if pending.timed_out:
+        return Schedulability(True, _condition("False", RESCHEDULE, now), float(duration_seconds))
+    return Schedulability(False, _condition("True", RECOVER, now), pending.remaining)
+
+
+def _condition(status: str, reason: str, now: datetime) -> dict[str, Any]:
+    condition = {"type": "Schedulable", "status": status, "lastTransitionTime": rfc3339(now), "reason": reason}
+    return condition | ({"message": "timeout pending pods found"} if status == "False" else {})

@@ -1,0 +1,364 @@
+"""Everything a reconcile of a UnitedDeployment decides by, and an explanation of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from app.api import names
+from app.features.uniteddeployment.plan import allocation
+from app.features.uniteddeployment.plan.allocation import Schedulability, pending_pods
+from app.features.uniteddeployment.plan.status import (
+    CREATED,
+    UNITED_UPDATED,
+    Limits,
+    Reservation,
+    condition_of,
+    is_marked,
+    marked_condition,
+    reservation,
+    schedulability,
+)
+from app.features.uniteddeployment.plan.subsets import (
+    STATEFUL,
+    SubsetError,
+    SubsetWorkload,
+    Wanted,
+    is_held,
+    needs_update,
+    partition_of,
+    tolerated_unavailable,
+    wanted_workload,
+)
+from app.features.uniteddeployment.types import (
+    ADAPTIVE,
+    DEPLOYMENT,
+    RESCHEDULE_CRITICAL_SECONDS,
+    UNSCHEDULABLE_SECONDS,
+    Subset,
+    UnitedDeployment,
+)
+from app.kube.clock import parsed_rfc3339
+from app.kube.objects import Pod
+from app.pods.predicates import is_active, is_ready
+from app.workloads.settings import Revisions
+
+# A UnitedDeployment as it is found, and what each subset is to get (UD-35, UD-47, UD-53 … UD-58). Pure.
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What one reconcile goes by."""
+
+    united: UnitedDeployment
+    #: Which template is given, and what it says.
+    kind: str
+    template: Mapping[str, Any]
+    revisions: Revisions
+    status: Mapping[str, Any]
+    #: The workload of each subset that has one, and the Pods of that.
+    existing: Mapping[str, SubsetWorkload]
+    pods: Mapping[str, Sequence[Pod]]
+    now: datetime
+    #: By uid, labels of reserved Pods that were written and no cache shows yet.
+    labels: Mapping[str, bool] = field(default_factory=dict)
+    #: Filled in by :func:`judged`.
+    schedulable: Mapping[str, Schedulability] = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    #: Pods per subset that cannot be relied on.
+    unreliable: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def subsets(self) -> Sequence[Subset]:
+        """Those of the topology, in its order."""
+        topology = self.united.spec.topology
+        return (topology.subsets or ()) if topology is not None else ()
+
+    @property
+    def adapts(self) -> bool:
+        """Whether Pods that cannot be scheduled are given to other subsets."""
+        topology = self.united.spec.topology
+        strategy = topology.schedule_strategy if topology is not None else None
+        return strategy is not None and strategy.type == ADAPTIVE
+
+    @property
+    def reserves(self) -> bool:
+        """Whether Pods that cannot be scheduled are kept, beside those that run in their place (UD-14)."""
+        topology = self.united.spec.topology
+        strategy = topology.schedule_strategy if topology is not None else None
+        given = strategy.adaptive if strategy is not None else None
+        return self.adapts and given is not None and given.reserve_unschedulable_pods and self.kind not in STATEFUL
+
+    @property
+    def limits(self) -> Limits:
+        """The times of the adaptive strategy."""
+        topology = self.united.spec.topology
+        strategy = topology.schedule_strategy if topology is not None else None
+        given = strategy.adaptive if strategy is not None else None
+        critical = given.reschedule_critical_seconds if given is not None else None
+        duration = given.unschedulable_duration if given is not None else None
+        return Limits(
+            RESCHEDULE_CRITICAL_SECONDS if critical is None else critical,
+            UNSCHEDULABLE_SECONDS if duration is None else duration,
+        )
+
+    def partition(self, subset: str, replicas: int) -> int:
+        """UD-47."""
+        strategy = self.united.spec.update_strategy
+        manual = strategy.manual_update if strategy is not None else None
+        partitions = (manual.partitions or {}) if manual is not None else {}
+        return max(0, min(partitions.get(subset, 0), replicas))
+
+    def condition(self, subset: str) -> Mapping[str, Any] | None:
+        """The condition Schedulable as it is to be."""
+        found = self.schedulable.get(subset)
+        return found.condition if found is not None else None
+
+    def reserved_pods(self, subset: str) -> frozenset[str]:
+        """The uids of Pods in whose place others run."""
+        found = self.reservations.get(subset)
+        return found.uids if found is not None else frozenset()
+
+
+def judged(found: Situation) -> Mapping[str, Any]:
+    """What is known of each subset's schedulability: the fields of the situation that say so."""
+    if found.reserves:
+        return _judged_with_reservation(found)
+    if not found.adapts:
+        return {}
+    limits = found.limits
+    return {
+        "schedulable": {
+            name: allocation.schedulability(
+                condition_of(found.status, name),
+                pending_pods(found.pods.get(name, ()), limits.critical, found.now),
+                limits.duration,
+                found.now,
+            )
+            for name in found.existing
+        }
+    }
+
+
+def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
+    """UD-53, UD-56, UD-57."""
+    schedulable: dict[str, Schedulability] = {}
+    reservations: dict[str, Reservation] = {}
+    unreliable: dict[str, int] = {}
+    for subset in found.subsets:
+        name = subset.name
+        before, workload = condition_of(found.status, name), found.existing.get(name)
+        if workload is None:
+            # UD-53: of a subset that joins others, nobody knows yet whether its Pods can run.
+            if before is None and found.status.get("subsetStatuses"):
+                before = marked_condition(None, True, "subset was just created", found.now, reason=CREATED)
+            schedulable[name] = Schedulability(False, before)
+            continue
+        replicas = workload.replicas
+        reservations[name] = reservation(
+            found.pods.get(name, ()),
+            update=found.revisions.update.name,
+            held=None if is_held(found.kind, found.template) else found.partition(name, replicas),
+            unschedulable=is_marked(before),
+            updating_since=_updating_since(found),
+            limits=found.limits,
+            now=found.now,
+            written=found.labels,
+        )
+        schedulable[name], unreliable[name] = schedulability(before, reservations[name], replicas, found.now)
+    return {"schedulable": schedulable, "reservations": reservations, "unreliable": unreliable}
+
+
+def allocated(found: Situation) -> allocation.Allocation:
+    """UD-35: how many Pods each subset is to have. Raises ShareError."""
+    subsets = []
+    for subset in found.subsets:
+        workload, known = found.existing.get(subset.name), found.schedulable.get(subset.name)
+        joins = workload is None and known is not None and is_marked(known.condition)
+        subsets.append(
+            allocation.Subset(
+                subset.name,
+                subset.replicas,
+                subset.min_replicas,
+                subset.max_replicas,
+                exists=workload is not None,
+                current=workload.replicas if workload is not None else 0,
+                ready=workload.status.ready_replicas if workload is not None else 0,
+                unschedulable=known is not None and known.unschedulable,
+                reserved=found.unreliable.get(subset.name, 0),
+                marked=joins or is_marked(condition_of(found.status, subset.name)),
+            )
+        )
+    return allocation.allocate(found.united.spec.replicas, subsets, adaptive=found.adapts, reserve=found.reserves)
+
+
+def wanted(found: Situation, replicas: Mapping[str, int]) -> tuple[dict[str, Wanted], list[str]]:
+    """What the workload of each subset is to say, and which cannot be made."""
+    made: dict[str, Wanted] = {}
+    errors = []
+    for subset in found.subsets:
+        count = replicas[subset.name]
+        try:
+            made[subset.name] = wanted_workload(
+                found.kind,
+                found.template,
+                found.united.spec.selector,
+                subset,
+                replicas=count,
+                partition=found.partition(subset.name, count),
+                revision=found.revisions.update.name,
+                max_unavailable=_max_unavailable(found, subset.name, count),
+            )
+        except SubsetError as error:
+            errors.append(str(error))
+    return made, errors
+
+
+def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None:
+    """UD-58: while a subset that cannot be scheduled is rolled out."""
+    known, reserved = found.schedulable.get(subset), found.reservations.get(subset)
+    workload = found.existing.get(subset)
+    if known is None or not known.unschedulable or reserved is None or not reserved.outdated or workload is None:
+        return None
+    stuck = max(0, replicas - workload.status.ready_replicas) + reserved.overdue
+    return tolerated_unavailable(found.kind, found.template, replicas, stuck)
+
+
+def _updating_since(found: Situation) -> datetime:
+    """When the roll-out began; now if the status does not know of it yet."""
+    conditions = found.status.get("conditions")
+    for one in conditions if isinstance(conditions, list) else ():
+        if isinstance(one, Mapping) and one.get("type") == UNITED_UPDATED and one.get("status") == "False":
+            return parsed_rfc3339(one.get("lastTransitionTime")) or found.now
+    return found.now
+
+
+COLUMNS: Final = ("subset", "workload", "wanted", "pods", "ready", "updated", "partition", "reserved", "share", "state")
+
+
+def steps(
+    here: Situation, wanted: Mapping[str, Wanted], surplus: Sequence[SubsetWorkload]
+) -> list[tuple[str, str, str, str]]:
+    """What is written next: subset, workload, action and why, in the order of the topology."""
+    rows = []
+    for subset in here.subsets:
+        one, workload = wanted.get(subset.name), here.existing.get(subset.name)
+        if one is None:
+            continue
+        if workload is None:
+            rows.append((subset.name, "-", f"create with {one.replicas} Pods", "the topology names it"))
+        elif needs_update(here.kind, workload, one):
+            rows.append((subset.name, workload.metadata.name, *_change(here, workload, one)))
+    for workload in surplus:
+        named = any(one.name == workload.subset for one in here.subsets)
+        why = "another workload is the subset's" if named else "the topology does not name it"
+        rows.append((workload.subset, workload.metadata.name, f"delete with {workload.replicas} Pods", why))
+    return rows
+
+
+def _change(here: Situation, workload: SubsetWorkload, one: Wanted) -> tuple[str, str]:
+    actions, reasons = [], []
+    if workload.replicas != one.replicas:
+        actions.append(f"scale {workload.replicas} to {one.replicas}")
+        reasons.append(_why_so_many(here, one.name))
+    metadata = workload.metadata
+    held = f", {one.partition} Pods stay" if one.partition and here.kind != DEPLOYMENT else ""
+    if metadata.labels.get(names.UNITED_REVISION_HASH) != one.labels[names.UNITED_REVISION_HASH]:
+        actions.append(f"update{held}")
+        reasons.append("the template changed")
+    elif metadata.annotations.get(names.SUBSET_PATCH, "") != one.annotations[names.SUBSET_PATCH]:
+        actions.append(f"update{held}")
+        reasons.append("the subset's patch changed")
+    elif here.kind != DEPLOYMENT and partition_of(here.kind, workload) != one.partition:
+        actions.append(f"partition {partition_of(here.kind, workload)} to {one.partition}")
+        reasons.append("manualUpdate.partitions says so")
+    if not actions:
+        actions.append("change maxUnavailable")
+        reasons.append("Pods that find no node must not block the roll-out, or block it no longer")
+    return ", ".join(actions), "; ".join(reasons)
+
+
+def _why_so_many(here: Situation, subset: str) -> str:
+    known = here.schedulable.get(subset)
+    if known is not None and known.unschedulable:
+        return "its Pods find no node"
+    if any(one.unschedulable for one in here.schedulable.values()):
+        return "Pods of other subsets find no node"
+    return "its share of spec.replicas"
+
+
+def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[str, ...]], list[str], list[str]]:
+    """A row per subset, what else there is to say, and what a person can do."""
+    rows: list[tuple[str, ...]] = []
+    notes, todo = [], []
+    update = here.revisions.update.name
+    for subset in here.subsets:
+        workload = here.existing.get(subset.name)
+        pods = [one for one in here.pods.get(subset.name, ()) if is_active(one)]
+        new = [one for one in pods if one.metadata.labels.get(names.UNITED_REVISION_HASH) == update]
+        count = replicas.get(subset.name)
+        partition = here.partition(subset.name, count or 0)
+        reserved = here.reserved_pods(subset.name)
+        rows.append(
+            (
+                subset.name,
+                workload.metadata.name if workload is not None else "-",
+                "?" if count is None else str(count),
+                str(len(pods)),
+                str(sum(map(is_ready, pods))),
+                str(len(new)),
+                "-" if here.kind == DEPLOYMENT else str(partition),
+                str(len(reserved)) if here.reserves else "-",
+                _share(here, subset.name),
+                _state(here, subset.name),
+            )
+        )
+        late = [one.metadata.name for one in pods if one.metadata.uid in reserved]
+        if late:
+            notes.append(f"subset {subset.name}: others run in the place of {', '.join(sorted(late)[:5])}{_more(late)}")
+        known = here.schedulable.get(subset.name)
+        if known is not None and known.unschedulable:
+            todo.append(
+                f"make room for the Pods of subset {subset.name}, or change its nodeSelectorTerm and tolerations"
+            )
+        if partition and here.kind != DEPLOYMENT:
+            notes.append(f"subset {subset.name}: its partition keeps {partition} Pods at the old revision")
+    return rows, notes, todo
+
+
+def _share(here: Situation, subset: str) -> str:
+    one = next(one for one in here.subsets if one.name == subset)
+    if one.replicas is not None:
+        return f"exactly {one.replicas}"
+    if one.min_replicas is not None or one.max_replicas is not None:
+        most = "no limit" if one.max_replicas is None else one.max_replicas
+        return f"{one.min_replicas or 0} to {most}"
+    return "an equal part of the rest"
+
+
+def _state(here: Situation, subset: str) -> str:
+    if subset not in here.existing:
+        return "to be created"
+    if not here.adapts:
+        return "-"
+    known = here.schedulable.get(subset)
+    if known is None or not known.unschedulable:
+        return "schedulable"
+    since = (known.condition or {}).get("lastTransitionTime", "now")
+    again = f", looked at again in {known.again:.0f} s" if known.again else ""
+    return f"unschedulable since {since}{again}"
+
+
+def reserved_note(here: Situation, subset: str, pod: Pod) -> str:
+    """What reservation means for a Pod."""
+    if not here.reserves:
+        return ""
+    if pod.metadata.uid in here.reserved_pods(subset):
+        return "; reserved: another runs in its place until it has been ready long enough"
+    return ""
+
+
+def _more(found: Sequence[str]) -> str:
+    return f" and {len(found) - 5} more" if len(found) > 5 else ""

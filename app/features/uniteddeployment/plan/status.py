@@ -1,0 +1,376 @@
+"""The status of a UnitedDeployment, and Pods held in reserve. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from app.api import names
+from app.features.uniteddeployment.plan.allocation import RESCHEDULE, Schedulability, pending_seconds
+from app.features.uniteddeployment.plan.subsets import WorkloadCondition
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.pods.predicates import is_active, is_ready, ready_since
+
+# What a UnitedDeployment's status says (UD-46, UD-63 … UD-70). Pure.
+
+PROVISIONED: Final = "SubsetProvisioned"
+UPDATED: Final = "SubsetUpdated"
+UNITED_UPDATED: Final = "UnitedDeploymentUpdated"
+SCHEDULABLE: Final = "Schedulable"
+FAILURE: Final = "SubsetFailure"
+AVAILABLE: Final = "Available"
+PROGRESSING: Final = "Progressing"
+#: Longer texts are cut: a status is no log.
+LONGEST_MESSAGE: Final = 1024
+#: Conditions by which the kinds of workloads say that a Pod could not be made or changed.
+_FAILURES: Final = frozenset({"ReplicaFailure", "FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod"})
+REQUIRED: Final = ("replicas", "updatedReplicas", "currentRevision")
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetState:
+    """One subset as it is now. ``schedulable``: its condition, where there is one."""
+
+    name: str
+    replicas: int
+    partition: int
+    pods: int = 0
+    ready: int = 0
+    schedulable: Mapping[str, Any] | None = None
+    #: Pods in whose place others run.
+    reserved: int = 0
+    #: What its workload says went wrong, and what holds its roll-out up.
+    failure: str = ""
+    halted: str = ""
+
+    def entry(self) -> dict[str, Any]:
+        """Its entry in the status; what is zero is left out."""
+        counts = {"replicas": self.replicas, "readyReplicas": self.ready, "partition": self.partition}
+        counts["reservedPods"] = self.reserved
+        entry: dict[str, Any] = {"name": self.name, **{key: count for key, count in counts.items() if count}}
+        return entry if self.schedulable is None else {**entry, "conditions": [dict(self.schedulable)]}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a reconcile. ``changed``: subsets were created or deleted; ``error``: what went wrong;
+    ``unprovisioned``: what of that concerns their creation and deletion."""
+
+    changed: bool = False
+    error: str = ""
+    unprovisioned: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """Pods at the updated revision: all, those that are ready, and of these those in whose place no others run."""
+
+    pods: int = 0
+    ready: int = 0
+    settled: int = 0
+
+
+def status_of(
+    present: Mapping[str, Any],
+    subsets: Sequence[SubsetState],
+    outcome: Outcome,
+    updated: Updated,
+    *,
+    revision: str,
+    replicas: int,
+    collisions: int,
+    selector: str,
+    reserves: bool,
+    generation: int,
+    now: datetime,
+) -> dict[str, Any]:
+    """The whole status after a reconcile. ``revision``: the updated one; ``replicas``: spec.replicas."""
+    reserved = sum(one.reserved for one in subsets)
+    pods = sum(max(0, one.pods - one.reserved) for one in subsets)  # UD-63
+    ready = sum(one.ready for one in subsets)
+    current = present.get("currentRevision") or revision
+    if updated.settled >= pods:
+        current = revision  # UD-46
+    finished = current == revision
+    conditions = _conditions(present, outcome, revision, finished, now)
+    conditions = _with_failure(conditions, subsets, now)
+    conditions = _with_progress(conditions, subsets, finished, ready >= replicas, now)
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "replicas": pods,
+        "readyReplicas": ready,
+        "updatedReplicas": updated.pods,
+        "updatedReadyReplicas": updated.ready,
+        "reservedPods": reserved,
+        "currentRevision": current,
+        "updatedRevision": revision,
+        # UD-64: an autoscaler sees the Pods that work.
+        "labelSelector": f"{selector},{names.UNITED_RESERVED_POD}=false" if reserves else selector,
+        "subsetStatuses": [one.entry() for one in subsets],
+        "conditions": conditions,
+    }
+    return {**status, "collisionCount": collisions} if collisions else status
+
+
+def trouble_of(conditions: Iterable[WorkloadCondition]) -> tuple[str, str]:
+    """What a workload says went wrong, and what holds its roll-out up; empty if nothing does."""
+    failure = halted = ""
+    for one in conditions:
+        if one.type in _FAILURES and one.status == "True":
+            failure = failure or one.message or one.reason or one.type
+        elif one.type == PROGRESSING and one.status == "False":
+            halted = one.message or one.reason
+    return failure, halted
+
+
+def condition_of(status: Mapping[str, Any], subset: str) -> Mapping[str, Any] | None:
+    """The condition Schedulable of a subset, as the status has it."""
+    for entry in _objects(status.get("subsetStatuses")):
+        if entry.get("name") == subset:
+            found = (one for one in _objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
+            return next(found, None)
+    return None
+
+
+def with_condition(
+    conditions: Sequence[Mapping[str, Any]],
+    type_: str,
+    status: str,
+    now: datetime,
+    *,
+    reason: str = "",
+    message: str = "",
+) -> list[dict[str, Any]]:
+    """The conditions with one set; its time moves only with its status or reason (UD-61)."""
+    before = next((one for one in conditions if one.get("type") == type_), None)
+    same = before is not None and (before.get("status"), before.get("reason") or "") == (status, reason)
+    made: dict[str, Any] = {"type": type_, "status": status}
+    made["lastTransitionTime"] = before.get("lastTransitionTime") if same and before is not None else rfc3339(now)
+    if reason:
+        made["reason"] = reason
+    if message:
+        made["message"] = message
+    others = [dict(one) for one in conditions]
+    if before is None:
+        return [*others, made]
+    return [made if one.get("type") == type_ else one for one in others]
+
+
+def _conditions(
+    present: Mapping[str, Any], outcome: Outcome, revision: str, finished: bool, now: datetime
+) -> list[dict[str, Any]]:
+    """UD-65."""
+    found: Sequence[Mapping[str, Any]] = list(_objects(present.get("conditions")))
+    known = next((one for one in found if one.get("type") == UNITED_UPDATED), None)
+    wanted = "True" if finished else "False"
+    if known is None or known.get("status") != wanted:
+        verb = "Updated" if finished else "Updating"
+        found = with_condition(
+            found,
+            UNITED_UPDATED,
+            wanted,
+            now,
+            reason=f"UnitedDeploymentRevision{verb}",
+            message=f"{verb.lower()} to revision {revision}",
+        )
+    known = next((one for one in found if one.get("type") == PROVISIONED), None)
+    if outcome.unprovisioned:
+        found = with_condition(
+            found, PROVISIONED, "False", now, reason="Error", message=outcome.unprovisioned[:LONGEST_MESSAGE]
+        )
+    elif not outcome.error and (outcome.changed or known is None or known.get("status") == "False"):
+        found = with_condition(found, PROVISIONED, "True", now)
+    if outcome.error:
+        return with_condition(found, UPDATED, "False", now, reason="Error", message=outcome.error[:LONGEST_MESSAGE])
+    return with_condition(found, UPDATED, "True", now)
+
+
+def _with_failure(
+    conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], now: datetime
+) -> list[dict[str, Any]]:
+    """UD-65: what the workloads report as failed."""
+    said = "; ".join(f"{one.name}: {one.failure}" for one in subsets if one.failure)
+    if not said:
+        return [one for one in conditions if one.get("type") != FAILURE]
+    return with_condition(conditions, FAILURE, "True", now, reason="SubsetFailed", message=said[:LONGEST_MESSAGE])
+
+
+def _with_progress(
+    conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], finished: bool, ready: bool, now: datetime
+) -> list[dict[str, Any]]:
+    """UD-70: whether there are as many ready Pods as asked for, and whether the roll-out moves."""
+    if ready:
+        status, reason, message = "True", "MinimumReplicasAvailable", "as many Pods are ready as asked for"
+    else:
+        status, reason, message = "False", "MinimumReplicasUnavailable", "fewer Pods are ready than asked for"
+    conditions = with_condition(conditions, AVAILABLE, status, now, reason=reason, message=message)
+    halted = "; ".join(f"{one.name}: {one.halted}" for one in subsets if one.halted)
+    if halted:
+        status, reason, message = "False", "SubsetNotProgressing", halted[:LONGEST_MESSAGE]
+    elif finished and ready:
+        status, reason, message = "True", "UnitedDeploymentAvailable", "all Pods are updated and ready"
+    else:
+        status, reason, message = "True", "UnitedDeploymentProgressing", "Pods are being made or updated"
+    return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
+
+
+def _objects(value: object) -> Sequence[Mapping[str, Any]]:
+    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+
+
+# Which Pods are kept though others run in their place (UD-56, UD-57, UD-62). Pure.
+
+CREATED: Final = "created"
+FOUND: Final = "reserved pods found"
+NONE_FOUND: Final = "no reserved pods"
+SCALED_UP: Final = "subset just recovered scaled up"
+#: By how much a timer is late, so that what it waits for is past.
+_LATER: Final = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """rescheduleCriticalSeconds and unschedulableDuration."""
+
+    critical: int
+    duration: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """The reserved Pods of one subset."""
+
+    #: Pods whose label is to be written, and what it is to say.
+    labels: Sequence[tuple[Pod, bool]] = ()
+    #: The uids of the reserved ones.
+    uids: frozenset[str] = frozenset()
+    #: Ready Pods that a roll-out should have replaced, had it not been stuck (UD-58).
+    overdue: int = 0
+    #: Pods at an old revision that nothing holds back there.
+    outdated: int = 0
+    #: Pods that are neither finished nor being deleted.
+    active: int = 0
+    #: Seconds until time alone changes it; 0: only events do.
+    again: float = 0.0
+
+    @property
+    def reserved(self) -> int:
+        """How many are."""
+        return len(self.uids)
+
+
+@dataclass(slots=True)
+class _Found:
+    labels: list[tuple[Pod, bool]] = field(default_factory=list)
+    reserved: set[str] = field(default_factory=set)
+    overdue: int = 0
+    times: list[float] = field(default_factory=list)
+
+
+def reservation(
+    pods: Sequence[Pod],
+    *,
+    update: str,
+    held: int | None,
+    unschedulable: bool,
+    updating_since: datetime,
+    limits: Limits,
+    now: datetime,
+    written: Mapping[str, bool],
+) -> Reservation:
+    """UD-56: the label of every Pod of a subset.
+
+    ``update``: the revision that Pods are to be at; ``held``: how many stay at an old one, None for all;
+    ``unschedulable``: what the subset's condition said until now; ``updating_since``: when the roll-out began;
+    ``written``: labels by uid that no cache shows yet.
+    """
+    active = [pod for pod in pods if is_active(pod)]
+    late = {pod.metadata.uid: pending_seconds(pod, limits.critical, now) for pod in active}
+    old = [pod for pod in active if pod.metadata.labels.get(names.UNITED_REVISION_HASH) != update]
+    old.sort(key=lambda pod: (_label(pod, written) is True, not is_ready(pod), pod.metadata.name))
+    # UD-62: what the partition keeps back is where it belongs.
+    outdated = {pod.metadata.uid for pod in (old[held:] if held is not None else ())}
+    # UD-62: a roll-out is stuck only if new Pods cannot be scheduled; else it is merely slow.
+    blocked = any(
+        (late[pod.metadata.uid] or 0) < 0
+        for pod in active
+        if pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update
+    )
+    overdue_in = (updating_since + timedelta(seconds=limits.critical) - now).total_seconds()
+    found = _Found()
+    for pod in active:
+        left, label = late[pod.metadata.uid], _label(pod, written)
+        is_outdated = pod.metadata.uid in outdated
+        ready_in = _settled_in(pod, limits.duration, now)
+        if label is True or (label is None and unschedulable):
+            settled = not is_outdated and ready_in is not None and ready_in < 0
+            reserved = not settled
+            if reserved and ready_in is not None and not is_outdated:
+                found.times.append(ready_in + _LATER)
+        elif not is_outdated:
+            reserved = left is not None and left < 0
+            if left is not None and not reserved:
+                found.times.append(left + _LATER)
+        else:
+            stuck = blocked or (left is not None and left < 0)
+            reserved = stuck and overdue_in < 0
+            if not reserved and (blocked or left is not None):
+                found.times += [max(one, 0.0) + _LATER for one in (overdue_in, left or 0.0) if one > 0]
+        if reserved:
+            found.reserved.add(pod.metadata.uid)
+        found.overdue += reserved and is_outdated and is_ready(pod)
+        if label is not reserved:
+            found.labels.append((pod, reserved))
+    again = min(found.times, default=0.0)
+    return Reservation(found.labels, frozenset(found.reserved), found.overdue, len(outdated), len(active), again)
+
+
+def schedulability(
+    before: Mapping[str, Any] | None, found: Reservation, wanted: int, now: datetime
+) -> tuple[Schedulability, int]:
+    """UD-57: what a subset counts as, and how many of its ``wanted`` Pods cannot be relied on.
+
+    In a subset that was unschedulable, Pods that nobody has seen yet count like reserved ones, for that is what they
+    will be (UD-40).
+    """
+    marked = is_marked(before)
+    missing = max(0, wanted - found.active) if marked else 0
+    unschedulable = bool(found.reserved or missing)
+    if missing and not found.reserved:
+        return Schedulability(True, before, found.again), missing
+    condition = marked_condition(before, unschedulable, FOUND if unschedulable else NONE_FOUND, now)
+    return Schedulability(unschedulable, condition, found.again), found.reserved + missing
+
+
+def is_marked(condition: Mapping[str, Any] | None) -> bool:
+    """Whether the condition says that the subset is unschedulable."""
+    return condition is not None and condition.get("status") == "False"
+
+
+def marked_condition(
+    before: Mapping[str, Any] | None, unschedulable: bool, message: str, now: datetime, *, reason: str = RESCHEDULE
+) -> Mapping[str, Any]:
+    """UD-61: the condition, with the time at which it became so."""
+    known = [before] if before is not None else []
+    if known and (known[0].get("status") == "False") is unschedulable and known[0].get("reason") == reason:
+        return known[0]
+    status = "False" if unschedulable else "True"
+    return with_condition(known, SCHEDULABLE, status, now, reason=reason, message=message)[0]
+
+
+def _label(pod: Pod, written: Mapping[str, bool]) -> bool | None:
+    """What the Pod's label says; None without one that says anything."""
+    known = written.get(pod.metadata.uid)
+    if known is not None:
+        return known
+    return {"true": True, "false": False}.get(pod.metadata.labels.get(names.UNITED_RESERVED_POD, ""))
+
+
+def _settled_in(pod: Pod, seconds: int, now: datetime) -> float | None:
+    """Seconds until the Pod will have been ready for so long, negative after that; None if it is not ready."""
+    if pod.status.phase != "Running" or not is_ready(pod):
+        return None
+    return ((ready_since(pod) or now) + timedelta(seconds=seconds) - now).total_seconds()

@@ -1,0 +1,452 @@
+"""The controller of UnitedDeployments: what it watches, and one reconcile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from app.api import names
+from app.api.gocore import LABEL_SELECTOR, optional
+from app.api.gojson import GoTypeError, go_value, pointer, struct
+from app.api.gopod import METADATA, POD_TEMPLATE
+from app.features.cloneset.kind import CLONE_SET
+from app.features.statefulset.kind import STATEFUL_SET as ADVANCED_STATEFUL_SET_KIND
+from app.features.uniteddeployment import types
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
+from app.features.uniteddeployment.plan import situation
+from app.features.uniteddeployment.plan.situation import Situation
+from app.features.uniteddeployment.plan.status import Outcome
+from app.features.uniteddeployment.plan.subsets import (
+    KIND,
+    Claims,
+    SubsetWorkload,
+    claim,
+    content_of,
+    decode_subset_workload,
+    is_of,
+    needs_update,
+    stuck_pods,
+)
+from app.features.uniteddeployment.types import (
+    DEPLOYMENT,
+    STATEFUL_SET,
+    TEMPLATES,
+    ShareError,
+    UnitedDeployment,
+    template_of,
+)
+from app.features.uniteddeployment.writes import (
+    TIMER_TOLERANCE,
+    Creations,
+    SubsetWriter,
+    UnseenWorkloads,
+    Written,
+    present_status,
+    report,
+)
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import PODS, REVISIONS, Watched
+from app.kube.client import Client, get_or_none
+from app.kube.controller import Result, Watch
+from app.kube.errors import ApiError, KubeError, NotFound, message_of
+from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.objects import ControllerRevision, Pod, decode_metadata
+from app.kube.resources import DEPLOYMENTS, STATEFULSETS, ObjectKey, Resource
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+from app.kube.statuses import KnownStatus
+from app.kube.store import Change, Store
+from app.pods.predicates import BY_CONTROLLER, controller_keys, is_controlled_by, ownerless
+from app.workloads.history import History
+from app.workloads.settings import OWNER
+
+# The controller's reconcile: read workloads and Pods, ask the plan, carry it out, report (UD-26 … UD-70).
+
+logger = logging.getLogger(__name__)
+
+#: The index of Pods by namespace and subset.
+SUBSET: Final = "subset"
+COALESCE_SECONDS: Final = 0.1
+#: Seconds until a change of an owner is looked at, if the cache did not show it before.
+CLAIM_SECONDS: Final = 1.0
+#: Seconds in which the caches agree on what became of workloads of a former object of the same name.
+PREDECESSOR_SECONDS: Final = 5.0
+REVISION_HISTORY_LIMIT: Final = 10
+_WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
+#: The parts of the spec that its schema leaves open, as Go reads them.
+TEMPLATE_TYPES: Final = struct(
+    optional("selector", pointer(LABEL_SELECTOR)),
+    optional("template", struct(*(optional(name, pointer(_WORKLOAD)) for name in TEMPLATES))),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What is read. ``workloads``: those of subsets, by the template that they are made from."""
+
+    united: Store[UnitedDeployment]
+    pods: Store[Pod]
+    revisions: Store[ControllerRevision]
+    workloads: Mapping[str, Store[SubsetWorkload]]
+
+
+@dataclass(slots=True)
+class _State:
+    """What is remembered of one object between reconciles."""
+
+    uid: str
+    #: When it was first looked at.
+    since: float
+    creations: Creations = field(default_factory=Creations)
+    #: Uids of Pods → the label that was written, and the resourceVersion that has it.
+    labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
+    status: KnownStatus | None = None
+
+
+def resources(resource_of: Mapping[str, Resource]) -> Mapping[str, Resource]:
+    """Template → where its workloads are; ``resource_of``: CloneSets and Advanced StatefulSets."""
+    return {STATEFUL_SET: STATEFULSETS, DEPLOYMENT: DEPLOYMENTS, **resource_of}
+
+
+class UnitedDeploymentReconciler:
+    """Keeps the workloads of all UnitedDeployments."""
+
+    def __init__(self, client: Client, caches: Caches, events: EventRecorder, kinds: Mapping[str, Resource]) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._kinds = kinds
+        self._writer = SubsetWriter(client, events, kinds)
+        self._unseen = UnseenWorkloads(client, caches.workloads, kinds)
+        self._history = History(client, caches.revisions)
+        self._states: dict[ObjectKey, _State] = {}
+
+    # ---- what changes concern
+
+    def keys_for_united(self, change: Change[UnitedDeployment]) -> Iterable[ObjectKey]:
+        """Itself, but for a change of its status alone."""
+        old, new = change.old, change.new
+        found = change.object
+        if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
+            same = old.metadata.generation == new.metadata.generation and old.deleting == new.deleting
+            if same and old.metadata.labels == new.metadata.labels:
+                return ()
+        return (ObjectKey(found.metadata.namespace, found.name),)
+
+    def keys_for_workload(self, change: Change[SubsetWorkload]) -> Iterable[ObjectKey]:
+        """The UnitedDeployment that manages it, or did until now."""
+        keys: dict[ObjectKey, None] = {}
+        for one in (change.old, change.new):
+            reference = KIND.managing_reference(one.metadata) if one is not None else None
+            if reference is not None and one is not None:
+                keys[ObjectKey(one.metadata.namespace, reference.name)] = None
+        return keys
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """UD-26: those whose revision the Pod carries."""
+        metadata = change.object.metadata
+        name, _, _ = metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")
+        key = ObjectKey(metadata.namespace, name)
+        return (key,) if name and names.SUBSET_NAME in metadata.labels and key in self._caches.united else ()
+
+    def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+        """Nobody; the history is told what the cache shows."""
+        self._history.observe(change)
+        return ()
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
+        """How long a reconcile is put off that a workload or a Pod asks for."""
+        return COALESCE_SECONDS
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring the subsets and the status of one UnitedDeployment up to date."""
+        united = self._caches.united.by_key(key)
+        if united is None:
+            self._states.pop(key, None)
+            return None
+        if united.deleting:
+            return None  # UD-27: what it owns goes with it
+        state = self._states.get(key)
+        if state is None or state.uid != united.metadata.uid:
+            state = self._states[key] = _State(united.metadata.uid, self._clock.monotonic())
+        if (wait := await self._unseen.wait(united, state.creations)) > 0:
+            return Result(requeue_after=wait)
+        found = template_of(united.spec)
+        if found is None:
+            return None
+        try:
+            go_value(TEMPLATE_TYPES, united.spec.to_dict(), "spec")
+            selector = compile_selector(united.spec.selector)
+            claims = self._claims(united, found, selector)
+            if not claims.release and self._lacks_known(united, state, claims):
+                strayed = await self._unseen.unlabelled(united, found[0])
+                claims = replace(claims, release=[(found[0], one) for one in strayed])
+            if claims.adopt or claims.release:
+                return await self._claim(united, found[0], claims)
+            if self._awaits_predecessor(united, state, found[0], claims):
+                return Result(requeue_after=CLAIM_SECONDS / 2)
+            here = await self._situation(united, state, found, selector, claims.existing)
+        except (SelectorError, GoTypeError) as error:
+            field = "spec.selector: " if isinstance(error, SelectorError) else ""
+            self._writer.event(united, "Warning", INVALID_SPEC, f"{field}{error}")
+            return None
+        return await self._carry_out(here, state, claims.surplus)
+
+    def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
+        """UD-32: whether workloads are owned, as the cache has it, by an object of the same name that is gone: they are
+        about to become nobody's, or to go."""
+        topology = united.spec.topology
+        missing = (
+            {one.name for one in (topology.subsets or ())} - claims.existing.keys() if topology is not None else ()
+        )
+        if not missing or self._clock.monotonic() - state.since > PREDECESSOR_SECONDS:
+            return False
+        owner = KIND.owner(united.metadata)
+        for one in self._caches.workloads[kind].list():
+            if one.metadata.namespace != united.metadata.namespace or one.subset not in missing:
+                continue
+            reference = KIND.managing_reference(one.metadata)
+            if reference is not None and reference.name == united.name and not is_controlled_by(one.metadata, owner):
+                return True
+        return False
+
+    @staticmethod
+    def _lacks_known(united: UnitedDeployment, state: _State, claims: Claims) -> bool:
+        """Whether a subset that is wanted, and of which the status tells, has no workload."""
+        entries = present_status(united, state.status).status.get("subsetStatuses")
+        known = {one.get("name") for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
+        topology = united.spec.topology
+        wanted = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        return bool((wanted & known) - claims.existing.keys() - {one.subset for one in claims.adopt})
+
+    # ---- which workloads are ours
+
+    def _claims(self, united: UnitedDeployment, found: tuple[str, dict[str, Any]], selector: Selector) -> Claims:
+        kind, template = found
+        owned_by, namespace = KIND.owner(united.metadata).index_key, united.metadata.namespace
+        topology = united.spec.topology
+        subsets = {one.name for one in (topology.subsets or ())} if topology is not None else set()
+        owned = {name: self._caches.workloads[name].by_index(OWNER, owned_by) for name in TEMPLATES}
+        nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
+        given = (template.get("metadata") or {}).get("labels") or {}
+        written = {**given, **(united.spec.selector.get("matchLabels") or {})}
+        # What we make ourselves must match, or every workload would be released and made again.
+        matches = selector.matches if selector.matches(written) else lambda _: True
+        return claim(kind, subsets, owned, list(nobodys), matches)
+
+    async def _claim(self, united: UnitedDeployment, kind: str, claims: Claims) -> Result:
+        """UD-32: adopt and release; the caches show it soon, and what comes next goes by that."""
+        try:
+            if claims.adopt and not await self._is_current(united):
+                return Result(requeue_after=CLAIM_SECONDS)
+            for one in claims.adopt:
+                await self._writer.adopt(united, kind, one)
+            for template, one in claims.release:
+                await self._writer.release(united, template, one)
+        except KubeError as error:
+            if not isinstance(error, NotFound) and not _is_stale(error):
+                said = message_of(error)
+                self._writer.event(united, "Warning", "FailedFindSubsets", said)
+                self._writer.event(united, "Warning", "Failed FindSubsets", f"fail to claim subsets: {said}")
+                return Result(requeue=True)
+        return Result(requeue_after=CLAIM_SECONDS)
+
+    async def _is_current(self, united: UnitedDeployment) -> bool:
+        """PM-109, UD-49: whether it is there still, is not being deleted, and says what the cache says."""
+        metadata = united.metadata
+        live = await get_or_none(
+            self._client, UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
+        )
+        if live is None:
+            return False
+        same = (live.metadata.uid, live.metadata.generation) == (metadata.uid, metadata.generation)
+        return same and live.metadata.deletion_timestamp is None
+
+    # ---- what is found
+
+    async def _situation(
+        self,
+        united: UnitedDeployment,
+        state: _State,
+        found: tuple[str, dict[str, Any]],
+        selector: Selector,
+        existing: Mapping[str, SubsetWorkload],
+    ) -> Situation:
+        kind, template = found
+        content = content_of(united)
+        status = present_status(united, state.status).status
+        ordered = self._history.revisions(content, selector)
+        current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+        try:
+            revisions = await self._history.record(content, selector, ordered, current, collisions)
+        except KubeError as error:
+            self._writer.event(united, "Warning", "FailedRevisionProvision", message_of(error))
+            raise
+        namespace = united.metadata.namespace
+        pods = {
+            subset: [
+                pod
+                for pod in self._caches.pods.by_index(SUBSET, f"{namespace}/{subset}")
+                if is_of(self._kinds[kind], workload, pod)
+            ]
+            for subset, workload in existing.items()
+        }
+        labels = self._unseen_labels(state, pods)
+        now = self._clock.now()
+        here = Situation(united, kind, template, revisions, status, existing, pods, now, labels)
+        return replace(here, **situation.judged(here))
+
+    def _unseen_labels(self, state: _State, pods: Mapping[str, Sequence[Pod]]) -> dict[str, bool]:
+        """Labels that were written and that no cache shows yet; what it shows is forgotten."""
+        if not state.labels:
+            return {}
+        shown = {pod.metadata.uid: pod.metadata.resource_version for found in pods.values() for pod in found}
+        state.labels = {
+            uid: (label, version)
+            for uid, (label, version) in state.labels.items()
+            if uid in shown and _is_older(shown[uid], version)
+        }
+        return {uid: label for uid, (label, _) in state.labels.items()}
+
+    # ---- what is done
+
+    async def _carry_out(
+        self, here: Situation, state: _State, surplus: Sequence[tuple[str, SubsetWorkload]]
+    ) -> Result | None:
+        united = here.united
+        labels = [one for found in here.reservations.values() for one in found.labels]
+        written, errors = await self._writer.label(labels)
+        state.labels.update(written)
+        if errors:
+            # UD-56: whoever is not labelled would be counted wrongly.
+            return await self._failed(here, state, errors)
+        try:
+            allocated = situation.allocated(here)
+        except ShareError as error:
+            # UD-41
+            said = f"Specified subset replicas is ineffective: {error}"
+            self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
+            return await self._failed(here, state, [str(error)])
+        wanted, errors = situation.wanted(here, allocated.replicas)
+        for said in errors:
+            self._writer.event(united, "Warning", "FailedUpdateSubset", said)
+        missing = [one for name, one in sorted(wanted.items()) if name not in here.existing]
+        changed = [
+            (here.existing[name], one)
+            for name, one in sorted(wanted.items())
+            if name in here.existing and needs_update(here.kind, here.existing[name], one)
+        ]
+        made = await self._create(here, state, missing)
+        if surplus and not await self._is_current(united):
+            # By what it says now the subset may be wanted again: what goes, goes with all its Pods.
+            return Result(requeue_after=CLAIM_SECONDS)
+        left = await self._writer.delete(united, surplus)
+        errors += await self._writer.update(united, here.kind, changed)
+        errors += await self._unblock(here)
+        unprovisioned = "; ".join((*made.errors, *left))
+        outcome = Outcome(
+            bool(missing or surplus), "; ".join((*errors, *([unprovisioned] if unprovisioned else ()))), unprovisioned
+        )
+        present = present_status(united, state.status)
+        state.status = await report(self._client, here, present, wanted, allocated.remarked, outcome) or state.status
+        await self._truncate(here, state)
+        if outcome.error:
+            return Result(requeue=True)
+        times = [one.again for one in here.schedulable.values() if one.again > 0]
+        if here.adapts and (missing or changed):
+            times.append(float(here.limits.critical))  # UD-60: its new Pods may turn out to be unschedulable
+        return Result(requeue_after=min(times) + TIMER_TOLERANCE) if times else None
+
+    async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
+        made = await self._writer.create(here.united, here.kind, missing)
+        state.creations.note(made, self._clock.monotonic())
+        return made
+
+    async def _unblock(self, here: Situation) -> list[str]:
+        """UD-50."""
+        if here.kind != STATEFUL_SET:
+            return []
+        update = here.revisions.update.name
+        return await self._writer.delete_pods(
+            [
+                pod
+                for name, workload in here.existing.items()
+                for pod in stuck_pods(workload, here.pods.get(name, ()), update)
+            ]
+        )
+
+    async def _failed(self, here: Situation, state: _State, errors: Sequence[str]) -> Result:
+        """Nothing is changed; the status says why."""
+        present = present_status(here.united, state.status)
+        outcome = Outcome(error="; ".join(errors))
+        state.status = await report(self._client, here, present, {}, frozenset(), outcome) or state.status
+        return Result(requeue=True)
+
+    async def _truncate(self, here: Situation, state: _State) -> None:
+        """UD-44."""
+        limit = here.united.spec.revision_history_limit
+        # As the status is by now: its write wakes nobody, so this is the last look after a roll-out.
+        current = str(present_status(here.united, state.status).status.get("currentRevision") or "")
+        used: set[str] = {here.revisions.update.name, current}
+        used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}
+        await self._history.truncate(
+            content_of(here.united),
+            here.revisions.ordered,
+            used,
+            REVISION_HISTORY_LIMIT if limit is None else limit,
+        )
+
+
+def _is_older(shown: str, written: str) -> bool:
+    return not shown.isdigit() or not written.isdigit() or int(shown) < int(written)
+
+
+def _is_stale(error: KubeError) -> bool:
+    """Whether a test of a JSON patch did not hold: the object is not any more as the cache has it."""
+    return isinstance(error, ApiError) and error.code in (409, 422)
+
+
+NAME: Final = "uniteddeployment-controller"
+UNITED: Final = Watched.kind(UNITED_DEPLOYMENT, UnitedDeployment)
+RESOURCES: Final = resources(
+    {types.CLONE_SET: CLONE_SET.resource(), types.ADVANCED_STATEFUL_SET: ADVANCED_STATEFUL_SET_KIND.resource()}
+)
+
+
+def subset_keys(pod: Pod) -> Iterable[str]:
+    """Namespace and subset of a Pod, if it is of one."""
+    subset = pod.metadata.labels.get(names.SUBSET_NAME)
+    return (f"{pod.metadata.namespace}/{subset}",) if subset else ()
+
+
+def _workloads(template: str, resource: Resource) -> Watched[SubsetWorkload]:
+    name = f"workloads of subsets ({template})"
+    indexes = {BY_CONTROLLER: controller_keys}
+    return Watched(name, resource, decode_subset_workload, label_selector=names.SUBSET_NAME, indexes=indexes)
+
+
+SUBSET_PODS: Final = PODS.indexed(**{SUBSET: subset_keys})
+WORKLOADS: Final = {template: _workloads(template, resource) for template, resource in RESOURCES.items()}
+WATCHED: Final[tuple[Watched[Any], ...]] = (UNITED, SUBSET_PODS, REVISIONS, *WORKLOADS.values())
+
+
+def uniteddeployment_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    stores = context.stores
+    workloads = {template: stores(watched) for template, watched in WORKLOADS.items()}
+    caches = Caches(stores(UNITED), stores(SUBSET_PODS), stores(REVISIONS), workloads)
+    reconciler = UnitedDeploymentReconciler(context.client, caches, context.events, RESOURCES)
+    delay = reconciler.coalesce_delay
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.revisions, reconciler.keys_for_revision),
+            Watch(caches.pods, reconciler.keys_for_pod, delay),
+            *(Watch(store, reconciler.keys_for_workload, delay) for store in workloads.values()),
+            Watch(caches.united, reconciler.keys_for_united),
+        ],
+    )

@@ -1,0 +1,395 @@
+"""What a UnitedDeployment must say (UD-7 … UD-18). Pure; what an API server thinks of a Pod template is passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from app.api.core.pods import unknown_fields
+from app.api.gopod import POD, POD_TEMPLATE
+from app.features.uniteddeployment.types import (
+    ADAPTIVE,
+    ADVANCED_STATEFUL_SET,
+    CLONE_SET,
+    DEPLOYMENT,
+    MANUAL,
+    NATIVE_FIELDS,
+    STATEFUL_SET,
+    TEMPLATES,
+    UNLIMITED,
+    Share,
+    ShareError,
+    UnitedDeployment,
+    UnitedDeploymentSpec,
+    count_of,
+    template_of,
+)
+from app.features.uniteddeployment.types import Subset as SubsetSpec
+from app.kube.fielderrors import (
+    FieldError,
+    GoLiteral,
+    Path,
+    forbidden,
+    go_string_map,
+    invalid,
+    not_supported,
+    quote,
+    required,
+)
+from app.kube.patches import PatchError, same, strategic_merge
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import compile_selector, go_label_selector, validate_selector
+from app.kube.validation import is_dns1123_label
+
+SPEC: Final = Path("spec")
+TEMPLATE: Final = SPEC.child("template")
+SUBSETS: Final = SPEC.child("topology", "subsets")
+#: A label has 63 characters, a hash at most ten and a dash.
+LONGEST_NAME: Final = 52
+#: Behind it stand a dash and five characters that an API server chooses, in the name of a workload whose Pods carry
+#: the name of its own revision as a label.
+LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
+#: So many patches are merged to judge them; the controller tells of others.
+MOST_PATCHES: Final = 64
+#: The most unknown fields that warnings name.
+MAX_UNKNOWN: Final = 10
+_MISMATCH: Final = "`selector` does not match template `labels`"
+#: UD-17: what may change in the spec of a StatefulSet.
+_MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
+    STATEFUL_SET: (
+        "template",
+        "updateStrategy",
+        "persistentVolumeClaimRetentionPolicy",
+        "minReadySeconds",
+        "ordinals",
+        "replicas",
+    ),
+    ADVANCED_STATEFUL_SET: ("template", "updateStrategy", "replicas"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known beside the object: what is wrong with its Pod template."""
+
+    template_errors: Sequence[FieldError | str] = ()
+
+
+def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | str]:
+    """Everything that is wrong by itself."""
+    replicas = spec.replicas
+    errors: list[FieldError | str] = []
+    if replicas is not None and replicas < 0:
+        errors.append(invalid(SPEC.child("replicas"), replicas, "must be greater than or equal to 0"))
+    errors += _selector_errors(spec.selector)
+    errors += _template_errors(spec)
+    errors += facts.template_errors
+    errors += topology_errors(spec)
+    errors += _update_errors(spec)
+    return errors
+
+
+def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
+    """UD-71: names whose Pods nobody could make, for they carry the name of a revision as a label. (An object that is
+    there already is left in peace.) ``short_hash``: whether Pods of CloneSets carry a hash alone."""
+    given, name = template_of(united.spec), united.metadata.name or ""
+    kind = given[0] if given is not None else DEPLOYMENT
+    labelled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
+    most = LONGEST_LABELLED_NAME if labelled else LONGEST_NAME
+    if len(name) <= most:
+        return []
+    carried = f"its {'CloneSets' if kind == CLONE_SET else 'StatefulSets'}" if labelled else "its revision"
+    detail = f"must be no more than {most} characters: Pods carry the name of {carried} with a hash as a label"
+    return [invalid(Path("metadata").child("name"), name, detail)]
+
+
+def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
+    """UD-16 … UD-18: what may not change."""
+    errors: list[FieldError] = []
+    before = {one.name: one for one in _subsets(old.spec)}
+    for index, subset in enumerate(_subsets(new.spec)):
+        former = before.get(subset.name)
+        if former is None:
+            continue
+        for field, now, then in (
+            ("nodeSelectorTerm", subset.node_selector_term or {}, former.node_selector_term or {}),
+            ("tolerations", subset.tolerations or [], former.tolerations or []),
+        ):
+            if not same(now, then):
+                errors.append(forbidden(SUBSETS.index(index).child(field), "may not be changed in an update"))
+    errors += _immutable_template_errors(new.spec, old.spec)
+    if not same(new.spec.selector, old.spec.selector):
+        errors.append(forbidden(SPEC.child("selector"), "may not be changed in an update"))
+    return errors
+
+
+def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[FieldError]:
+    """UD-72: patches that cannot be merged with the Pod template. What stays was judged when it came."""
+    given, former = template_of(new.spec), template_of(old.spec) if old is not None else None
+    template = (given[1].get("spec") or {}).get("template") if given is not None else None
+    if not isinstance(template, dict):
+        return []
+    before = {one.name: one.patch for one in _subsets(old.spec)} if old is not None and same(given, former) else {}
+    errors: list[FieldError] = []
+    judged = 0
+    for index, subset in enumerate(_subsets(new.spec)):
+        if not subset.patch or same(subset.patch, before.get(subset.name)):
+            continue
+        if (judged := judged + 1) > MOST_PATCHES:
+            break
+        try:
+            strategic_merge(template, subset.patch, POD)
+        except PatchError as error:
+            detail = f"cannot be merged with the Pod template: {error}"
+            errors.append(invalid(SUBSETS.index(index).child("patch"), GoLiteral(subset.name), detail))
+    return errors
+
+
+def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-11 … UD-14."""
+    errors: list[FieldError] = []
+    known: set[str] = set()
+    for index, subset in enumerate(_subsets(spec)):
+        path = SUBSETS.index(index)
+        if not subset.name:
+            errors.append(required(path.child("name")))
+        else:
+            errors += [
+                invalid(path.child("name"), subset.name, f"invalid subset name {message}")
+                for message in is_dns1123_label(subset.name)
+            ]
+        if subset.name in known:
+            errors.append(invalid(path.child("name"), subset.name, f"duplicated subset name {subset.name}"))
+        known.add(subset.name)
+    return [*errors, *_share_errors(spec), *_strategy_errors(spec)]
+
+
+def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
+    """What is admitted, but has no effect."""
+    found = []
+    partitions = _partitions(spec)
+    given = template_of(spec)
+    if given is not None and given[0] == DEPLOYMENT and any(partitions.values()):
+        found.append("spec.updateStrategy.manualUpdate.partitions: a Deployment has no partition, all Pods are updated")
+    strategy = spec.topology.schedule_strategy if spec.topology is not None else None
+    if strategy is not None and strategy.adaptive is not None and strategy.type != ADAPTIVE:
+        found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
+    if given is not None and given[0] == CLONE_SET and _rolling(given[1]).get("partition") is not None:
+        at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
+        found.append(f"{at}: will not be used; spec.updateStrategy.manualUpdate.partitions says it per subset")
+    if not _subsets(spec):
+        found.append("spec.topology.subsets: without a subset there are no Pods")
+    if given is not None:
+        found += _unknown_fields(*given)
+    return tuple(found)
+
+
+def _unknown_fields(name: str, workload: Mapping[str, Any]) -> list[str]:
+    """Warnings about fields of the workload that the schema keeps although no such field exists. [UD-72]"""
+    body, path = workload.get("spec") or {}, TEMPLATE.child(name, "spec")
+    known = NATIVE_FIELDS.get(name, body)
+    found = [str(path.child(field)) for field in body if field not in known]
+    found += unknown_fields(POD_TEMPLATE, body.get("template") or {}, str(path.child("template")))
+    return [f"{field}: unknown field, it has no effect" for field in found[:MAX_UNKNOWN]]
+
+
+def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:
+    path = SPEC.child("selector")
+    errors = validate_selector(selector, path)
+    if errors:
+        return [*errors, invalid(path, go_label_selector(_without_empty(selector)))]
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return [invalid(path, go_label_selector(selector), "empty selector is invalid for statefulset")]
+    return []
+
+
+def _without_empty(selector: Mapping[str, Any]) -> dict[str, Any]:
+    """The selector without values that are no list or an empty one, as Go keeps it."""
+    expressions = [
+        {key: value for key, value in one.items() if value != []}
+        for one in selector.get("matchExpressions") or ()
+        if isinstance(one, dict)
+    ]
+    return {**selector, **({"matchExpressions": expressions} if expressions else {})}
+
+
+def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-8 … UD-10, as far as labels and fields of the workload go."""
+    given = spec.template.to_dict() if spec.template is not None else {}
+    names = [name for name in TEMPLATES if given.get(name) is not None]
+    if not names:
+        return [required(TEMPLATE, f"should provide one of {', '.join(TEMPLATES[:-1])}, or {TEMPLATES[-1]}")]
+    if len(names) > 1:
+        return [
+            invalid(TEMPLATE.child(names[1]), names[1], f"should provide only one of {', '.join(names)}"),
+        ]
+    (name,) = names
+    path, workload = TEMPLATE.child(name), given[name]
+    errors: list[FieldError] = []
+    if name == STATEFUL_SET and not any(spec.selector.values()):
+        detail = "empty selector is invalid for statefulset"
+        errors.append(invalid(path.child("spec", "selector"), go_label_selector(spec.selector), detail))
+    body = workload.get("spec") or {}
+    template = body.get("template") if isinstance(body.get("template"), dict) else {}
+    places = [(path.child("metadata", "labels"), _labels(workload))]
+    places.append((path.child("spec", "template", "metadata", "labels"), _labels(template)))
+    try:
+        selector = compile_selector(spec.selector)
+    except SelectorError:
+        selector = None
+    for place, labels in places:
+        if selector is not None and selector.requirements and not selector.matches(labels):
+            errors.append(invalid(place, GoLiteral(go_string_map(labels)), _MISMATCH))
+    if body.get("replicas") is not None:
+        errors.append(
+            invalid(path.child("spec", "replicas"), body["replicas"], "replicas in template will not be used")
+        )
+    rolling = _rolling(workload)
+    if name != DEPLOYMENT and rolling.get("partition") is not None and name != CLONE_SET:
+        at = path.child("spec", "updateStrategy", "rollingUpdate", "partition")
+        errors.append(invalid(at, rolling["partition"], "partition in template will not be used"))
+    return errors
+
+
+def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:
+    strategy = (workload.get("spec") or {}).get("updateStrategy")
+    rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
+    return rolling if isinstance(rolling, dict) else {}
+
+
+def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-12, UD-13."""
+    errors: list[FieldError] = []
+    subsets, replicas = _subsets(spec), spec.replicas
+    counts: dict[str, list[int | None]] = {"replicas": [], "minReplicas": [], "maxReplicas": []}
+    for index, subset in enumerate(subsets):
+        shares = {"replicas": subset.replicas, "minReplicas": subset.min_replicas, "maxReplicas": subset.max_replicas}
+        for field, share in shares.items():
+            try:
+                counts[field].append(None if share is None else count_of(share, replicas))
+            except ShareError as error:
+                errors.append(invalid(SUBSETS.index(index).child(field), _go_share(share), str(error)))
+                counts[field].append(None)
+        least, most = counts["minReplicas"][-1], counts["maxReplicas"][-1]
+        if least is not None and least > (UNLIMITED if most is None else most):
+            detail = f"subset[{index}].minReplicas must be less than or equal to maxReplicas"
+            errors.append(invalid(SUBSETS.index(index).child("minReplicas"), _go_share(subset.min_replicas), detail))
+    if errors:
+        return errors
+    bounded = any(one.min_replicas is not None or one.max_replicas is not None for one in subsets)
+    fixed = [count for count in counts["replicas"] if count is not None]
+    if bounded and fixed:
+        return [
+            invalid(
+                SUBSETS,
+                GoLiteral("subsets"),
+                "subset.Replicas and subset.MinReplicas/MaxReplicas are mutually exclusive",
+            )
+        ]
+    if bounded:
+        return _bound_errors(subsets, replicas)
+    return _sum_errors(len(subsets), replicas, fixed)
+
+
+def _bound_errors(subsets: Sequence[SubsetSpec], replicas: int | None) -> list[FieldError]:
+    if replicas is None:
+        return [invalid(SUBSETS, GoLiteral("nil"), "spec.replicas must be set where minReplicas or maxReplicas are")]
+    if all(one.max_replicas is not None for one in subsets):
+        return [invalid(SUBSETS, GoLiteral(str(len(subsets))), "at least one subset.maxReplicas must be empty")]
+    return []
+
+
+def _sum_errors(subsets: int, replicas: int | None, fixed: Sequence[int]) -> list[FieldError]:
+    total = sum(fixed)
+    errors = []
+    if replicas is None:
+        if len(fixed) < subsets:
+            errors.append(invalid(SUBSETS, None, "spec.replicas must be set unless every subset has replicas"))
+        return errors
+    if total > replicas:
+        detail = (
+            f"sum of indicated subset replicas {total} should not be greater than UnitedDeployment replicas {replicas}"
+        )
+        errors.append(invalid(SUBSETS, total, detail))
+    if subsets and len(fixed) == subsets and total != replicas:
+        start = "if replicas of all subsets are provided, the sum of indicated subset replicas"
+        errors.append(invalid(SUBSETS, total, f"{start} {total} should equal UnitedDeployment replicas {replicas}"))
+    return errors
+
+
+def _strategy_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-14."""
+    strategy = spec.topology.schedule_strategy if spec.topology is not None else None
+    if strategy is None or strategy.type != ADAPTIVE:
+        return []
+    errors: list[FieldError] = [
+        forbidden(
+            SUBSETS.index(index).child("replicas"),
+            "specify replicas use minReplicas/maxReplicas to enable adaptive strategy",
+        )
+        for index, subset in enumerate(_subsets(spec))
+        if subset.replicas is not None
+    ]
+    given = template_of(spec)
+    reserve = strategy.adaptive is not None and strategy.adaptive.reserve_unschedulable_pods
+    if reserve and given is not None and given[0] in (STATEFUL_SET, ADVANCED_STATEFUL_SET):
+        at = SPEC.child("topology", "scheduleStrategy", "adaptive", "reserveUnschedulablePods")
+        errors.append(invalid(at, True, "stateful workloads cannot have Pods in the place of others"))
+    return errors
+
+
+def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-15."""
+    strategy = spec.update_strategy
+    if strategy is None:
+        return []
+    errors = []
+    if strategy.type not in ("", MANUAL):
+        errors.append(not_supported(SPEC.child("updateStrategy", "type"), strategy.type, [MANUAL]))
+    partitions = _partitions(spec)
+    known = {one.name for one in _subsets(spec)}
+    shown = GoLiteral(
+        f"map[string]int32{{{', '.join(f'{quote(key)}:{partitions[key]}' for key in sorted(partitions))}}}"
+    )
+    at = SPEC.child("updateStrategy", "manualUpdate", "partitions")
+    errors += [invalid(at, shown, f"subset {name} does not exist") for name in sorted(partitions) if name not in known]
+    return errors
+
+
+def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentSpec) -> list[FieldError]:
+    """UD-17."""
+    now, then = template_of(new), template_of(old)
+    if now is None or then is None or now[0] != then[0] or now[0] not in _MUTABLE:
+        return []
+    mutable = _MUTABLE[now[0]]
+
+    def kept(workload: Mapping[str, Any]) -> dict[str, Any]:
+        body = workload.get("spec") or {}
+        return {key: value for key, value in body.items() if key not in mutable and value not in (None, {}, [])}
+
+    if same(kept(now[1]), kept(then[1])):
+        return []
+    fields = ", ".join(f"'{field}'" for field in mutable[:-1])
+    at = TEMPLATE.child(now[0], "spec")
+    return [forbidden(at, f"updates to the spec for fields other than {fields} are forbidden.")]
+
+
+def _go_share(share: Share | None) -> GoLiteral:
+    number, text, kind = (share, "", 0) if isinstance(share, int) else (0, share or "", 1)
+    return GoLiteral(f"intstr.IntOrString{{Type:{kind}, IntVal:{number}, StrVal:{quote(text)}}}")
+
+
+def _subsets(spec: UnitedDeploymentSpec) -> Sequence[SubsetSpec]:
+    return (spec.topology.subsets or ()) if spec.topology is not None else ()
+
+
+def _partitions(spec: UnitedDeploymentSpec) -> Mapping[str, int]:
+    manual = spec.update_strategy.manual_update if spec.update_strategy is not None else None
+    return (manual.partitions or {}) if manual is not None else {}
+
+
+def _labels(obj: Any) -> dict[str, str]:
+    metadata = obj.get("metadata") if isinstance(obj, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return {key: str(value) for key, value in labels.items()} if isinstance(labels, dict) else {}

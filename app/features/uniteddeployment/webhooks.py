@@ -1,0 +1,146 @@
+"""The two webhooks of UnitedDeployment: fill in what is left out, refuse what cannot work (UD-4 … UD-24)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api.conversion import ConversionError, as_hub
+from app.api.gojson import GoTypeError
+from app.api.webhooks import (
+    former_of,
+    mutating_webhook,
+    unreadable,
+    validating_webhook,
+    version_to_default,
+    version_to_judge,
+)
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, as_printed, with_defaults
+from app.features.uniteddeployment.types import STATEFUL_SET, UnitedDeployment, template_of
+from app.features.uniteddeployment.validation import (
+    TEMPLATE,
+    Facts,
+    creation_errors,
+    patch_errors,
+    spec_errors,
+    update_errors,
+    warnings,
+)
+from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review
+from app.kube.fielderrors import FieldError, aggregate, required
+from app.kube.jsonvalues import json_copy
+from app.kube.patches import diff, same
+from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
+from app.pods.template_check import TemplateLookups, judge_template
+
+SHORT_HASH_GATE: Final = "CloneSetShortHash"
+
+MUTATE: Final = mutating_webhook(
+    UNITED_DEPLOYMENT,
+    "Fills in the defaults of a UnitedDeployment",
+    when=(),
+)
+VALIDATE: Final = validating_webhook(
+    UNITED_DEPLOYMENT,
+    "Refuses UnitedDeployments whose subsets or template cannot work",
+    MAY_CHECK_TEMPLATES,
+    when=(),
+)
+WEBHOOKS: Final = (MUTATE, VALIDATE)
+
+
+def handlers(lookups: TemplateLookups, *, short_hash: bool = False) -> tuple[Handler, ...]:
+    """The declarations with the functions that answer for them; ``short_hash``: the gate of CloneSets."""
+    validating = partial(validate, lookups, short_hash=short_hash)
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, validating))
+
+
+def mutate(lookups: TemplateLookups, review: Review) -> Decision:
+    """UD-4 … UD-6, UD-22."""
+    given = review.object or {}
+    version = version_to_default(UNITED_DEPLOYMENT, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        defaulted = with_defaults(
+            given,
+            default_templates=not lookups.no_template_defaults and _template_changed(review),
+            former=review.old_object if review.operation == Operation.UPDATE else None,
+            host_ports=lookups.default_host_ports,
+        )
+        stored = as_printed(defaulted)
+    except GoTypeError as error:
+        return Denied(str(error), code=400)
+    before = {key: value for key, value in given.items() if key != "status"}
+    operations = tuple(diff(before, stored, rule="UD-4"))
+    return Patched(operations) if operations else Allowed()
+
+
+def _template_changed(review: Review) -> bool:
+    """UD-5: on update, only a changed template gets defaults."""
+    if review.operation != Operation.UPDATE or review.old_object is None:
+        return True
+    specs = (one.get("spec") for one in (review.object or {}, review.old_object))
+    now, then = (spec.get("template") if isinstance(spec, dict) else None for spec in specs)
+    return not same(now, then)
+
+
+async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool) -> Decision:
+    """Every rule of UD-7 … UD-18; all mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(UNITED_DEPLOYMENT, given)
+    if isinstance(version, Denied):
+        return version
+    try:
+        united = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    if united.deleting:
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    former = former_of(review, read)
+    errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
+    errors += patch_errors(united, former)
+    if former is not None:
+        errors += update_errors(united, former)
+    if review.operation == Operation.CREATE:
+        errors += creation_errors(united, short_hash=short_hash)
+    if errors:
+        return Denied(aggregate(errors), code=422)
+    return Allowed(warnings(united.spec))
+
+
+def read(obj: Mapping[str, Any]) -> UnitedDeployment:
+    """The UnitedDeployment of either version as its hub model. Raises ConversionError or ValidationError."""
+    return UnitedDeployment.model_validate(as_hub(UNITED_DEPLOYMENT, obj))
+
+
+async def _template_errors(
+    lookups: TemplateLookups, united: UnitedDeployment, former: UnitedDeployment | None
+) -> Sequence[FieldError | str]:
+    """UD-10. A template that stays was judged when it came."""
+    found = template_of(united.spec)
+    if found is None or (former is not None and same(found[1], (template_of(former.spec) or ("", None))[1])):
+        return ()
+    name, workload = found
+    path = TEMPLATE.child(name, "spec", "template")
+    template = json_copy((workload.get("spec") or {}).get("template") or {})
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict | None):
+        return [required(path.child("spec"))]
+    if name == STATEFUL_SET or "Claim" in str(workload.get("spec")):
+        _add_claim_volumes(template, workload.get("spec") or {})
+    return await judge_template(lookups, template, path)
+
+
+def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> None:
+    """A volume per claim template, so that it can be mounted."""
+    claims = spec.get("volumeClaimTemplates")
+    listed = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []
+    called = [str((one.get("metadata") or {}).get("name") or "") for one in listed]
+    if called:
+        volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in called]
+        pod = template.setdefault("spec", {})
+        pod["volumes"] = [*volumes, *(pod.get("volumes") or ())]

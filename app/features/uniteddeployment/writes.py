@@ -1,0 +1,435 @@
+"""Writes of subsets and statuses, and writes that the cache does not show yet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from app.api import names
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
+from app.features.uniteddeployment.plan.situation import Situation
+from app.features.uniteddeployment.plan.status import (
+    REQUIRED,
+    SCALED_UP,
+    Outcome,
+    SubsetState,
+    Updated,
+    marked_condition,
+    status_of,
+    trouble_of,
+)
+from app.features.uniteddeployment.plan.subsets import (
+    KIND,
+    SHOWN_KINDS,
+    SubsetWorkload,
+    Wanted,
+    decode_subset_workload,
+    generated_name,
+    partition_of,
+)
+from app.features.uniteddeployment.types import UnitedDeployment, template_of
+from app.kube.client import Client, PatchType
+from app.kube.errors import UNANSWERED, Conflict, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder
+from app.kube.objects import ObjectReference, Pod, decode_metadata
+from app.kube.patches import pointer
+from app.kube.resources import PODS, Resource
+from app.kube.selectors import selector_text
+from app.kube.statuses import KnownStatus, write_status
+from app.kube.store import Store
+from app.pods.predicates import is_active, is_controlled_by, is_ready
+from app.workloads.report import status_patch
+
+# Writing the workloads of subsets and the labels of their Pods, with the events that tell of it (UD-49, UD-68).
+
+MAX_CONCURRENT_WRITES: Final = 16
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Written:
+    """What came of writing several objects. ``unanswered``: of some nobody knows whether they were written."""
+
+    names: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    unanswered: bool = False
+
+
+class SubsetWriter:
+    """Writes workloads and Pods. ``resources``: where workloads are, by the template they are made from."""
+
+    def __init__(self, client: Client, events: EventRecorder, resources: Mapping[str, Resource]) -> None:
+        self._client = client
+        self._events = events
+        self._resources = resources
+
+    async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Wanted]) -> Written:
+        """In batches of 1, 2, 4, …; the first that fails ends it."""
+        resource, namespace = self._resources[kind], united.metadata.namespace
+        owner = KIND.owner(united.metadata)
+
+        async def create(one: Wanted) -> str:
+            body = {
+                "apiVersion": resource.api_version,
+                "kind": resource.kind,
+                "metadata": {
+                    "generateName": generated_name(kind, united.name, one.name),
+                    "namespace": namespace,
+                    "labels": dict(one.labels),
+                    "annotations": dict(one.annotations),
+                    "ownerReferences": [owner.reference],
+                },
+                "spec": one.spec,
+            }
+            return (await self._client.create(resource, body, namespace, decode=decode_metadata)).metadata.name
+
+        written = Written()
+        async for _, answer in _in_batches(create, missing):
+            if isinstance(answer, KubeError):
+                written.errors.append(message_of(answer))
+                written.unanswered |= isinstance(answer, UNANSWERED)
+            else:
+                written.names.append(answer)
+        if written.names:
+            count, shown = len(written.names), SHOWN_KINDS[kind]
+            self.event(united, "Normal", "SuccessfulUpdateSubset", f"Create {count} Subset ({shown})")
+        if written.errors:
+            self.event(united, "Warning", "FailedUpdateSubset", written.errors[0])
+        return written
+
+    async def delete(self, united: UnitedDeployment, surplus: Sequence[tuple[str, SubsetWorkload]]) -> list[str]:
+        """Delete workloads that nobody wants. Returns what went wrong."""
+        gone: dict[str, int] = {}
+        errors = []
+        for kind, workload in surplus:
+            metadata = workload.metadata
+            try:
+                await self._client.delete(
+                    self._resources[kind],
+                    metadata.name,
+                    metadata.namespace,
+                    uid=metadata.uid,
+                    propagation_policy="Background",
+                    decode=decode_metadata,
+                )
+            except (NotFound, Conflict):
+                continue  # it is gone, or another has its name
+            except KubeError as error:
+                errors.append(message_of(error))
+            else:
+                gone[kind] = gone.get(kind, 0) + 1
+        if errors:
+            self.event(united, "Warning", "FailedUpdateSubset", errors[0])
+        for kind, count in gone.items():
+            self.event(united, "Normal", "SuccessfulUpdateSubset", f"Delete {count} Subset ({SHOWN_KINDS[kind]})")
+        return errors
+
+    async def update(
+        self, united: UnitedDeployment, kind: str, changed: Sequence[tuple[SubsetWorkload, Wanted]]
+    ) -> list[str]:
+        """Make workloads say what they are to say, in batches as above. Returns what went wrong."""
+
+        async def update(one: tuple[SubsetWorkload, Wanted]) -> None:
+            await self._patch(kind, one[0], _operations(*one))
+
+        errors = []
+        async for (workload, _), answer in _in_batches(update, changed):
+            if isinstance(answer, KubeError):
+                said = message_of(answer)
+                errors.append(said)
+                shown = f"Error updating PodSet ({SHOWN_KINDS[kind]}) {workload.metadata.name} when updating"
+                self.event(united, "Warning", "FailedUpdateSubset", f"{shown}: {said}")
+        return errors
+
+    async def adopt(self, united: UnitedDeployment, kind: str, workload: SubsetWorkload) -> None:
+        """UD-32: make a workload ours that nobody controls, if it still is as it was seen."""
+        metadata = workload.metadata
+        owner = KIND.owner(united.metadata).reference
+        at = "/metadata/ownerReferences"
+        add = {"op": "add", "path": f"{at}/-", "value": owner} if metadata.owner_references else None
+        seen = {"op": "test", "path": "/metadata/resourceVersion", "value": metadata.resource_version}
+        await self._patch(kind, workload, [seen, add or {"op": "add", "path": at, "value": [owner]}])
+
+    async def release(self, united: UnitedDeployment, kind: str, workload: SubsetWorkload) -> None:
+        """UD-32: what the selector does not match any more is no longer ours."""
+        references = [one.uid for one in workload.metadata.owner_references]
+        at = pointer("metadata", "ownerReferences", str(references.index(united.metadata.uid)))
+        seen = {"op": "test", "path": f"{at}/uid", "value": united.metadata.uid}
+        await self._patch(kind, workload, [seen, {"op": "remove", "path": at}])
+
+    async def label(self, labels: Sequence[tuple[Pod, bool]]) -> tuple[dict[str, tuple[bool, str]], list[str]]:
+        """UD-56: write which Pods are reserved. By uid what was written and the resourceVersion that has it, and what
+        went wrong."""
+
+        async def label(one: tuple[Pod, bool]) -> str:
+            pod, reserved = one
+            value = "true" if reserved else "false"
+            patch = {"metadata": {"uid": pod.metadata.uid, "labels": {names.UNITED_RESERVED_POD: value}}}
+            try:
+                made = await self._client.patch(
+                    PODS, pod.metadata.name, patch, pod.metadata.namespace, decode=decode_metadata
+                )
+            except (NotFound, Conflict):
+                return ""  # it is gone, or another has its name
+            return made.metadata.resource_version
+
+        written: dict[str, tuple[bool, str]] = {}
+        errors = []
+        async for (pod, reserved), answer in _in_batches(label, labels, stop=False):
+            if isinstance(answer, KubeError):
+                errors.append(f"Pod {pod.metadata.name}: {message_of(answer)}")
+            elif answer:
+                written[pod.metadata.uid] = (reserved, answer)
+        return written, errors
+
+    async def delete_pods(self, pods: Sequence[Pod]) -> list[str]:
+        """UD-50. Returns what went wrong."""
+
+        async def delete(pod: Pod) -> None:
+            metadata = pod.metadata
+            try:
+                await self._client.delete(
+                    PODS, metadata.name, metadata.namespace, uid=metadata.uid, decode=decode_metadata
+                )
+            except (NotFound, Conflict):
+                return
+
+        return [
+            f"Pod {pod.metadata.name}: {message_of(answer)}"
+            async for pod, answer in _in_batches(delete, pods, stop=False)
+            if isinstance(answer, KubeError)
+        ]
+
+    def event(self, united: UnitedDeployment, type_: str, reason: str, message: str) -> None:
+        """Tell of something that happened to one object."""
+        resource = UNITED_DEPLOYMENT.resource()
+        regarding = ObjectReference(
+            api_version=resource.api_version,
+            kind=resource.kind,
+            namespace=united.metadata.namespace,
+            name=united.name,
+            uid=united.metadata.uid,
+        )
+        self._events.event(regarding, "Warning" if type_ == "Warning" else "Normal", reason, message)
+
+    async def _patch(self, kind: str, workload: SubsetWorkload, operations: Sequence[Mapping[str, Any]]) -> None:
+        """Of this very object."""
+        metadata = workload.metadata
+        same = {"op": "test", "path": "/metadata/uid", "value": metadata.uid}
+        await self._client.patch(
+            self._resources[kind],
+            metadata.name,
+            [same, *operations],
+            metadata.namespace,
+            kind=PatchType.JSON,
+            decode=decode_metadata,
+        )
+
+
+async def _in_batches(
+    write: Callable[[T], Coroutine[Any, Any, R]], given: Sequence[T], *, stop: bool = True
+) -> AsyncIterator[tuple[T, R | KubeError]]:
+    """UD-49: 1, 2, 4, … at once. Yields what was given with what came of it; ``stop``: after the first batch in which
+    something failed."""
+    start, size = 0, 1
+    while start < len(given):
+        batch = given[start : start + size]
+        start, size = start + size, min(size * 2, MAX_CONCURRENT_WRITES)
+        answers = await asyncio.gather(*map(write, batch), return_exceptions=True)
+        for one, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, BaseException) and not isinstance(answer, KubeError):
+                raise answer
+            yield one, answer
+        if stop and any(isinstance(answer, KubeError) for answer in answers):
+            return
+
+
+def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]]:
+    """UD-28, UD-29: the whole spec, and our labels and annotations beside those of others."""
+    metadata = workload.metadata
+    operations: list[dict[str, Any]] = []
+    for field_, present, given in (
+        ("labels", metadata.labels, wanted.labels),
+        ("annotations", metadata.annotations, wanted.annotations),
+    ):
+        if not present:
+            operations.append({"op": "add", "path": f"/metadata/{field_}", "value": dict(given)})
+            continue
+        operations += [
+            {"op": "add", "path": pointer("metadata", field_, key), "value": value}
+            for key, value in given.items()
+            if present.get(key) != value
+        ]
+    return [*operations, {"op": "replace", "path": "/spec", "value": wanted.spec}]
+
+
+# Workloads of subsets that no cache shows: those just created, for a subset must not get another (UD-33), and those
+# whose label of the subset somebody took away (UD-32).
+
+#: Seconds until a created workload that no cache shows is looked up.
+BELIEF_SECONDS: Final = 10.0
+#: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
+DOUBT_SECONDS: Final = 3.0
+#: By how much a timer is late, so that what it waits for is past.
+TIMER_TOLERANCE: Final = 0.001
+
+
+@dataclass(slots=True)
+class Creations:
+    """Those of one object."""
+
+    #: Names of workloads that were created → when they were.
+    made: dict[str, float] = field(default_factory=dict)
+    #: Until when the cache may not show a workload whose creation had no answer.
+    doubt_until: float = 0.0
+
+    def note(self, written: Written, now: float) -> None:
+        """Remember what came of a creation."""
+        self.made.update(dict.fromkeys(written.names, now))
+        if written.unanswered:
+            self.doubt_until = now + DOUBT_SECONDS
+
+
+class UnseenWorkloads:
+    """Compares creations with the caches. ``resources``: where workloads are, by the template they are made from."""
+
+    def __init__(
+        self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
+    ) -> None:
+        self._client = client
+        self._clock = client.clock
+        self._caches = caches
+        self._resources = resources
+
+    async def wait(self, united: UnitedDeployment, creations: Creations) -> float:
+        """Seconds to wait for a workload that is not seen yet; 0: all are."""
+        now, namespace = self._clock.monotonic(), united.metadata.namespace
+        if creations.doubt_until:
+            if (left := creations.doubt_until - now) > 0:
+                return left + TIMER_TOLERANCE
+            # The cache may be later than that: what there is decides.
+            creations.made.update(dict.fromkeys(await self._there(united), now))
+            creations.doubt_until = 0.0
+        for name in list(creations.made):
+            if any(store.get(name, namespace) is not None for store in self._caches.values()):
+                del creations.made[name]
+        if any(now - since > BELIEF_SECONDS for since in creations.made.values()):
+            there = await self._there(united)
+            creations.made = {name: since for name, since in creations.made.items() if name in there}
+        return 1.0 if creations.made else 0.0
+
+    async def unlabelled(self, united: UnitedDeployment, kind: str) -> list[SubsetWorkload]:
+        """UD-32: the workloads that it owns still, and that say no more which subset they are for."""
+        namespace, selector = united.metadata.namespace or "", f"!{names.SUBSET_NAME}"
+        listed = await self._client.list(
+            self._resources[kind], namespace, label_selector=selector, decode=decode_subset_workload
+        )
+        owner = KIND.owner(united.metadata)
+        return [
+            one
+            for one in listed.items
+            if is_controlled_by(one.metadata, owner) and one.metadata.deletion_timestamp is None
+        ]
+
+    async def _there(self, united: UnitedDeployment) -> list[str]:
+        """The names of the workloads that it has, by the API server itself."""
+        found = template_of(united.spec)
+        if found is None:
+            return []
+        listed = await self._client.list(
+            self._resources[found[0]],
+            united.metadata.namespace or "",
+            label_selector=names.SUBSET_NAME,
+            decode=decode_metadata,
+        )
+        owner = KIND.owner(united.metadata)
+        return [one.metadata.name for one in listed.items if is_controlled_by(one.metadata, owner)]
+
+
+# The status of a UnitedDeployment: counted, and written where it differs (UD-63 … UD-70).
+
+#: spec.replicas where nobody says it; the webhook does.
+_REPLICAS: Final = 1
+
+
+def present_status(united: UnitedDeployment, known: KnownStatus | None) -> KnownStatus:
+    """UD-66: the status as we wrote it, until the cache shows something newer."""
+    version = united.metadata.resource_version
+    if known is not None and known.version.isdigit() and version.isdigit() and int(known.version) >= int(version):
+        return known
+    return KnownStatus(united.status.to_dict() if united.status is not None else {}, version)
+
+
+async def report(
+    client: Client,
+    found: Situation,
+    present: KnownStatus,
+    wanted: Mapping[str, Wanted],
+    remarked: frozenset[str],
+    outcome: Outcome,
+) -> KnownStatus | None:
+    """Write the status; what was written, None if nothing differs. ``remarked``: UD-40."""
+    united = found.united
+    states, updated = _counted(found, wanted, remarked)
+
+    def difference(status: Mapping[str, Any]) -> dict[str, Any]:
+        made = status_of(
+            status,
+            states,
+            outcome,
+            updated,
+            revision=found.revisions.update.name,
+            replicas=_REPLICAS if united.spec.replicas is None else united.spec.replicas,
+            collisions=found.revisions.collision_count,
+            selector=selector_text(united.spec.selector),
+            reserves=found.reserves,
+            generation=united.metadata.generation,
+            now=found.now,
+        )
+        return status_patch(status, made, required=REQUIRED)
+
+    return await write_status(client, UNITED_DEPLOYMENT.resource(), united.metadata, present, difference)
+
+
+def _counted(
+    found: Situation, wanted: Mapping[str, Wanted], remarked: frozenset[str]
+) -> tuple[list[SubsetState], Updated]:
+    update = found.revisions.update.name
+    updated = ready = settled = 0
+    states = []
+    for subset in found.subsets:
+        reserved = found.reserved_pods(subset.name)
+        for pod in found.pods.get(subset.name, ()):
+            if is_active(pod) and pod.metadata.labels.get(names.UNITED_REVISION_HASH) == update:
+                updated += 1
+                if is_ready(pod):
+                    ready += 1
+                    settled += pod.metadata.uid not in reserved
+        workload, one = found.existing.get(subset.name), wanted.get(subset.name)
+        condition = found.condition(subset.name)
+        if subset.name in remarked:
+            condition = marked_condition(condition, True, SCALED_UP, found.now)
+        replicas, partition = (one.replicas, one.partition) if one is not None else _as_it_is(found.kind, workload)
+        failure, halted = trouble_of(workload.status.conditions) if workload is not None else ("", "")
+        states.append(
+            SubsetState(
+                subset.name,
+                replicas,
+                partition,
+                workload.status.replicas if workload is not None else 0,
+                workload.status.ready_replicas if workload is not None else 0,
+                condition,
+                len(reserved),
+                failure,
+                halted,
+            )
+        )
+    return states, Updated(updated, ready, settled)
+
+
+def _as_it_is(kind: str, workload: SubsetWorkload | None) -> tuple[int, int]:
+    """Replicas and partition of a subset that nothing is to be changed of."""
+    return (workload.replicas, partition_of(kind, workload)) if workload is not None else (0, 0)

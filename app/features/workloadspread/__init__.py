@@ -1,0 +1,1 @@
+"""WorkloadSpread: spreads the Pods of a workload over subsets of nodes."""

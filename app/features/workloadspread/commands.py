@@ -1,0 +1,241 @@
+"""The commands about WorkloadSpreads, their explanation, and their section of the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from app.api import names
+from app.features.workloadspread.index import prepare_spread
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.grouping import NO_SUBSET, recorded_subset
+from app.features.workloadspread.plan.places import (
+    UNLIMITED,
+    VERSION_IGNORED,
+    limit_of,
+    places_of,
+    schedulable,
+    version_of,
+    version_statuses,
+    versioned_kinds,
+)
+from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
+from app.features.workloadspread.reconcile import WATCHED
+from app.features.workloadspread.targets import Caches, Workloads
+from app.features.workloadspread.types import WorkloadSpread
+from app.features.workloadspread.validation import group_of
+from app.features.workloadspread.webhooks import ClusterLookups
+from app.framework.commands import Commands, Report, Stored, report, table
+from app.framework.dashboard import SHOWN, DashboardModel, DashboardSection, Row, Shown, mapping, number, text
+from app.framework.options import Enabled
+from app.framework.watched import Stores, Watched
+from app.kube.client import Client
+from app.kube.errors import CommandError, Forbidden, NotFound
+from app.kube.objects import OwnerReference, Pod
+from app.kube.resources import ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.text import one_line
+from app.pods.predicates import is_active
+
+# How the subsets of a WorkloadSpread stand, which one the next Pod gets and why, and why each Pod costs what it costs.
+#
+# Pure; the words are those of ``pykruise explain workloadspread``.
+
+
+@dataclass(frozen=True, slots=True)
+class Subset:
+    """How a subset stands for new Pods of the latest version, and what that means for the next one."""
+
+    name: str
+    takes: str
+    pods: int
+    coming: int
+    going: int
+    places: str
+    next: str
+    #: Pods found no node there, and others go elsewhere for a while.
+    unschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """All of it. ``next``: a sentence."""
+
+    subsets: Sequence[Subset]
+    next: str
+    #: Pod, version, subset, deletion cost, and what there is to say.
+    pods: Sequence[tuple[str, str, str, str, str]]
+    #: What a person can do.
+    todo: Sequence[str] = ()
+
+
+def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
+    """``pods``: with their versions; ``wanted``: how many Pods the target wants."""
+    version = latest or VERSION_IGNORED
+    ordinals = spread.spec.target_ref.kind == "StatefulSet"
+    found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
+    todo = [f"make room for the Pods of subset {one.name}: no node took one" for one in found if one.unschedulable]
+    if ordinals:
+        sentence = "Pods are placed by their ordinals, in the order of the subsets."
+    elif chosen:
+        sentence = f"The next Pod{'' if version == VERSION_IGNORED else f' of version {version}'} goes into {chosen}."
+    else:
+        sentence = "The next Pod goes into no subset: none has a place. It is created as its workload has it."
+        todo.append("raise maxReplicas of a subset, or add one without it, if all Pods shall have a subset")
+    return Explanation(found, sentence, [_pod(spread, pod, of) for pod, of in pods], todo)
+
+
+def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: bool) -> tuple[list[Subset], str]:
+    statuses = version_statuses(spread, version, wanted)
+    found: list[Subset] = []
+    chosen, first = "", 0
+    for subset, status in zip(spread.spec.subsets, statuses, strict=False):
+        limit, places = limit_of(subset, wanted), places_of(subset, status, wanted)
+        condition = schedulable(status)
+        unschedulable = condition is not None and condition.status == "False"
+        if condition is not None and unschedulable:
+            what = f"passed over: Pods found no node there, since {condition.last_transition_time}"
+        elif ordinals:
+            what = f"ordinals from {first}" if limit is None else f"ordinals {first} to {first + limit - 1}"
+            what, first = ("no ordinals" if limit == 0 else what), first + (limit or 0)
+        elif chosen:
+            what = f"not asked: {chosen} comes first"
+        elif places == 0:
+            what = "passed over: it is full"
+        else:
+            what, chosen = "chosen", subset.name
+        takes = "any number" if limit is None else str(limit)
+        if isinstance(subset.max_replicas, str):
+            takes = f"{subset.max_replicas} of {wanted}: {takes}"
+        coming, going = len(status.creating_pods or ()), len(status.deleting_pods or ())
+        shown = "any number" if places == UNLIMITED else str(places)
+        found.append(Subset(subset.name, takes, status.replicas, coming, going, shown, what, unschedulable))
+    return found, chosen
+
+
+def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str, str, str]:
+    subset = recorded_subset(spread, pod)
+    cost = pod.metadata.annotations.get(names.POD_DELETION_COST, "-")
+    if not is_active(pod):
+        why = "it has ended or is being deleted, and is not counted"
+    elif subset is None:
+        why = "it has no subset: none fits the node it runs on" if pod.spec.node_name else "it has no subset yet"
+    elif subset == NO_SUBSET:
+        why = "its subset was removed: it goes first"
+    elif cost.startswith("-") and cost != "-":
+        why = "more than its subset takes: it goes before others"
+    else:
+        why = "-"
+    shown = "-" if subset in (None, NO_SUBSET) else str(subset)
+    return pod.metadata.name, "-" if version == VERSION_IGNORED else version, shown, cost, why
+
+
+def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
+    """Both tables, with their headings."""
+    subsets: list[tuple[str, ...]] = [("SUBSET", "TAKES", "PODS", "COMING", "GOING", "PLACES", "NEXT POD")]
+    subsets += [
+        (one.name, one.takes, str(one.pods), str(one.coming), str(one.going), one.places, one.next)
+        for one in found.subsets
+    ]
+    pods: list[tuple[str, ...]] = [("POD", "VERSION", "SUBSET", "COST", "BECAUSE"), *found.pods]
+    return {"subsets": subsets, "pods": pods}
+
+
+#: What the manager is told by default; its flags are nobody's to read here.
+_VERSIONED: Final = "deployment,replicaset"
+_ALWAYS: Final = ("Pods", "ReplicaSets")
+
+
+async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
+    """How its subsets stand, and its Pods. Raises CommandError or KubeError."""
+    try:
+        spread = WorkloadSpread.model_validate(dict(stored))
+        prepared = prepare_spread(spread)
+    except (ValidationError, SelectorError) as error:
+        raise CommandError(f"WorkloadSpread {(stored.get('metadata') or {}).get('name')}: {error}") from error
+    whitelist = await _whitelist(client)
+    versioned = versioned_kinds(_VERSIONED)
+    stores = Stores(WATCHED)
+    target = spread.spec.target_ref
+    for one in WATCHED:
+        kind = (one.resource.group, one.resource.kind)
+        if one.name in _ALWAYS or kind == (group_of(target), target.kind):
+            await _fill(client, one, stores, spread.metadata.namespace)
+    caches = Caches(*map(stores, WATCHED))  # type: ignore[arg-type]
+    try:
+        found = await Workloads(client, caches, lambda: whitelist, versioned).find(prepared)
+    except ReplicasPathError as error:
+        raise CommandError(f"WorkloadSpread {spread.name}: {error}") from error
+    pods = [
+        (pod, version_of((pod.metadata.controller or OwnerReference()).kind, pod.metadata.labels, versioned))
+        for pod in sorted(found.pods, key=lambda pod: pod.metadata.name)
+    ]
+    explained = explain(spread, pods, found.wanted, found.latest)
+    tables = rows(explained)
+    head = f"WorkloadSpread {spread.name}: {target.kind} {target.name} wants {found.wanted} Pods"
+    parts = [one_line(head), table(tables["subsets"]), one_line(explained.next)]
+    whole = "\n".join([*parts, "", table(tables["pods"])] if pods else parts)
+    return report(whole, explained.todo)
+
+
+async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: str) -> None:
+    try:
+        listed = await client.list(one.resource, namespace, decode=one.decode)
+    except NotFound:
+        return  # the kind is not installed
+    stores(one).replace(listed.items)
+
+
+async def _whitelist(client: Client) -> Whitelist:
+    try:
+        return await ClusterLookups(client, names.MANAGER_NAMESPACE).whitelist()
+    except Forbidden:
+        return Whitelist()
+
+
+COMMANDS: Final = Commands(WORKLOAD_SPREAD, explain_object=explain_object, pausable=False, history=False)
+
+
+class SubsetRow(DashboardModel):
+    """A subset of a WorkloadSpread; ``missing`` is -1 where it takes any number."""
+
+    name: str
+    replicas: int
+    missing: int
+
+    def __str__(self) -> str:
+        """As the page shows it."""
+        return f"{self.name}: {self.replicas}" + ("" if self.missing < 0 else f" (room for {self.missing})")
+
+
+class SpreadRow(Row):
+    """A WorkloadSpread."""
+
+    target: str
+    subsets: list[SubsetRow]
+
+
+def row(stored: Stored, _lacking: Collection[ObjectKey]) -> SpreadRow:
+    """A WorkloadSpread's row."""
+    metadata, target = mapping(stored, "metadata"), mapping(mapping(stored, "spec"), "targetRef")
+    statuses = mapping(stored, "status").get("subsetStatuses")
+    found = [one for one in statuses if isinstance(one, Mapping)] if isinstance(statuses, list) else []
+    subsets = [
+        SubsetRow(name=text(one, "name"), replicas=number(one, "replicas"), missing=number(one, "missingReplicas"))
+        for one in found[:SHOWN]
+    ]
+    namespace, named = text(metadata, "namespace"), f"{text(target, 'kind')} {text(target, 'name')}".strip()
+    listed = " · ".join(map(str, subsets)) or "no subset yet"
+    return SpreadRow(
+        namespace=namespace,
+        name=text(metadata, "name"),
+        shown=Shown(about=f"{named} in {namespace}", message=listed),
+        target=named,
+        subsets=subsets,
+    )
+
+
+SECTION: Final = DashboardSection("spreads", "Spreads", WORKLOAD_SPREAD, SpreadRow, row)

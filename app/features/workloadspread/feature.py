@@ -1,0 +1,119 @@
+"""The feature of WorkloadSpread."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from app.api import names
+from app.features.workloadspread import webhooks
+from app.features.workloadspread.index import SpreadIndex
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.places import versioned_kinds
+from app.features.workloadspread.pod_admission import (
+    LocalStatuses,
+    Placer,
+    Statuses,
+    WorkloadSpreadGuard,
+    WorkloadSpreadStep,
+    shared_statuses,
+)
+from app.features.workloadspread.reconcile import NAME, SPREADS, VERSIONED_FLAG, WATCHED, workloadspread_controller
+from app.features.workloadspread.targets import DirectTargets, LiveTargets
+from app.features.workloadspread.webhooks import GATE, ClusterLookups, CustomWorkloads, StandaloneLookups
+from app.framework.commands import Commands
+from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
+from app.framework.watched import CONFIGURATION
+from app.kube.admission import PolicyRule
+from app.pods.admission import Guarded
+
+if TYPE_CHECKING:
+    from app.framework.dashboard import DashboardSection
+
+WORKERS: Final = 3
+#: Status by optimistic writes, and reads after conflicts.
+_MAY_COUNT: Final = (
+    PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
+    PolicyRule(("patch",), (names.APPS_GROUP,), (f"{WORKLOAD_SPREAD.plural}/status",)),
+)
+#: How many Pods a target wants, and who is above whom. Further kinds need a rule of the operator's.
+_MAY_READ_TARGETS: Final = (
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("jobs",)),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+)
+
+
+def webhook(context: AdmissionContext) -> Decisions:
+    """The handler of the kind's own webhook. WS-5: it answers whatever the gate."""
+    if context.client is not None:
+        lookups: webhooks.SpreadLookups = ClusterLookups(context.client, context.own_namespace)
+    else:
+        lookups = StandaloneLookups(context.stores(SPREADS), context.stores(CONFIGURATION), context.own_namespace)
+    return Decisions(webhooks.handlers(lookups, enabled=context.enabled(GATE)))
+
+
+def placing(context: AdmissionContext) -> Decisions:
+    """The step of Pod creation, and the guard of Pods that go."""
+    spreads = context.stores(SPREADS)
+    custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
+    if context.client is None:
+        targets: DirectTargets | LiveTargets = DirectTargets()
+        statuses: Statuses = LocalStatuses(spreads)
+    else:
+        targets = LiveTargets(context.client, custom)
+        statuses = shared_statuses(context.client, spreads, context.rng)
+    versioned = versioned_kinds(context.flags.text("ws-enabled-versioned-status"))
+    placer = Placer(SpreadIndex(spreads), statuses, targets, targets, custom, context.clock, context.rng, versioned)
+    return Decisions(steps=(WorkloadSpreadStep(placer),), guards=(WorkloadSpreadGuard(placer),))
+
+
+def commands() -> tuple[Commands, ...]:
+    """What the command line knows of the kind."""
+    from app.features.workloadspread.commands import COMMANDS  # only when a command is given
+
+    return (COMMANDS,)
+
+
+def dashboard() -> tuple[DashboardSection[Any], ...]:
+    """How the dashboard shows WorkloadSpreads."""
+    from app.features.workloadspread.commands import SECTION  # only when it is served
+
+    return (SECTION,)
+
+
+GUARDED: Final = Guarded("WorkloadSpreads", (names.MATCHED_WORKLOAD_SPREAD,), removal_gate=GATE)
+
+FEATURE: Final = Feature(
+    name="workloadspread",
+    kinds=(WORKLOAD_SPREAD,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=WATCHED,
+            make=workloadspread_controller,
+            permissions=(
+                *_MAY_COUNT,
+                *_MAY_READ_TARGETS,
+                PolicyRule(("delete", "get", "patch"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            gates=(GATE,),
+            workers=WORKERS,
+            workers_flag="workloadspread-workers",
+        ),
+    ),
+    admission=(
+        AdmissionPart(webhook, webhooks=webhooks.WEBHOOKS, files=(SPREADS, CONFIGURATION)),
+        AdmissionPart(
+            placing,
+            watched=(SPREADS, CONFIGURATION),
+            permissions=(*_MAY_COUNT, *_MAY_READ_TARGETS),
+            gates=(GATE,),
+            guarded=(GUARDED,),
+        ),
+    ),
+    gates=(GATE,),
+    flags=(VERSIONED_FLAG,),
+    commands=commands,
+    dashboard=dashboard,
+)

@@ -1,0 +1,118 @@
+"""Which WorkloadSpread a Pod belongs to: prepared when one changes, found by namespace and target (WS-22, WS-23)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from app.features.workloadspread.plan.costs import first_costs
+from app.features.workloadspread.plan.grouping import PreparedSubset, prepare
+from app.features.workloadspread.plan.places import has_percentage, sole_subset
+from app.features.workloadspread.types import WorkloadSpread
+from app.features.workloadspread.validation import group_of
+from app.kube.resources import ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import Selector, compile_selector
+from app.kube.store import Change, Store, key_of
+from app.pods.custom_workloads import GroupKind
+
+logger = logging.getLogger(__name__)
+
+#: Group, kind and name of a workload.
+Workload: TypeAlias = tuple[str, str, str]
+_STATEFUL_SET: Final = "StatefulSet"
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedSpread:
+    """What admission has to know of a WorkloadSpread beside its status."""
+
+    key: ObjectKey
+    uid: str
+    created: str
+    target: Workload
+    api_version: str
+    #: None: all Pods.
+    selector: Selector | None
+    paths: tuple[str, ...]
+    subsets: Mapping[str, PreparedSubset]
+    #: WS-25.
+    sole: str
+    #: WS-26.
+    by_ordinal: bool
+    #: Whether it matters how many Pods the target wants.
+    percent: bool
+    #: WS-55: what a new Pod costs, by subset.
+    costs: Mapping[str, str] = field(default_factory=dict)
+
+
+def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
+    """Raises SelectorError."""
+    target, filtered = spread.spec.target_ref, spread.spec.target_filter
+    # WS-20: a filter without a selector chooses all.
+    selector = compile_selector(filtered.selector) if filtered is not None and filtered.selector else None
+    return PreparedSpread(
+        key_of(spread),
+        spread.metadata.uid,
+        spread.metadata.creation_timestamp,
+        (group_of(target), target.kind, target.name),
+        target.api_version,
+        selector,
+        tuple((filtered.replicas_path_list if filtered is not None else None) or ()),
+        {subset.name: prepare(subset) for subset in spread.spec.subsets},
+        sole_subset(spread),
+        target.kind == _STATEFUL_SET,
+        has_percentage(spread),
+        first_costs(spread),
+    )
+
+
+@dataclass(slots=True)
+class NamespaceSpreads:
+    """The WorkloadSpreads of a namespace, by target; of several for one, which admission refuses, the oldest first."""
+
+    by_target: dict[Workload, list[PreparedSpread]]
+    kinds: frozenset[GroupKind] = frozenset()
+
+
+class SpreadIndex:
+    """Follows a store. A status that changes costs nothing."""
+
+    def __init__(self, spreads: Store[WorkloadSpread]) -> None:
+        self._prepared: dict[str, dict[str, PreparedSpread]] = {}
+        self._namespaces: dict[str, NamespaceSpreads] = {}
+        spreads.subscribe(self._changed)
+
+    def of(self, namespace: str) -> NamespaceSpreads | None:
+        """Those of a namespace; None where it has none."""
+        return self._namespaces.get(namespace)
+
+    def get(self, key: ObjectKey) -> PreparedSpread | None:
+        """One of them."""
+        return self._prepared.get(key.namespace, {}).get(key.name)
+
+    def _changed(self, change: Change[WorkloadSpread]) -> None:
+        old, new = change.old, change.new
+        if old is not None and new is not None and old.is_but_for_status(new):
+            return
+        key = key_of(change.object)
+        here = self._prepared.setdefault(key.namespace, {})
+        here.pop(key.name, None)
+        if new is not None and not new.deleting:
+            try:
+                here[key.name] = prepare_spread(new)
+            except SelectorError as error:
+                logger.warning("WorkloadSpread %s is left aside: spec.targetFilter.selector: %s", key, error)
+        self._file(key.namespace, here)
+
+    def _file(self, namespace: str, here: Mapping[str, PreparedSpread]) -> None:
+        if not here:
+            self._namespaces.pop(namespace, None)
+            del self._prepared[namespace]
+            return
+        by_target: dict[Workload, list[PreparedSpread]] = {}
+        for one in sorted(here.values(), key=lambda one: (one.created, one.key.name)):
+            by_target.setdefault(one.target, []).append(one)
+        self._namespaces[namespace] = NamespaceSpreads(by_target, frozenset(target[:2] for target in by_target))

@@ -1,0 +1,133 @@
+"""The definition of WorkloadSpread, and its conversion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from app.api import names
+from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
+from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
+
+# WorkloadSpread between its versions: two fields of a subset have other names, and conditions say more (WS-4).
+
+#: Fields of a subset in v1alpha1 and v1beta1.
+NAMES: Final = (
+    ("requiredNodeSelectorTerm", "requiredNodeSelector"),
+    ("preferredNodeSelectorTerms", "preferredNodeSelector"),
+)
+#: A condition of v1beta1 must have these; conditions of v1alpha1 need not.
+_UNKNOWN_REASON: Final = "Unknown"
+_NO_TIME: Final = "1970-01-01T00:00:00Z"
+
+
+def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From v1alpha1 to the hub."""
+    for subset in _subsets(obj):
+        for old, new in NAMES:
+            _rename(subset, old, new)
+    return _completed(canonical(obj))
+
+
+def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """From the hub to v1alpha1."""
+    for subset in _subsets(obj):
+        for old, new in NAMES:
+            _rename(subset, new, old)
+    for condition in _conditions(obj):
+        condition.pop("observedGeneration", None)
+    return canonical(obj)
+
+
+def canonical(obj: dict[str, Any]) -> dict[str, Any]:
+    """With the strategy written out, as every conversion leaves it."""
+    spec = obj.get("spec")
+    if isinstance(spec, dict) and spec.get("scheduleStrategy") is None:
+        spec["scheduleStrategy"] = {}
+    return obj
+
+
+def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
+    """v1alpha1 with everything a condition of v1beta1 must say."""
+    return _completed(canonical(obj))
+
+
+def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
+    """v1beta1 with the strategy written out; a condition about generation 0 says nothing of generations."""
+    for condition in _conditions(obj):
+        if condition.get("observedGeneration") == 0:
+            del condition["observedGeneration"]
+    return canonical(obj)
+
+
+def _completed(obj: dict[str, Any]) -> dict[str, Any]:
+    for condition in _conditions(obj):
+        condition["reason"] = condition.get("reason") or _UNKNOWN_REASON
+        condition["message"] = condition.get("message") or ""
+        condition["lastTransitionTime"] = condition.get("lastTransitionTime") or _NO_TIME
+    return obj
+
+
+def _subsets(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    spec = obj.get("spec")
+    return _objects(spec.get("subsets") if isinstance(spec, dict) else None)
+
+
+def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    status = obj.get("status")
+    if not isinstance(status, dict):
+        return
+    versioned = status.get("versionedSubsetStatuses")
+    lists = [status.get("subsetStatuses"), *(versioned.values() if isinstance(versioned, dict) else ())]
+    for subsets in lists:
+        for subset in _objects(subsets):
+            yield from _objects(subset.get("conditions"))
+
+
+def _objects(found: Any) -> Iterator[dict[str, Any]]:
+    return (one for one in found if isinstance(one, dict)) if isinstance(found, list) else iter(())
+
+
+def _rename(part: dict[str, Any], old: str, new: str) -> None:
+    if old in part:
+        part[new] = part.pop(old)
+
+
+_COLUMNS: Final = (
+    PrinterColumn("WorkloadName", "string", ".spec.targetRef.name", "The workload whose Pods are spread."),
+    PrinterColumn("WorkloadKind", "string", ".spec.targetRef.kind", "Its kind."),
+    # WS-2: a JSONPath cannot compare; the strategy itself says more than an empty column.
+    PrinterColumn("Adaptive", "string", ".spec.scheduleStrategy.type", "The strategy; Fixed where it is empty."),
+    PrinterColumn(
+        "Age", "date", ".metadata.creationTimestamp", "When the object was created, as the time that has passed since."
+    ),
+)
+_SUBSETS: Final = ("status", "subsetStatuses")
+_VERSIONED: Final = ("status", "versionedSubsetStatuses", ANY_KEY)
+#: observedGeneration of the conditions of a status; the spec loses nothing.
+_NOTED: Final = (
+    *noted(*_SUBSETS, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
+    *noted(*_VERSIONED, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
+    # Where names repeat, the list as a whole.
+    *noted(*_SUBSETS[:-1], fields=_SUBSETS[-1:], size=131072, depth=4),
+    *noted(*_VERSIONED[:-1], fields=_VERSIONED[-1:], size=131072, depth=4, count=100),
+)
+
+WORKLOAD_SPREAD: Final = KindDefinition(
+    group=names.APPS_GROUP,
+    kind="WorkloadSpread",
+    plural="workloadspreads",
+    access=Access("changes new Pods of its namespace, as editing their workload does", view=True, edit=True),
+    short_names=("ws",),
+    versions=(
+        Version(names.V1BETA1, WorkloadSpread, _COLUMNS, canonical=canonical_v1beta1, notes=_NOTED),
+        Version(
+            names.V1ALPHA1,
+            WorkloadSpreadV1Alpha1,
+            _COLUMNS,
+            to_hub=to_v1beta1,
+            from_hub=to_v1alpha1,
+            canonical=canonical_v1alpha1,
+        ),
+    ),
+)

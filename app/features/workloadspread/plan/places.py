@@ -1,0 +1,295 @@
+"""The places that subsets have left, which of them a new Pod takes, and the record of it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import orjson
+
+from app.api import names
+from app.features.workloadspread.types import (
+    SCHEDULABLE,
+    SubsetCondition,
+    SubsetStatus,
+    WorkloadSpread,
+    WorkloadSpreadStatus,
+    WorkloadSpreadSubset,
+)
+from app.kube.quantities import IntOrPercentError, scaled
+from app.kube.rulings import Ruling
+
+# How many places a subset has: what it takes, less the Pods that are in it or on their way (WS-27, WS-62). Pure.
+
+#: A subset that takes any number of Pods.
+UNLIMITED: Final = -1
+
+
+def limit_of(subset: WorkloadSpreadSubset, wanted: int) -> int | None:
+    """How many Pods it takes, of as many as the workload wants; None: any number.
+
+    What admission would have refused takes none: nobody stumbles over it.
+    """
+    if subset.max_replicas is None:
+        return None
+    try:
+        return max(0, scaled(subset.max_replicas, max(0, wanted), round_up=True))
+    except IntOrPercentError:
+        return 0
+
+
+def has_percentage(spread: WorkloadSpread) -> bool:
+    """Whether it matters how many Pods the workload wants."""
+    return any(isinstance(subset.max_replicas, str) for subset in spread.spec.subsets)
+
+
+def missing_of(limit: int | None, replicas: int, creating: int, deleting: int) -> int:
+    """WS-62: the places left."""
+    if limit is None:
+        return UNLIMITED
+    return min(limit, max(0, limit - (replicas + creating - deleting)))
+
+
+def places_of(subset: WorkloadSpreadSubset, status: SubsetStatus, wanted: int) -> int:
+    """The places left in a subset as its status has it."""
+    return missing_of(
+        limit_of(subset, wanted), status.replicas, len(status.creating_pods or ()), len(status.deleting_pods or ())
+    )
+
+
+def by_name(statuses: Iterable[SubsetStatus] | None) -> Mapping[str, SubsetStatus]:
+    """Subsets by their names."""
+    return {one.name: one for one in statuses or ()}
+
+
+def schedulable(status: SubsetStatus | None) -> SubsetCondition | None:
+    """The condition Schedulable."""
+    for condition in (status.conditions or ()) if status is not None else ():
+        if condition.type == SCHEDULABLE:
+            return condition
+    return None
+
+
+def version_statuses(spread: WorkloadSpread, version: str, wanted: int) -> list[SubsetStatus]:
+    """The subsets of a version in the order of the spec, made from the spec where the status has none (WS-27, WS-68).
+
+    What the status has beyond the spec follows, for the controller to take away.
+    """
+    status = spread.status or WorkloadSpreadStatus()
+    known = by_name((status.versioned_subset_statuses or {}).get(version))
+    overall = by_name(status.subset_statuses)
+    found = []
+    for subset in spread.spec.subsets:
+        one = known.get(subset.name)
+        if one is None:
+            condition = schedulable(overall.get(subset.name))
+            one = SubsetStatus(
+                name=subset.name, replicas=0, missing_replicas=missing_of(limit_of(subset, wanted), 0, 0, 0)
+            )
+            if condition is not None:
+                one = one.model_copy(update={"conditions": [condition]})
+        found.append(one)
+    names = {subset.name for subset in spread.spec.subsets}
+    return [*found, *(one for name, one in known.items() if name not in names)]
+
+
+def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStatus]) -> WorkloadSpread:
+    """The object with these statuses of one version."""
+    status = spread.status or WorkloadSpreadStatus()
+    versions = {**(status.versioned_subset_statuses or {}), version: statuses}
+    return spread.model_copy(update={"status": status.model_copy(update={"versioned_subset_statuses": versions})})
+
+
+def parse_time(text: object) -> datetime | None:
+    """A time of a status; None for what is none."""
+    if not isinstance(text, str):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else None
+
+
+def remaining(text: object, seconds: float, now: datetime) -> float:
+    """How long an entry of that time still holds; 0 where it does not.
+
+    A time from the future is one of a clock that is ahead. It holds as long as any, unless it is further ahead than an
+    entry lasts: then nobody meant it.
+    """
+    since = parse_time(text)
+    if since is None or since - now > timedelta(seconds=seconds):
+        return 0.0
+    return max(0.0, (min(since, now) + timedelta(seconds=seconds) - now).total_seconds())
+
+
+# Which subset a new Pod gets, and which place a Pod that goes gives back (WS-25 … WS-29, WS-41 … WS-43). Pure.
+
+_ORDINAL: Final = re.compile(r"-([0-9]{1,10})\Z", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a subset. ``counted``: by an entry under this key."""
+
+    subset: str
+    counted: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NewPod:
+    """A Pod to be created: its version, under which key it is counted, and how many Pods the workload wants by now."""
+
+    version: str
+    key: str
+    wanted: int
+    #: As the status writes a time.
+    now: str
+
+
+def sole_subset(spread: WorkloadSpread) -> str:
+    """WS-25: the subset of a spread that has only one, for any number of Pods; else ''."""
+    subsets = spread.spec.subsets
+    return subsets[0].name if len(subsets) == 1 and subsets[0].max_replicas is None else ""
+
+
+def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
+    """WS-26: the subset of a StatefulSet's Pod; '' for none. Subsets that are not schedulable take no ordinals."""
+    found = _ORDINAL.search(pod_name)
+    ordinal = int(found[1]) if found else -1
+    statuses = by_name(spread.status.subset_statuses if spread.status is not None else None)
+    threshold = 0
+    for subset in spread.spec.subsets:
+        if _is_shut(statuses.get(subset.name)):
+            continue
+        if subset.max_replicas is None:
+            return subset.name
+        # Percentages are refused for StatefulSets: without a number there is no place.
+        threshold += subset.max_replicas if isinstance(subset.max_replicas, int) else 0
+        if ordinal < threshold:
+            return subset.name
+    return ""
+
+
+def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread, Place | None]:
+    """WS-27 … WS-29: the first subset of the spec that has a place, and the status that says the place is taken."""
+    if spread is None or spread.deleting:
+        return Ruling(None)
+    statuses = version_statuses(spread, pod.version, pod.wanted)
+    names = {subset.name for subset in spread.spec.subsets}
+    for status in statuses:
+        if status.name in names and _has(status.creating_pods, pod.key):
+            return Ruling(Place(status.name, pod.key))
+    # One of the same name is on its way out: the place that was given back with it is taken first.
+    order = sorted(range(len(spread.spec.subsets)), key=lambda index: not _has(statuses[index].deleting_pods, pod.key))
+    for index in order:
+        subset, status = spread.spec.subsets[index], statuses[index]
+        if _is_shut(status):
+            continue
+        places = places_of(subset, status, pod.wanted)
+        if places == UNLIMITED:
+            # Nothing is taken that could be given twice.
+            return Ruling(Place(subset.name), provisional=True)
+        if places > 0:
+            update: dict[str, object] = {
+                "missing_replicas": places - 1,
+                "creating_pods": {**(status.creating_pods or {}), pod.key: pod.now},
+            }
+            if _has(status.deleting_pods, pod.key):
+                going = {key: since for key, since in (status.deleting_pods or {}).items() if key != pod.key}
+                update["deleting_pods"] = going or None
+            statuses[index] = status.model_copy(update=update)
+            return Ruling(Place(subset.name, pod.key), with_version(spread, pod.version, statuses))
+    return Ruling(None)
+
+
+def give_back(
+    spread: WorkloadSpread | None, version: str, subset: str, pod_name: str, now: str
+) -> Ruling[WorkloadSpread, bool]:
+    """WS-43: whether the place of a Pod that goes was given back, and the status that says so."""
+    if spread is None or spread.deleting or spread.status is None:
+        return Ruling(False, provisional=True)
+    statuses: Sequence[SubsetStatus] = (spread.status.versioned_subset_statuses or {}).get(version) or ()
+    if any(_has(one.creating_pods, pod_name) or _has(one.deleting_pods, pod_name) for one in statuses):
+        return Ruling(False, provisional=True)
+    changed = list(statuses)
+    for index, one in enumerate(statuses):
+        if one.name != subset:
+            continue
+        if one.missing_replicas == UNLIMITED:
+            break
+        after = one.model_copy(update={"deleting_pods": {**(one.deleting_pods or {}), pod_name: now}})
+        missing = one.missing_replicas + 1
+        for known in spread.spec.subsets:
+            # Of a percentage nobody looks here what it is of: whoever takes a place does.
+            if known.name == subset and isinstance(known.max_replicas, int):
+                missing = places_of(known, after, 0)
+        changed[index] = after.model_copy(update={"missing_replicas": missing})
+        return Ruling(True, with_version(spread, version, changed))
+    return Ruling(False, provisional=True)
+
+
+def _is_shut(status: SubsetStatus | None) -> bool:
+    condition = schedulable(status)
+    return condition is not None and condition.status == "False"
+
+
+def _has(entries: dict[str, str] | None, key: str) -> bool:
+    return entries is not None and key in entries
+
+
+# What is written on a Pod about its subset, and which version of its workload it is of (WS-33, WS-40). Pure.
+
+#: The version of Pods that are counted together.
+VERSION_IGNORED: Final = "versionIgnored"
+_HASHES: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_HASH)
+#: The longest record that is read: names are much shorter.
+_MOST_TEXT: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class SubsetRecord:
+    """The annotation of a Pod. ``uid``: by what its place was taken, if it had no name."""
+
+    spread: str
+    subset: str
+    uid: str = ""
+
+    def annotation(self) -> dict[str, str]:
+        """As it is written."""
+        value = {"name": self.spread, "subset": self.subset}
+        if self.uid:
+            value["uid"] = self.uid
+        return {names.MATCHED_WORKLOAD_SPREAD: orjson.dumps(value).decode()}
+
+
+def record_of(annotations: Mapping[str, str]) -> SubsetRecord | None:
+    """WS-33: what the annotation says, whatever the case of its keys; None where it says nothing."""
+    text = annotations.get(names.MATCHED_WORKLOAD_SPREAD)
+    if not text or len(text) > _MOST_TEXT:
+        return None
+    try:
+        read = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+    if not isinstance(read, dict):
+        return None
+    found = {key.lower(): value for key, value in read.items() if isinstance(value, str)}
+    return SubsetRecord(found.get("name", ""), found.get("subset", ""), found.get("uid", ""))
+
+
+def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str]) -> str:
+    """WS-40: the version of a Pod whose controller is of this kind. ``versioned``: kinds in lower case."""
+    if kind.lower() not in versioned:
+        return VERSION_IGNORED
+    template, revision = (labels.get(key) for key in _HASHES)
+    return str(template or "") or str(revision or "").rpartition("-")[2] or VERSION_IGNORED
+
+
+def versioned_kinds(text: str) -> frozenset[str]:
+    """WS-40: the kinds that the flag names; Deployments bring their ReplicaSets."""
+    kinds = {part.strip().lower() for part in text.split(",")} - {""}
+    return frozenset(kinds | {"replicaset"} if "deployment" in kinds else kinds)

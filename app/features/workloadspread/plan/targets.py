@@ -1,0 +1,116 @@
+"""The replicas of a target, and the whitelist of custom workloads. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from app.api import names
+from app.pods.custom_workloads import GroupKind, entries
+
+# How many Pods a target wants (WS-18). Pure.
+
+#: Where the known kinds say it, by group and kind; one Pod where they say nothing.
+_PATHS: Final = {
+    ("apps", "Deployment"): "spec.replicas",
+    ("apps", "ReplicaSet"): "spec.replicas",
+    ("apps", "StatefulSet"): "spec.replicas",
+    (names.APPS_GROUP, "CloneSet"): "spec.replicas",
+    (names.APPS_GROUP, "StatefulSet"): "spec.replicas",
+    ("batch", "Job"): "spec.parallelism",
+}
+_DEFAULT: Final = 1
+#: The longest path that is followed, in steps.
+_MAX_STEPS: Final = 50
+_MAX_DIGITS: Final = 10
+
+
+class ReplicasPathError(ValueError):
+    """A path does not lead to a number. The text names the path and the way out."""
+
+
+def replicas_of(
+    target: Mapping[str, Any], group_kind: tuple[str, str], paths: Sequence[str], custom_path: str
+) -> int | None:
+    """WS-18: by the paths of the filter, else by that of the operator's list, else where the kind has it.
+
+    None where only a scale could say it. Raises ReplicasPathError.
+    """
+    if paths:
+        return sum(at_path(target, path) for path in paths)
+    if custom_path:
+        return at_path(target, custom_path)
+    known = _PATHS.get(group_kind)
+    if known is None:
+        return None
+    outer, _, inner = known.partition(".")
+    spec = target.get(outer)
+    found = spec.get(inner) if isinstance(spec, Mapping) else None
+    return found if isinstance(found, int) else _DEFAULT
+
+
+def at_path(target: Mapping[str, Any], path: str) -> int:
+    """The integer at a path such as ``spec.groups.0.replicas``; 0 for an empty path. Raises ReplicasPathError."""
+    if not path:
+        return 0
+    held: Any = target
+    steps = path.split(".")
+    if len(steps) > _MAX_STEPS:
+        raise ReplicasPathError(f"replicas path {path[:100]}…: longer than {_MAX_STEPS} steps")
+    for step in steps:
+        if isinstance(held, Mapping) and step in held:
+            held = held[step]
+        elif isinstance(held, list) and step.isdecimal() and len(step) < _MAX_DIGITS and int(step) < len(held):
+            held = held[int(step)]
+        else:
+            raise ReplicasPathError(f"replicas path {path}: the workload has nothing at {step}")
+    if isinstance(held, bool) or not isinstance(held, int):
+        raise ReplicasPathError(f"replicas path {path}: expected an integer, found {type(held).__name__}")
+    return held
+
+
+# Further kinds of workloads whose Pods may be spread, as the operator lists them in a ConfigMap (WS-15). Pure.
+
+#: WS-16: kinds that own Pods, or own those that do.
+KNOWN_OWNERS: Final[frozenset[GroupKind]] = frozenset(
+    {
+        ("apps", "Deployment"),
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        (names.APPS_GROUP, "CloneSet"),
+        (names.APPS_GROUP, "StatefulSet"),
+        ("batch", "Job"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CustomWorkload:
+    """A kind that may be a target. ``version`` is empty where the operator named none (WS-17)."""
+
+    group: str
+    version: str
+    kind: str
+    replicas_path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Whitelist:
+    """The list: targets, and kinds in between that own their Pods."""
+
+    targets: Mapping[GroupKind, CustomWorkload] = field(default_factory=dict)
+    owners: frozenset[GroupKind] = KNOWN_OWNERS
+
+
+def parse_whitelist(text: str | None) -> Whitelist:
+    """The list in the ConfigMap; empty without one. Raises WhitelistError."""
+    targets: dict[GroupKind, CustomWorkload] = {}
+    owners = set(KNOWN_OWNERS)
+    for entry in entries(text, names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY):
+        found = entry.kind
+        group_kind = found.group, found.kind
+        targets[group_kind] = CustomWorkload(found.group, found.version, found.kind, entry.text("replicasPath"))
+        owners.add(group_kind)
+        owners |= {(between.kind.group, between.kind.kind) for between in entry.entries("subResources")}
+    return Whitelist(targets, frozenset(owners))

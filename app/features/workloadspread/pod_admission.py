@@ -1,0 +1,297 @@
+"""What spreads do in admission: place new Pods, and give places back."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from random import Random
+from typing import Any, Final, Protocol, TypeVar
+
+from app.api import names
+from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.grouping import PreparedSubset, affinity_with, patched, tolerations_with
+from app.features.workloadspread.plan.places import (
+    NewPod,
+    Place,
+    SubsetRecord,
+    by_ordinal,
+    choose,
+    give_back,
+    record_of,
+    version_of,
+)
+from app.features.workloadspread.plan.targets import KNOWN_OWNERS, ReplicasPathError, Whitelist
+from app.features.workloadspread.targets import Owners, Wanting
+from app.features.workloadspread.types import WorkloadSpread
+from app.kube.admission import Denied, Review
+from app.kube.client import Client
+from app.kube.clock import Clock, rfc3339
+from app.kube.errors import KubeError, NotFound, message_of
+from app.kube.objects import OwnerReference
+from app.kube.patches import PatchError
+from app.kube.resources import ObjectKey
+from app.kube.rulings import Decision, Ruling
+from app.kube.statuses import SharedStatus
+from app.kube.store import Store
+from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder, check_shape
+from app.pods.custom_workloads import GroupKind
+from app.pods.draft import PodDraft, PodRefusedError
+from app.pods.predicates import FINISHED, controller_of
+
+# Finding the WorkloadSpread of a Pod, taking and giving back places in its status (WS-22 … WS-29, WS-35 … WS-43).
+
+R = TypeVar("R")
+
+#: Nobody stacks more workloads.
+MAX_HEIGHT: Final = 8
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+_DEPLOYMENT: Final = ("apps", "Deployment")
+
+
+class Statuses(Protocol):
+    """The statuses, as many write them; see :class:`app.kube.statuses.SharedStatus`."""
+
+    async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R], /) -> R:
+        """The answer to one request."""
+        ...
+
+    def freshest(self, key: ObjectKey, /) -> WorkloadSpread | None:
+        """The newest copy known."""
+        ...
+
+
+def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random) -> SharedStatus[WorkloadSpread]:
+    """The statuses in a cluster."""
+    return SharedStatus(
+        client,
+        WORKLOAD_SPREAD.resource(),
+        spreads.by_key,
+        rng,
+        decode=WorkloadSpread.model_validate_json,
+        status_of=lambda spread: spread.status.to_dict() if spread.status is not None else {},
+    )
+
+
+class LocalStatuses:
+    """The statuses in standalone mode: as the files have them, changed in memory only."""
+
+    def __init__(self, spreads: Store[WorkloadSpread]) -> None:
+        self._spreads = spreads
+        self._changed: dict[ObjectKey, tuple[WorkloadSpread, WorkloadSpread]] = {}
+
+    async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R]) -> R:
+        """The answer; what it takes is taken here alone."""
+        found = self._spreads.by_key(key)
+        ruling: Ruling[WorkloadSpread, R] = decision(self.freshest(key))
+        if ruling.changed is not None and found is not None:
+            self._changed[key] = (found, ruling.changed)
+        return ruling.answer
+
+    def freshest(self, key: ObjectKey) -> WorkloadSpread | None:
+        """As it is by now, until the file changes."""
+        found = self._spreads.by_key(key)
+        origin, changed = self._changed.get(key, (None, None))
+        return changed if origin is found and changed is not None else found
+
+
+class Placer:
+    """Answers for the Pods of a process. ``versioned``: kinds whose versions are counted apart."""
+
+    def __init__(
+        self,
+        index: SpreadIndex,
+        statuses: Statuses,
+        targets: Wanting,
+        owners: Owners,
+        whitelist: Callable[[], Whitelist],
+        clock: Clock,
+        rng: Random,
+        versioned: Collection[str],
+    ) -> None:
+        self.index = index
+        self.statuses = statuses
+        self._targets = targets
+        self._owners = owners
+        self._whitelist = whitelist
+        self._clock = clock
+        self._rng = rng
+        self._versioned = versioned
+
+    async def find(
+        self, here: NamespaceSpreads, controller: OwnerReference, labels: Mapping[str, str], namespace: str
+    ) -> PreparedSpread | None:
+        """WS-22, WS-23. Raises KubeError, NotFound where an owner is gone."""
+        owners = self._whitelist().owners
+        current: OwnerReference | None = controller
+        for _ in range(MAX_HEIGHT):
+            if current is None:
+                return None
+            group_kind = (current.group, current.kind)
+            if group_kind not in owners:
+                return None
+            for spread in here.by_target.get((*group_kind, current.name), ()):
+                if spread.selector is None or spread.selector.matches(labels):
+                    return spread
+            if not _may_be_below(group_kind, here.kinds):
+                return None
+            current = await self._owners.above(current, namespace)
+        return None
+
+    async def take(
+        self, spread: PreparedSpread, controller: OwnerReference, name: str, labels: Mapping[str, Any]
+    ) -> SubsetRecord | None:
+        """The subset of a new Pod, its place taken; None for none. Raises KubeError or ReplicasPathError."""
+        if spread.sole:
+            return SubsetRecord(spread.key.name, spread.sole)
+        if spread.by_ordinal:
+            copy = self.statuses.freshest(spread.key)
+            subset = by_ordinal(copy, name) if copy is not None and not copy.deleting else ""
+            return SubsetRecord(spread.key.name, subset) if subset else None
+        wanted = await self._targets.wanted(spread) if spread.percent else 0
+        key = name or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+        pod = NewPod(version_of(controller.kind, labels, self._versioned), key, wanted, rfc3339(self._clock.now()))
+        place = await self.statuses.decide(spread.key, lambda copy: choose(copy, pod))
+        return self._record(spread, place, name)
+
+    @staticmethod
+    def _record(spread: PreparedSpread, place: Place | None, name: str) -> SubsetRecord | None:
+        if place is None:
+            return None
+        return SubsetRecord(spread.key.name, place.subset, place.counted if not name else "")
+
+    async def give_back(
+        self,
+        spread: PreparedSpread,
+        record: SubsetRecord,
+        controller: OwnerReference,
+        name: str,
+        labels: Mapping[str, Any],
+    ) -> None:
+        """WS-43: the Pod is about to go. Raises KubeError."""
+        if spread.sole or spread.by_ordinal:
+            return
+        version = version_of(controller.kind, labels, self._versioned)
+        now = rfc3339(self._clock.now())
+        await self.statuses.decide(spread.key, lambda copy: give_back(copy, version, record.subset, name, now))
+
+
+def _may_be_below(kind: GroupKind, targets: frozenset[GroupKind]) -> bool:
+    """Whether a workload of this kind may have one of the targets above it: nobody is asked for nothing."""
+    return bool(targets - KNOWN_OWNERS) or (kind == _REPLICA_SET and _DEPLOYMENT in targets)
+
+
+# The step of Pod creation that puts a new Pod into a subset (WS-21 … WS-34).
+
+_PARTS: Final = ("metadata", "spec")
+
+
+class WorkloadSpreadStep:
+    """Takes a place, and makes the Pod one of the subset."""
+
+    order: Final = MutatorOrder.SUBSET
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+
+    def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
+        """Nothing is asked where the namespace has no WorkloadSpread. Raises PodRefusedError (500): the workload tries
+        again."""
+        here = self._placer.index.of(draft.namespace)
+        if here is None or review.dry_run:
+            return None
+        controller = controller_of(draft.owner_references)
+        return self._placed(draft, here, controller) if controller is not None else None
+
+    async def _placed(self, draft: PodDraft, here: NamespaceSpreads, controller: OwnerReference) -> None:
+        try:
+            spread = await self._placer.find(here, controller, draft.labels, draft.namespace)
+        except NotFound as error:
+            raise _refused(draft, f"an owner of it is not there (yet): {message_of(error)}") from error
+        except KubeError as error:
+            raise _refused(draft, f"its owners cannot be read: {message_of(error)}") from error
+        if spread is None:
+            return
+        try:
+            record = await self._placer.take(spread, controller, draft.name, draft.labels)
+        except (KubeError, ReplicasPathError) as error:
+            text = str(error) if isinstance(error, ReplicasPathError) else message_of(error)
+            raise _refused(draft, f"WorkloadSpread {spread.key} could not be asked for a place: {text}") from error
+        if record is None:
+            return
+        subset = spread.subsets.get(record.subset)
+        if subset is not None:
+            inject(draft, subset, spread)
+        draft.set_annotations(record.annotation(), "WS-33")
+        cost = spread.costs.get(record.subset)
+        if cost is not None and names.POD_DELETION_COST not in draft.annotations:
+            draft.set_annotations({names.POD_DELETION_COST: cost}, "WS-55")  # else the controller has to write it
+
+
+def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:
+    """WS-31, WS-32. Raises PodRefusedError where the patch does not fit the Pod."""
+    if subset.tolerations:
+        draft.change_field("spec", "tolerations", tolerations_with(subset, draft.spec), "WS-31")
+    draft.change_field("spec", "affinity", affinity_with(subset, draft.spec), "WS-31")
+    if not subset.patch:
+        return
+    try:
+        merged: Any = patched(subset, {"metadata": draft.metadata, "spec": draft.spec})
+        check_shape(merged)
+    except (PatchError, PodRefusedError) as error:
+        text = error.message if isinstance(error, PodRefusedError) else str(error)
+        raise _refused(
+            draft, f"WorkloadSpread {spread.key}, subset {subset.name}: its patch does not fit: {text}"
+        ) from error
+    for part in _PARTS:
+        before = draft.metadata if part == "metadata" else draft.spec
+        after = merged.get(part) or {}
+        for field in {**before, **after}:
+            if after.get(field) is not before.get(field):
+                draft.change_field(part, field, after.get(field), "WS-32")
+
+
+def _refused(draft: PodDraft, text: str) -> PodRefusedError:
+    return PodRefusedError(f"{draft.display}: {text}", code=500)
+
+
+# The guard of Pods that go: their places are given back before they do (WS-42 … WS-44).
+
+
+class WorkloadSpreadGuard:
+    """Writes down that a Pod goes; refuses nothing."""
+
+    order: Final = ValidatorOrder.COUNTING
+
+    def __init__(self, placer: Placer) -> None:
+        self._placer = placer
+
+    async def __call__(self, request: PodRequest) -> Denied | None:
+        """Nothing is read where the namespace has no WorkloadSpread. Raises KubeError."""
+        if request.kind is PodRequestKind.UPDATE:
+            return None  # others are asked about changes; the Pod stays where it is
+        if request.dry_run or self._placer.index.of(request.namespace) is None:
+            return None
+        pod = await request.pod()
+        if pod is None:
+            return None
+        metadata = _part(pod, "metadata")
+        annotations, labels = (_part(metadata, field) for field in ("annotations", "labels"))
+        record = record_of({key: value for key, value in annotations.items() if isinstance(value, str)})
+        references = metadata.get("ownerReferences")
+        controller = controller_of(references) if isinstance(references, Sequence) else None
+        if record is None or controller is None or not _is_active(pod, metadata):
+            return None
+        spread = self._placer.index.get(ObjectKey(request.namespace, record.spread))
+        if spread is not None:
+            await self._placer.give_back(spread, record, controller, request.name, labels)
+        return None
+
+
+def _is_active(pod: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
+    return not metadata.get("deletionTimestamp") and _part(pod, "status").get("phase") not in FINISHED
+
+
+def _part(held: Mapping[str, Any], field: str) -> Mapping[str, Any]:
+    found = held.get(field)
+    return found if isinstance(found, Mapping) else {}

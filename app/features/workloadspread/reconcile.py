@@ -1,0 +1,477 @@
+"""The controller of WorkloadSpreads: what it watches, what a change concerns, and one reconcile."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from app.api import names
+from app.features.cloneset.kind import CLONE_SET
+from app.features.cloneset.types import CloneSet
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.types import StatefulSet
+from app.features.workloadspread.index import PreparedSpread, SpreadIndex
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.costs import Cost, costs, is_priced
+from app.features.workloadspread.plan.grouping import NO_SUBSET, Adoption, Candidate, adopt, recorded_subset
+from app.features.workloadspread.plan.places import record_of, version_of, versioned_kinds
+from app.features.workloadspread.plan.status import Outcome, compute, entry_keys, keys_of
+from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist
+from app.features.workloadspread.pod_admission import shared_statuses
+from app.features.workloadspread.targets import REVISION, Caches, Target, UnknownKindError, Workloads
+from app.features.workloadspread.types import WorkloadSpread
+from app.features.workloadspread.webhooks import CustomWorkloads
+from app.framework.feature import ControllerContext, Reconciling
+from app.framework.watched import (
+    CONFIGURATION,
+    DEPLOYMENTS,
+    JOBS,
+    NODES,
+    PODS_BY_NAMESPACE,
+    REPLICASETS,
+    STATEFULSETS,
+    Watched,
+)
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.concurrency import together
+from app.kube.controller import Result, Watch
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.expectations import ResourceVersionExpectations
+from app.kube.objects import ObjectMeta, Pod, decode_metadata
+from app.kube.resources import PODS, ObjectKey
+from app.kube.rulings import Ruling
+from app.kube.statuses import SharedStatus
+from app.kube.store import Change
+from app.pods.custom_workloads import HOW_TO_GRANT
+from app.pods.predicates import is_active
+
+
+def pods_alike(old: Pod, new: Pod) -> bool:
+    """Whether nothing changed that counts."""
+    return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
+
+
+def _pod_facts(pod: Pod) -> tuple[Any, ...]:
+    metadata, scheduled = pod.metadata, pod.condition("PodScheduled")
+    return (
+        is_active(pod),
+        pod.spec.node_name,
+        metadata.annotations.get(names.MATCHED_WORKLOAD_SPREAD),
+        metadata.annotations.get(names.POD_DELETION_COST),
+        metadata.labels,
+        (scheduled.status, scheduled.reason) if scheduled is not None else None,
+    )
+
+
+def workload_facts(workload: Any) -> tuple[Any, ...]:
+    """What counts of a workload."""
+    metadata, status = workload.metadata, getattr(workload, "status", None)
+    return (
+        metadata.uid,
+        metadata.generation,
+        bool(metadata.deletion_timestamp),
+        metadata.annotations.get(REVISION),
+        metadata.labels.get(names.POD_TEMPLATE_HASH),
+        getattr(status, "update_revision", None),
+    )
+
+
+logger = logging.getLogger(__name__)
+
+
+#: Requests about single Pods that are under way at once.
+MAX_CONCURRENT: Final = 16
+#: Seconds by which changes of Pods are gathered, and those of a status, which only tell when to look again.
+GATHER: Final = 0.05
+GATHER_STATUS: Final = 1.0
+#: Seconds after which a WorkloadSpread is looked at again whose target is not watched.
+UNWATCHED_AGAIN: Final = 5.0
+#: Seconds after which a kind that is not served is looked for again.
+UNKNOWN_KIND_RETRY: Final = 30.0
+
+Versions = dict[str, dict[str, list[Pod]]]
+
+
+class WorkloadSpreadReconciler:
+    """``statuses``: the hands that write them in this process."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        statuses: SharedStatus[WorkloadSpread],
+        events: EventRecorder,
+        whitelist: Callable[[], Whitelist],
+        versioned: Collection[str],
+    ) -> None:
+        self._client = client
+        self._caches = caches
+        self._statuses = statuses
+        self._events = events
+        self._versioned = versioned
+        self._index = SpreadIndex(caches.spreads)
+        self._workloads = Workloads(client, caches, whitelist, versioned)
+        self._written = ResourceVersionExpectations(client.clock)
+        #: Pods that have no subset, as JSON, by uid: with the version that was read.
+        self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        #: What was said last of a target that cannot be read.
+        self._last_events: dict[ObjectKey, str] = {}
+        #: The subsets of Pods whose record was written and is not shown yet, by uid.
+        self._adopted: dict[str, str] = {}
+
+    # ---- which changes concern which WorkloadSpreads
+
+    def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
+        """Itself."""
+        metadata = change.object.metadata
+        return (ObjectKey(metadata.namespace, metadata.name),)
+
+    def delay(self, change: Change[Any], _key: ObjectKey) -> float:
+        """Changes of many Pods come together, and those of a status."""
+        old, new = change.old, change.new
+        if not isinstance(new, WorkloadSpread):
+            return GATHER
+        return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
+
+    def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """WS-46, WS-47: that which the Pod says, and that of its workload, if something changed that counts."""
+        pod = change.object
+        if change.new is None:
+            self._written.forget(pod.metadata.uid)
+            self._raw.pop(pod.metadata.uid, None)
+            self._adopted.pop(pod.metadata.uid, None)
+        else:
+            self._written.observe(change.new.metadata)
+            if record_of(change.new.metadata.annotations) is not None:
+                self._adopted.pop(pod.metadata.uid, None)
+        here = self._index.of(pod.metadata.namespace)
+        if here is None or (change.old is not None and change.new is not None and pods_alike(change.old, change.new)):
+            return ()
+        found = set()
+        for one in (change.old, change.new):
+            if one is None:
+                continue
+            record = record_of(one.metadata.annotations)
+            if record is not None:
+                found.add(ObjectKey(one.metadata.namespace, record.spread))
+            for workload in self._workloads.keys_above(one.metadata):
+                found |= {spread.key for spread in here.by_target.get(workload, ())}
+        return [key for key in sorted(found) if self._index.get(key) is not None]
+
+    def of_workload(self, group: str, kind: str) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
+        """WS-46: those of a workload that comes, goes, wants another number of Pods or has another latest version."""
+
+        def keys(change: Change[Any]) -> Iterable[ObjectKey]:
+            metadata = change.object.metadata
+            here = self._index.of(metadata.namespace)
+            if here is None or (
+                change.old is not None
+                and change.new is not None
+                and workload_facts(change.old) == workload_facts(change.new)
+            ):
+                return ()
+            found = {spread.key for spread in here.by_target.get((group, kind, metadata.name), ())}
+            if kind == "ReplicaSet":
+                for workload in self._workloads.keys_above(metadata):
+                    found |= {spread.key for spread in here.by_target.get(workload, ())}
+            return sorted(found)
+
+        return keys
+
+    def of_configuration(self, _change: Change[Any]) -> Iterable[ObjectKey]:
+        """All: the list of kinds may have changed."""
+        return [ObjectKey(one.metadata.namespace, one.metadata.name) for one in self._caches.spreads.list()]
+
+    # ---- one WorkloadSpread
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """WS-48."""
+        spread, prepared = self._caches.spreads.by_key(key), self._index.get(key)
+        if spread is None or prepared is None or spread.deleting:
+            self._statuses.forget(key)
+            self._last_events.pop(key, None)
+            return None
+        try:
+            target = await self._workloads.find(prepared)
+        except ReplicasPathError as error:
+            self._event(spread, "Warning", "ReplicasUnknown", str(error))
+            raise
+        except UnknownKindError as error:
+            self._event_once(key, spread, "UnknownWorkload", str(error))
+            return Result(requeue_after=UNKNOWN_KIND_RETRY)
+        except Forbidden as error:
+            said = f"The manager may not read a workload: {message_of(error)}; {HOW_TO_GRANT}"
+            self._event_once(key, spread, "MissingRight", said)
+            raise
+        self._last_events.pop(key, None)
+        versions = await self._grouped(spread, prepared, target)
+        failures = await self._price(spread, versions, target)
+        outcome = await self._write(key, spread, versions, target)
+        self._record_events(spread, outcome)
+        failures += await self._move_on(spread, outcome)
+        if failures:
+            raise failures[0]
+        waits = [seconds for seconds in (outcome.again_after, None if target.watched else UNWATCHED_AGAIN) if seconds]
+        return Result(requeue_after=min(waits)) if waits else None
+
+    async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> Versions:
+        """WS-50 … WS-53: the Pods by version and subset; those that fit one are put into it."""
+        versions: Versions = {}
+        homeless: list[tuple[Pod, str]] = []
+        counted: Counter[tuple[str, str]] = Counter()
+        for pod in target.pods:
+            controller = pod.metadata.controller
+            version = version_of(controller.kind if controller else "", pod.metadata.labels, self._versioned)
+            subset = recorded_subset(spread, pod)
+            if subset is None:
+                homeless.append((pod, version))
+                continue
+            versions.setdefault(version, {}).setdefault(subset, []).append(pod)
+            counted[version, subset] += 1
+        candidates = await self._candidates(homeless)
+        adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
+        subsets = {one.pod.metadata.uid: one.subset for one in adopted}
+        for pod, version in homeless:
+            # One whose record was written but is not shown yet is where that says.
+            subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
+            versions.setdefault(version, {}).setdefault(subset, []).append(pod)
+        return versions
+
+    async def _candidates(self, homeless: Sequence[tuple[Pod, str]]) -> list[Candidate]:
+        """Those that run on a node that is known."""
+
+        async def look(pod: Pod, version: str) -> Candidate | None:
+            node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
+            # One whose record was written but is not shown yet must not be put anywhere else.
+            if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
+                return None
+            raw = await self._as_json(pod)
+            return Candidate(pod, raw, node, version) if raw is not None else None
+
+        found = await together((look(pod, version) for pod, version in homeless), MAX_CONCURRENT)
+        return [one for one in found if one is not None]
+
+    async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
+        """What caches leave out: tolerations, affinity."""
+        version, known = self._raw.get(pod.metadata.uid, ("", None))
+        if known is not None and version == pod.metadata.resource_version:
+            return known
+        try:
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
+        except NotFound:
+            return None
+        metadata = found.get("metadata") or {}
+        if metadata.get("uid") != pod.metadata.uid:
+            return None
+        spec = found.get("spec") or {}
+        self._raw[pod.metadata.uid] = (pod.metadata.resource_version, {"metadata": metadata, "spec": spec})
+        return self._raw[pod.metadata.uid][1]
+
+    async def _adopt(
+        self,
+        spread: WorkloadSpread,
+        prepared: PreparedSpread,
+        candidates: Sequence[Candidate],
+        counted: Mapping[tuple[str, str], int],
+        target: Target,
+    ) -> list[Adoption]:
+        """WS-51 … WS-53: those that fit a subset. Their places are taken before they come. Raises KubeError."""
+        now, seen = rfc3339(self._client.clock.now()), entry_keys(target.pods)
+
+        def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, list[Adoption]]:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
+                return Ruling([], provisional=True)  # what is prepared is of another spec
+            return adopt(fresh, list(prepared.subsets.values()), candidates, counted, seen, target.wanted, now)
+
+        found = await self._statuses.decide(prepared.key, decision)
+
+        async def write(one: Adoption) -> None:
+            await self._patch(one.pod, one.metadata)
+            self._adopted[one.pod.metadata.uid] = one.subset
+
+        await together(map(write, found), MAX_CONCURRENT)
+        return found
+
+    async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
+        """WS-54 … WS-59. What failed."""
+        if not is_priced(spread):
+            return []
+
+        failures: list[KubeError] = []
+
+        async def price(one: Cost) -> None:
+            if self._written.unsatisfied(one.pod.metadata) is not None:
+                return
+            try:
+                await self._patch(one.pod, {"annotations": {names.POD_DELETION_COST: one.cost}})
+            except Conflict as error:
+                failures.append(error)  # it is tried again, and nobody has to know
+            except KubeError as error:
+                pod = one.pod.metadata
+                text = (
+                    f"WorkloadSpread {pod.namespace}/{spread.name} failed to patch deletion-cost annotation "
+                    f"to {one.cost} for Pod {pod.namespace}/{pod.name} in subset {one.subset}: {message_of(error)}"
+                )
+                self._event(spread, "Warning", "PatchPodDeletionCostFailed", text)
+                failures.append(error)
+
+        await together(map(price, costs(spread, versions, target.latest, target.wanted)), MAX_CONCURRENT)
+        return failures
+
+    async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
+        """Merge into the metadata of this very Pod; one that is gone needs nothing. Raises KubeError."""
+        body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
+        try:
+            written = await self._client.patch(
+                PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata
+            )
+        except NotFound:
+            return
+        self._written.expect(written.metadata)
+
+    async def _write(self, key: ObjectKey, spread: WorkloadSpread, versions: Versions, target: Target) -> Outcome:
+        """WS-60 … WS-63: from the freshest copy. Raises KubeError."""
+        now = self._client.clock.now()
+        absent = await self._absent(key, versions, target, now)
+
+        def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, Outcome]:
+            if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
+                return Ruling(Outcome(), provisional=True)
+            outcome = compute(fresh, versions, target.wanted, now, absent)
+            same = fresh.status is not None and fresh.status.to_dict() == outcome.status.to_dict()
+            changed = None if same else fresh.model_copy(update={"status": outcome.status})
+            return Ruling(outcome, changed, provisional=True)
+
+        return await self._statuses.decide(key, decision)
+
+    async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
+        """WS-61: of the Pods that did not come in time, those that are not just late in the cache: it may be behind for
+        longer than that, and their places would be given to others. Raises KubeError."""
+        spread = self._statuses.freshest(key)
+        if spread is None or spread.deleting:
+            return set()
+        late = {one.pod for one in compute(spread, versions, target.wanted, now).missed if one.coming}
+        if not late:
+            return late
+        token = ""
+        while True:
+            page = await self._client.list_page(
+                PODS, key.namespace, metadata_only=True, continue_token=token, decode=decode_metadata
+            )
+            late -= {one for pod in page.items if not self._is_cached(pod.metadata) for one in keys_of(pod.metadata)}
+            token = page.continue_token
+            if not token:
+                return late
+
+    def _is_cached(self, pod: ObjectMeta) -> bool:
+        known = self._caches.pods.get(pod.name, pod.namespace)
+        return known is not None and known.metadata.uid == pod.uid
+
+    async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
+        """WS-67: what failed. A Pod that has changed meanwhile may have found a node."""
+
+        failures: list[KubeError] = []
+
+        async def delete(subset: str, pod: Pod) -> None:
+            metadata = pod.metadata
+            name, namespace, version = metadata.name, metadata.namespace, metadata.resource_version
+            try:
+                await self._client.delete(PODS, name, namespace, uid=metadata.uid, resource_version=version)
+            except NotFound:
+                return
+            except Conflict as error:
+                failures.append(error)  # it has changed, and may have found a node
+            except KubeError as error:
+                text = (
+                    f"failed to delete unschedulable Pod {namespace}/{name} in Subset {subset} of "
+                    f"WorkloadSpread {namespace}/{spread.name}: {message_of(error)}"
+                )
+                self._event(spread, "Warning", "DeletePodFailed", text)
+                failures.append(error)
+
+        await together((delete(subset, pod) for subset, pod in outcome.moved_on), MAX_CONCURRENT)
+        return failures
+
+    # ---- events
+
+    def _record_events(self, spread: WorkloadSpread, outcome: Outcome) -> None:
+        """WS-70."""
+        namespace = spread.metadata.namespace
+        for missed in outcome.missed:
+            verb, reason = ("created", "CreatePodFailed") if missed.coming else ("deleted", "DeletePodFailed")
+            text = f"Pod {namespace}/{missed.pod} was expected to be {verb} but it wasn't"
+            self._event(spread, "Warning", reason, text)
+        for subset in outcome.recovered:
+            text = (
+                f"Subset {subset} of WorkloadSpread {namespace}/{spread.name} is recovered from unschedulable to "
+                "schedulable"
+            )
+            self._event(spread, "Normal", "RecoverSchedulable", text)
+
+    def _event_once(self, key: ObjectKey, spread: WorkloadSpread, reason: str, text: str) -> None:
+        if self._last_events.get(key) != text:
+            self._event(spread, "Warning", reason, text)
+        self._last_events[key] = text
+
+    def _event(self, spread: WorkloadSpread, kind: Literal["Normal", "Warning"], reason: str, text: str) -> None:
+        self._events.event(reference(WORKLOAD_SPREAD.resource(), spread), kind, reason, text)
+
+
+def _is_same_spec(one: WorkloadSpread, other: WorkloadSpread) -> bool:
+    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    a, b = one.metadata, other.metadata
+    return (a.uid, a.generation) == (b.uid, b.generation)
+
+
+# The WorkloadSpread controller: what it watches, and what a change concerns (WS-46).
+
+NAME: Final = "workloadspread-controller"
+VERSIONED_FLAG: Final = "ws-enabled-versioned-status"
+
+SPREADS: Final = Watched.kind(WORKLOAD_SPREAD, WorkloadSpread)
+CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
+ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
+WATCHED: Final = (
+    SPREADS,
+    PODS_BY_NAMESPACE,
+    NODES,
+    DEPLOYMENTS,
+    REPLICASETS,
+    STATEFULSETS,
+    CLONE_SETS,
+    ADVANCED_STATEFUL_SETS,
+    JOBS,
+    CONFIGURATION,
+)
+
+
+def workloadspread_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
+    reconciler = WorkloadSpreadReconciler(
+        context.client,
+        caches,
+        shared_statuses(context.client, caches.spreads, context.rng),
+        context.events,
+        CustomWorkloads(caches.configuration, context.own_namespace),
+        versioned_kinds(context.flags.text("ws-enabled-versioned-status")),
+    )
+    return Reconciling(
+        reconciler,
+        [
+            Watch(caches.spreads, reconciler.of_spread, reconciler.delay),
+            Watch(caches.deployments, reconciler.of_workload("apps", "Deployment")),
+            Watch(caches.replicasets, reconciler.of_workload("apps", "ReplicaSet")),
+            Watch(caches.statefulsets, reconciler.of_workload("apps", "StatefulSet")),
+            Watch(caches.clonesets, reconciler.of_workload(names.APPS_GROUP, "CloneSet")),
+            Watch(caches.advanced_statefulsets, reconciler.of_workload(names.APPS_GROUP, "StatefulSet")),
+            Watch(caches.jobs, reconciler.of_workload("batch", "Job")),
+            Watch(caches.configuration, reconciler.of_configuration),
+            Watch(caches.pods, reconciler.of_pod, reconciler.delay),
+        ],
+    )

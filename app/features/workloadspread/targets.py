@@ -1,0 +1,363 @@
+"""The workloads that spreads target: found in caches or on the API server."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from app.api import names
+from app.features.cloneset.types import CloneSet
+from app.features.statefulset.types import StatefulSet
+from app.features.workloadspread.index import PreparedSpread
+from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist, replicas_of
+from app.features.workloadspread.types import WorkloadSpread
+from app.features.workloadspread.webhooks import TARGETS
+from app.framework.watched import BY_NAMESPACE
+from app.kube.client import Client
+from app.kube.concurrency import Coalesced
+from app.kube.discovery import KindMapper
+from app.kube.errors import UNANSWERED, Forbidden, NotFound
+from app.kube.objects import ConfigMap, Job, Node, ObjectMeta, OwnerReference, Pod, decode_metadata
+from app.kube.objects import Workload as NativeWorkload
+from app.kube.resources import DEPLOYMENTS, REPLICASETS, ObjectKey, Resource
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import parse_query
+from app.kube.store import Store
+from app.pods.predicates import BY_CONTROLLER, Owner, refers_to
+
+# Targets as the API server has them now: how many Pods they want, and who is above whom (WS-18, WS-23).
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Seconds to wait before what is needed for an answer is asked for again.
+PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
+#: Owners remembered, and for how many seconds: one may be adopted or set free.
+MAX_REMEMBERED: Final = 4_096
+REMEMBERED: Final = 60.0
+
+
+class Owners(Protocol):
+    """Finds who controls a workload."""
+
+    async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
+        """The controller of this one; None if it has none. Raises KubeError, NotFound where the owner is gone."""
+        ...
+
+
+class Wanting(Protocol):
+    """Says how many Pods a target wants."""
+
+    async def wanted(self, spread: PreparedSpread) -> int:
+        """The number by now. Raises KubeError or ReplicasPathError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is read once for all who ask together."""
+
+    group: str
+    kind: str
+    api_version: str
+    key: ObjectKey
+
+
+class LiveTargets:
+    """Asks the API server; who asks for one target together shares a request."""
+
+    def __init__(self, client: Client, whitelist: Callable[[], Whitelist]) -> None:
+        self._client = client
+        self._kinds = KindMapper(client)
+        self._whitelist = whitelist
+        #: A uid alone says nothing: whoever creates Pods writes any into their owner references.
+        self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
+        self._read = Coalesced(self._object)
+
+    async def wanted(self, spread: PreparedSpread) -> int:
+        """WS-18. A target that is gone, or on its way out, wants none."""
+        group, kind, name = spread.target
+        target = _Target(group, kind, spread.api_version, ObjectKey(spread.key.namespace, name))
+        found = await self._patiently(lambda: self._read(target))
+        if found is None:
+            return 0
+        custom = self._whitelist().targets.get((group, kind))
+        path = custom.replicas_path if custom is not None and not spread.paths else ""
+        try:
+            wanted = replicas_of(found, (group, kind), spread.paths, path)
+        except ReplicasPathError as error:
+            if spread.paths:
+                raise
+            logger.warning("%s %s/%s: %s", kind, spread.key.namespace, name, error)
+            return 0
+        if wanted is not None:
+            return wanted
+        scale = await self.scale(spread.api_version, kind, ObjectKey(spread.key.namespace, name))
+        return max(0, scale_replicas(scale))
+
+    async def target(self, api_version: str, group: str, kind: str, key: ObjectKey) -> Mapping[str, Any] | None:
+        """The target itself; None where it is gone or on its way out."""
+        return await self._read(_Target(group, kind, api_version, key))
+
+    async def is_served(self, group: str, kind: str, api_version: str) -> bool:
+        """Whether there can be such a target. Raises KubeError."""
+        return await self._resource(group, kind, api_version) is not None
+
+    async def scale(self, api_version: str, kind: str, key: ObjectKey) -> Mapping[str, Any]:
+        """The target's scale; empty where its kind has none."""
+        mapped = await self._kinds.find(api_version, kind)
+        if mapped is None or not mapped.scalable:
+            return {}
+        try:
+            found = await self._client.get(mapped.resource, f"{key.name}", key.namespace, subresource="scale")
+        except NotFound:
+            return {}
+        return found
+
+    async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
+        """The owner's controller, remembered for a while."""
+        now = self._client.clock.monotonic()
+        asked = (namespace, owner)
+        until, known = self._known.get(asked, (0.0, None))
+        if now < until:
+            return known
+        resource = await self._resource(owner.group, owner.kind, owner.api_version)
+        if resource is None:
+            return None
+        try:
+            found = await self._patiently(
+                lambda: self._client.get(resource, owner.name, namespace, decode=decode_metadata)
+            )
+        except Forbidden as error:
+            logger.warning("%s %s/%s: who controls it cannot be read: %s", owner.kind, namespace, owner.name, error)
+            return None
+        same = not owner.uid or refers_to(owner, namespace, Owner.of(resource, found.metadata))
+        above = found.metadata.controller if same else None
+        self._known[asked] = (now + REMEMBERED, above)
+        if len(self._known) > MAX_REMEMBERED:
+            self._known.popitem(last=False)
+        return above
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A Pod waits for the answer, and need not be refused for an API server that is out of breath."""
+        for pause in PAUSES:
+            try:
+                return await ask()
+            except UNANSWERED:
+                await self._client.clock.sleep(pause)
+        return await ask()
+
+    async def _object(self, target: _Target) -> Mapping[str, Any] | None:
+        resource = await self._resource(target.group, target.kind, target.api_version)
+        if resource is None:
+            return None
+        try:
+            found = await self._client.get(resource, target.key.name, target.key.namespace)
+        except NotFound:
+            return None
+        return None if (found.get("metadata") or {}).get("deletionTimestamp") else found
+
+    async def _resource(self, group: str, kind: str, api_version: str) -> Resource | None:
+        known = TARGETS.get((group, kind))
+        if known is not None:
+            return known
+        mapped = await self._kinds.find(api_version, kind)
+        return mapped.resource if mapped is not None and mapped.resource.namespaced else None
+
+
+def scale_replicas(scale: Mapping[str, Any]) -> int:
+    """What a scale asks for; -1 where it does not say."""
+    spec = scale.get("spec")
+    found = spec.get("replicas") if isinstance(spec, Mapping) else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else -1
+
+
+class DirectTargets:
+    """Knows no more than the Pod says; standalone mode."""
+
+    async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:  # noqa: ARG002
+        """Nobody knows."""
+        return None
+
+    async def wanted(self, spread: PreparedSpread) -> int:  # noqa: ARG002
+        """Nobody knows."""
+        return 0
+
+
+# The Pods of a target, how many it wants, and which version is the latest (WS-18, WS-19, WS-57).
+#
+# From the caches where a kind is watched, from the API server where it is not, or where a path has to be followed.
+
+#: How a Deployment numbers its ReplicaSets; the highest is of its template.
+REVISION: Final = "deployment.kubernetes.io/revision"
+_DEPLOYMENT: Final = ("apps", "Deployment")
+_REPLICA_SET: Final = ("apps", "ReplicaSet")
+_CLONE_SET: Final = (names.APPS_GROUP, "CloneSet")
+_JOB: Final = ("batch", "Job")
+
+
+class UnknownKindError(Exception):
+    """The kind of a target is not served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caches:
+    """What the controller reads."""
+
+    spreads: Store[WorkloadSpread]
+    pods: Store[Pod]
+    nodes: Store[Node]
+    deployments: Store[NativeWorkload]
+    replicasets: Store[NativeWorkload]
+    statefulsets: Store[NativeWorkload]
+    clonesets: Store[CloneSet]
+    advanced_statefulsets: Store[StatefulSet]
+    jobs: Store[Job]
+    configuration: Store[ConfigMap]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A target as it is: its Pods (active or not), how many it wants, the latest version (empty: there is only one),
+    and whether a change of it will be seen."""
+
+    pods: Sequence[Pod] = ()
+    wanted: int = 0
+    latest: str = ""
+    watched: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class _Workload:
+    uid: str
+    wanted: int
+    latest: str = ""
+
+
+class Workloads:
+    """Finds targets. ``versioned``: kinds whose versions are counted apart."""
+
+    def __init__(
+        self, client: Client, caches: Caches, whitelist: Callable[[], Whitelist], versioned: Collection[str]
+    ) -> None:
+        self._caches = caches
+        self._whitelist = whitelist
+        self._live = LiveTargets(client, whitelist)
+        self._versioned = versioned
+        self._stores: Mapping[tuple[str, str], Store[Any]] = {
+            _DEPLOYMENT: caches.deployments,
+            _REPLICA_SET: caches.replicasets,
+            ("apps", "StatefulSet"): caches.statefulsets,
+            _CLONE_SET: caches.clonesets,
+            (names.APPS_GROUP, "StatefulSet"): caches.advanced_statefulsets,
+            _JOB: caches.jobs,
+        }
+
+    async def find(self, spread: PreparedSpread) -> Target:
+        """The target of a WorkloadSpread. Raises KubeError, ReplicasPathError or UnknownKindError."""
+        group, kind, name = spread.target
+        store = self._stores.get((group, kind))
+        if store is None:
+            return await self._custom(spread)
+        found = store.get(name, spread.key.namespace)
+        if found is None or found.metadata.deletion_timestamp:
+            return Target()
+        own, pods = _replicas(found), self._pods_of(_owner(spread, found.metadata.uid))
+        wanted = await self._at_paths(spread) if spread.paths else own
+        return Target(_selected(spread, pods), wanted, self._latest((group, kind), found))
+
+    def _pods_of(self, owner: Owner) -> Sequence[Pod]:
+        owners = [owner]
+        if (owner.api_version.partition("/")[0], owner.kind) == _DEPLOYMENT:
+            owners = [Owner.of(REPLICASETS, one.metadata) for one in self._replica_sets(owner)]
+        return [pod for one in owners for pod in self._caches.pods.by_index(BY_CONTROLLER, one.index_key)]
+
+    def _replica_sets(self, deployment: Owner) -> Sequence[NativeWorkload]:
+        found = self._caches.replicasets.by_index(BY_CONTROLLER, deployment.index_key)
+        return [one for one in found if one.metadata.deletion_timestamp is None]
+
+    def _latest(self, kind: tuple[str, str], found: Any) -> str:
+        """WS-57."""
+        if kind == _DEPLOYMENT and "deployment" in self._versioned:
+            newest = max(self._replica_sets(Owner.of(DEPLOYMENTS, found.metadata)), key=_revision, default=None)
+            return newest.metadata.labels.get(names.POD_TEMPLATE_HASH, "") if newest is not None else ""
+        if kind == _REPLICA_SET and "replicaset" in self._versioned:
+            return str(found.metadata.labels.get(names.POD_TEMPLATE_HASH, ""))
+        if kind == _CLONE_SET and "cloneset" in self._versioned and found.status is not None:
+            return str(found.status.update_revision).rpartition("-")[2]
+        return ""
+
+    async def _at_paths(self, spread: PreparedSpread) -> int:
+        group, kind, name = spread.target
+        found = await self._live.target(spread.api_version, group, kind, ObjectKey(spread.key.namespace, name))
+        return replicas_of(found, (group, kind), spread.paths, "") or 0 if found is not None else 0
+
+    async def _custom(self, spread: PreparedSpread) -> Target:
+        """WS-18, WS-19: of a kind that the operator lists; nobody watches it."""
+        group, kind, name = spread.target
+        key = ObjectKey(spread.key.namespace, name)
+        found = await self._live.target(spread.api_version, group, kind, key)
+        if found is None:
+            if not await self._live.is_served(group, kind, spread.api_version):
+                raise UnknownKindError(
+                    f"spec.targetRef: no kind {kind} with namespaces is served in {spread.api_version}"
+                )
+            return Target(watched=False)
+        custom = self._whitelist().targets.get((group, kind))
+        wanted = replicas_of(found, (group, kind), spread.paths, custom.replicas_path if custom is not None else "")
+        metadata = found.get("metadata") or {}
+        pods = self._pods_of(_owner(spread, str(metadata.get("uid") or "")))
+        scale: Mapping[str, Any] = {}
+        if wanted is None or not pods:
+            scale = await self._live.scale(spread.api_version, kind, key)
+        if not pods:
+            pods = self._by_selector(scale, key.namespace)
+        return Target(_selected(spread, pods), scale_replicas(scale) if wanted is None else wanted, watched=False)
+
+    def _by_selector(self, scale: Mapping[str, Any], namespace: str) -> Sequence[Pod]:
+        status = scale.get("status")
+        text = status.get("selector") if isinstance(status, Mapping) else None
+        try:
+            selector = parse_query(text) if isinstance(text, str) and text else None
+        except SelectorError:
+            return ()
+        if selector is None or selector.empty:
+            return ()
+        here = self._caches.pods.by_index(BY_NAMESPACE, namespace)
+        return [pod for pod in here if selector.matches(pod.metadata.labels)]
+
+    def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
+        """Who controls an object: group, kind and name, from below up, as far as the caches tell."""
+        controller = metadata.controller
+        while controller is not None:
+            yield controller.group, controller.kind, controller.name
+            store = self._stores.get((controller.group, controller.kind))
+            owner = store.get(controller.name, metadata.namespace) if store is not None else None
+            if owner is None or (controller.group, controller.kind) != _REPLICA_SET:
+                return
+            controller = owner.metadata.controller
+
+
+def _owner(spread: PreparedSpread, uid: str) -> Owner:
+    """Return the target, as its Pods refer to it."""
+    _, kind, name = spread.target
+    return Owner(spread.api_version, kind, name, spread.key.namespace, uid)
+
+
+def _selected(spread: PreparedSpread, pods: Sequence[Pod]) -> Sequence[Pod]:
+    """Return the Pods that the target filter selects. [WS-20]"""
+    return pods if spread.selector is None else [pod for pod in pods if spread.selector.matches(pod.metadata.labels)]
+
+
+def _replicas(found: Any) -> int:
+    wanted = found.spec.parallelism if isinstance(found, Job) else found.spec.replicas
+    return 1 if wanted is None else int(wanted)
+
+
+def _revision(found: NativeWorkload) -> tuple[int, str]:
+    text = found.metadata.annotations.get(REVISION, "")
+    return (int(text) if text.isdecimal() and len(text) < 20 else 0), found.metadata.name

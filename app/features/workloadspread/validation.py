@@ -1,0 +1,245 @@
+"""What a WorkloadSpread must say (WS-6 … WS-14). Pure: others of the namespace and the Pod template of the workload are
+passed in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from app.api import names
+from app.api.core.pods import node_selector_term_errors, preferred_term_errors, toleration_errors, unknown_fields
+from app.api.gopod import POD_TEMPLATE
+from app.features.workloadspread.kind import NAMES
+from app.features.workloadspread.types import ADAPTIVE, FIXED, TargetReference, WorkloadSpread, WorkloadSpreadSubset
+from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, invalid, quote, required
+from app.kube.quantities import IntOrPercentError, is_percent, scaled
+from app.kube.selectors import validate_selector
+
+SPEC: Final = Path("spec")
+TARGET: Final = SPEC.child("targetRef")
+SUBSETS: Final = SPEC.child("subsets")
+#: WS-7: groups of the kinds that are known without being listed by an operator.
+GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
+    "CloneSet": (names.APPS_GROUP,),
+    "Deployment": ("apps",),
+    "ReplicaSet": ("apps",),
+    "Job": ("batch",),
+    "StatefulSet": ("apps", names.APPS_GROUP),
+}
+#: WS-13: the seconds in which a Pod must be able to try all subsets, before the first is tried again.
+ALL_SUBSETS_WITHIN: Final = 295
+#: An int32: as long as one may say.
+_NO_LIMIT: Final = 2**31 - 1
+_ALL_PERCENT: Final = 100
+
+
+def set_errors(
+    spread: WorkloadSpread,
+    former: WorkloadSpread | None,
+    others: Iterable[WorkloadSpread],
+    custom: Collection[tuple[str, str]],
+    *,
+    v1alpha1: bool = False,
+) -> list[FieldError]:
+    """Everything that is wrong, but for patches that do not fit the workload.
+
+    ``others``: the WorkloadSpreads of the namespace, itself or not. ``custom``: further kinds that may be targets, by
+    group and kind. ``v1alpha1``: whether fields are called as there.
+    """
+    return [
+        *target_errors(spread.spec.target_ref, custom),
+        *subset_errors(spread, v1alpha1=v1alpha1),
+        *strategy_errors(spread),
+        *filter_errors(spread),
+        *conflict_errors(spread, others),
+        *_change_errors(spread, former),
+    ]
+
+
+def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) -> list[FieldError]:
+    """WS-6, WS-7."""
+    if not (target.api_version and target.kind and target.name):
+        return [invalid(TARGET, _go(target), "empty TargetReference is not valid for WorkloadSpread.")]
+    group = group_of(target)
+    known = GROUPS_BY_KIND.get(target.kind)
+    if (known is not None and group in known) or (group, target.kind) in custom:
+        return []
+    if known is not None:
+        return [invalid(TARGET, _go(target), f"TargetReference is not valid for {target.kind}.")]
+    return [invalid(TARGET, _go(target), "TargetReference's GroupKind is not permitted.")]
+
+
+def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[FieldError]:
+    """WS-9, WS-10, WS-12. The first wrong number ends it, as in OpenKruise: what follows is told when it is right."""
+    subsets = spread.spec.subsets
+    if not subsets:
+        return [required(SUBSETS, "subsets number must >= 1 in WorkloadSpread")]
+    errors: list[FieldError] = []
+    seen: set[str] = set()
+    total, percent = 0, None
+    for index, subset in enumerate(subsets):
+        at = SUBSETS.index(index)
+        if not subset.name:
+            errors.append(required(at.child("name")))
+        elif subset.name in seen:
+            errors.append(invalid(at.child("name"), subset.name, f"duplicated subset name {subset.name}"))
+        seen.add(subset.name)
+        errors += _placing_errors(subset, at, v1alpha1=v1alpha1)
+        if subset.max_replicas is None:
+            continue
+        found = _number_error(spread, subset, at.child("maxReplicas"), percent, total)
+        if found is not None:
+            return [*errors, found]
+        percent = isinstance(subset.max_replicas, str)
+        total += scaled(subset.max_replicas, _ALL_PERCENT, round_up=True)
+    if percent and total < _ALL_PERCENT and subsets[-1].max_replicas is not None:
+        detail = "the sum of maxReplicas may only be less than 100% when the last subset's maxReplicas is left out"
+        errors.append(invalid(SUBSETS.index(0).child("maxReplicas"), go_int_or_string(subsets[0].max_replicas), detail))
+    return errors
+
+
+def _placing_errors(subset: WorkloadSpreadSubset, at: Path, *, v1alpha1: bool) -> list[FieldError]:
+    (old_term, term), (old_terms, terms) = NAMES
+    errors: list[FieldError] = []
+    if subset.required_node_selector is not None:
+        errors += node_selector_term_errors(subset.required_node_selector, at.child(old_term if v1alpha1 else term))
+    preferred = at.child(old_terms if v1alpha1 else terms)
+    errors += preferred_term_errors(subset.preferred_node_selector or (), preferred)
+    return errors + toleration_errors(subset.tolerations or (), at.child("tolerations"))
+
+
+def _number_error(
+    spread: WorkloadSpread, subset: WorkloadSpreadSubset, at: Path, percent: bool | None, total: int
+) -> FieldError | None:
+    value = subset.max_replicas
+    given = go_int_or_string(value)
+    if percent is not None and percent is not isinstance(value, str):
+        return invalid(at, given, "the maxReplicas of all subsets must be of one type: all numbers, or all percentages")
+    if isinstance(value, str) and spread.spec.target_ref.kind == "StatefulSet":
+        return invalid(
+            at, given, "maxReplicas must be a number for a StatefulSet: its Pods are placed by their ordinals"
+        )
+    try:
+        number = scaled(value, _ALL_PERCENT, round_up=True)
+    except IntOrPercentError:
+        number = -1
+    if number < 0 or (isinstance(value, str) and not is_percent(value)):
+        return invalid(at, given, "maxReplicas is not valid for subset")
+    if not isinstance(value, str) and number > _NO_LIMIT:
+        return invalid(at, given, f"maxReplicas must not be more than {_NO_LIMIT}")
+    if isinstance(value, str) and total + number > _ALL_PERCENT:
+        return invalid(at, given, "the sum of all subsets' maxReplicas must not be more than 100%")
+    return None
+
+
+def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
+    """WS-13."""
+    at, strategy, subsets = SPEC.child("scheduleStrategy"), spread.strategy, spread.spec.subsets
+    if strategy.type not in ("", FIXED, ADAPTIVE):
+        return [invalid(at.child("type"), strategy.type, "ScheduleStrategy's type is not valid")]
+    if strategy.adaptive is None:
+        return []
+    if strategy.type != ADAPTIVE:
+        detail = "the scheduleStrategy's type must be adaptive when using adaptive scheduleStrategy"
+        return [invalid(at.child("type"), strategy.type, detail)]
+    errors = []
+    if len(subsets) > 1 and subsets[-1].max_replicas is not None:
+        detail = "the last subset's maxReplicas must be nil when using adaptive scheduleStrategy"
+        errors.append(invalid(at.child("adaptive"), go_int_or_string(subsets[-1].max_replicas), detail))
+    seconds = strategy.adaptive.reschedule_critical_seconds
+    most = most_critical_seconds(len(subsets))
+    if seconds is not None and not 0 <= seconds <= most:
+        detail = f"rescheduleCriticalSeconds < 0 or rescheduleCriticalSeconds > {most} is not permitted"
+        errors.append(invalid(at.child("adaptive", "rescheduleCriticalSeconds"), seconds, detail))
+    return errors
+
+
+def most_critical_seconds(subsets: int) -> int:
+    """WS-13, WS-69: so long that a Pod can try all of them before the first is tried again."""
+    return ALL_SUBSETS_WITHIN // (subsets - 1) if subsets > 1 else _NO_LIMIT
+
+
+def filter_errors(spread: WorkloadSpread) -> list[FieldError]:
+    """WS-14: its selector."""
+    filtered = spread.spec.target_filter
+    if filtered is None:
+        return []
+    return validate_selector(filtered.selector, SPEC.child("targetFilter", "selector"))
+
+
+def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) -> list[FieldError]:
+    """WS-14: a workload has one WorkloadSpread."""
+    target = spread.spec.target_ref
+    for other in others:
+        if other.name == spread.name or other.deleting or not same_target(other.spec.target_ref, target):
+            continue
+        detail = f"ws.spec.targetRef is in conflict with other WorkloadSpread {other.name}: change or delete that one"
+        return [invalid(TARGET, _go(target), detail)]
+    return []
+
+
+def _change_errors(spread: WorkloadSpread, former: WorkloadSpread | None) -> list[FieldError]:
+    """WS-14: the target stays."""
+    target = spread.spec.target_ref
+    if former is None or same_target(former.spec.target_ref, target):
+        return []
+    return [invalid(TARGET, _go(target), "change TargetReference is not permitted for WorkloadSpread")]
+
+
+def warnings(spread: WorkloadSpread) -> tuple[str, ...]:
+    """What is admitted, but has no effect."""
+    found: list[str] = []
+    for index, subset in enumerate(spread.spec.subsets):
+        patch, at = subset.patch, str(SUBSETS.index(index).child("patch"))
+        if patch is not None and not isinstance(patch, Mapping):
+            found.append(f"{at}: expected an object; no Pod can be patched with it")
+        elif patch:
+            found += _patch_warnings(patch, at)
+        if subset.max_replicas is None and index + 1 < len(spread.spec.subsets) and not spread.strategy.adaptive:
+            later = ", ".join(one.name for one in spread.spec.subsets[index + 1 :])
+            found.append(
+                f"{SUBSETS.index(index)}: without maxReplicas it takes every Pod, so {later} gets none while it is "
+                "schedulable"
+            )
+            break
+    return tuple(found[:_MOST_WARNINGS])
+
+
+_MOST_WARNINGS: Final = 20
+
+
+def _patch_warnings(patch: Mapping[str, Any], at: str) -> list[str]:
+    known = {key: value for key, value in patch.items() if key in ("metadata", "spec")}
+    other = [f"{at}.{key}" for key in patch if key not in ("metadata", "spec", "$patch", "$retainKeys")]
+    unknown = unknown_fields(POD_TEMPLATE, _without_directives(known), at)
+    return [f"{path}: a Pod has no such field; it is ignored" for path in [*other, *unknown]]
+
+
+def _without_directives(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_directives(item) for key, item in value.items() if not key.startswith("$")}
+    return [_without_directives(item) for item in value] if isinstance(value, list) else value
+
+
+def group_of(target: TargetReference) -> str:
+    """The API group; empty for the core group."""
+    return target.api_version.rpartition("/")[0]
+
+
+def same_target(one: TargetReference, other: TargetReference) -> bool:
+    """Whether both are the same workload; its version says nothing."""
+    return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
+
+
+def patch_error(
+    index: int, subset: WorkloadSpreadSubset, texts: Sequence[str], shown: Callable[[Any], str]
+) -> FieldError:
+    """WS-11: what is wrong with the workload's template once the patch is in it."""
+    return invalid(SUBSETS.index(index).child("patch"), GoLiteral(quote(shown(subset.patch))), "; ".join(texts))
+
+
+def _go(target: TargetReference) -> GoLiteral:
+    return GoLiteral(
+        f"v1beta1.TargetReference{{APIVersion:{quote(target.api_version)}, Kind:{quote(target.kind)}, "
+        f"Name:{quote(target.name)}}}"
+    )

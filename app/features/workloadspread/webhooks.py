@@ -1,0 +1,239 @@
+"""The webhooks of WorkloadSpreads, and the lookups they need."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, Protocol
+
+import orjson
+from pydantic import ValidationError
+
+from app.api import names
+from app.api.conversion import ConversionError, as_hub
+from app.api.core.pods import pod_errors
+from app.api.gopod import POD
+from app.api.webhooks import former_of, is_leaving, unreadable, validating_webhook, version_to_judge
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
+from app.features.workloadspread.types import TargetReference, WorkloadSpread
+from app.features.workloadspread.validation import group_of, patch_error, set_errors, warnings
+from app.framework.options import gate_is_off
+from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.client import Client, if_readable
+from app.kube.errors import NotFound
+from app.kube.fielderrors import FieldError, Path, aggregate
+from app.kube.objects import ConfigMap, decode_config_map
+from app.kube.patches import PatchError, same, strategic_merge
+from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
+from app.kube.store import Store
+from app.pods.custom_workloads import ConfiguredList, WhitelistError
+from app.pods.template_check import PERMISSION, template_errors
+
+# The validating webhook of WorkloadSpread (WS-5 … WS-14, WS-30).
+
+GATE: Final = "WorkloadSpread"
+#: Patches that are tried on the workload's template at most; each is a request.
+MAX_PATCHES_TRIED: Final = 50
+
+VALIDATE: Final = validating_webhook(
+    WORKLOAD_SPREAD,
+    "Refuses WorkloadSpreads with subsets that make no sense together, or that no Pod can be put into",
+    PERMISSION,
+    PolicyRule(("list",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
+    PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
+    PolicyRule(("get",), ("batch",), ("jobs",)),
+    PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
+    PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
+    when=(),
+)
+WEBHOOKS: Final = (VALIDATE,)
+
+
+class SpreadLookups(Protocol):
+    """What validation asks."""
+
+    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
+        """The WorkloadSpreads of the namespace."""
+        ...
+
+    async def whitelist(self) -> Whitelist:
+        """The operator's list of further kinds."""
+        ...
+
+    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
+        """The Pod template of the workload, its claims as volumes; None where there is none, or nobody can know."""
+        ...
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
+        """What is wrong with a Pod template."""
+        ...
+
+
+def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
+    """The declaration with the function that answers for it; ``enabled``: the gate."""
+    return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
+
+
+async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> Decision:
+    """All mistakes are reported together."""
+    given = review.object or {}
+    version = version_to_judge(WORKLOAD_SPREAD, given)
+    if isinstance(version, Denied):
+        return version
+    if is_leaving(review):
+        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        return Allowed()
+    if not enabled:
+        if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
+            return Allowed()
+        return Denied(gate_is_off(GATE), code=403)
+    try:
+        spread = read(given)
+    except (ConversionError, ValidationError) as error:
+        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    former = former_of(review, read)
+    errors = set_errors(
+        spread,
+        former,
+        await lookups.others(review.namespace),
+        (await lookups.whitelist()).targets.keys(),
+        v1alpha1=version.name == names.V1ALPHA1,
+    )
+    if not errors:
+        errors = await _patch_errors(lookups, spread, former, review.namespace)
+    return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(spread))
+
+
+def read(obj: Mapping[str, Any]) -> WorkloadSpread:
+    """The WorkloadSpread of either version as its hub model. Raises ConversionError or ValidationError."""
+    return WorkloadSpread.model_validate(as_hub(WORKLOAD_SPREAD, obj))
+
+
+async def _patch_errors(
+    lookups: SpreadLookups, spread: WorkloadSpread, former: WorkloadSpread | None, namespace: str
+) -> list[FieldError]:
+    """WS-11: patches that are new, on the workload's template as it is now."""
+    known = [subset.patch for subset in former.spec.subsets] if former is not None else []
+    new = [
+        (index, subset)
+        for index, subset in enumerate(spread.spec.subsets)
+        if subset.patch and not any(same(subset.patch, one) for one in known[:MAX_PATCHES_TRIED])
+    ][:MAX_PATCHES_TRIED]
+    template = await lookups.template(spread.spec.target_ref, namespace) if new else None
+    if template is None:
+        return []
+    errors = []
+    for index, subset in new:
+        patch = subset.patch
+        try:
+            merged = strategic_merge(dict(template), patch, POD) if isinstance(patch, dict) else None
+        except PatchError as error:
+            texts: Sequence[str] = [f"failed to merge patch: {error}"]
+        else:
+            texts = await lookups.template_errors(merged) if merged is not None else ["expected an object"]
+        if texts:
+            errors.append(patch_error(index, subset, texts, lambda patch: orjson.dumps(patch).decode()))
+    return errors
+
+
+# The operator's list of custom workloads, as the ConfigMap has it now (WS-16).
+
+
+class CustomWorkloads(ConfiguredList[Whitelist]):
+    """Read again when the ConfigMap changes."""
+
+    def __init__(self, config_maps: Store[ConfigMap], namespace: str) -> None:
+        key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY
+        super().__init__(config_maps, namespace, key, parse_whitelist)
+
+
+CLONE_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet")
+ADVANCED_STATEFUL_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet")
+#: Where the known targets are read, by group and kind: of two kinds of one name the one that is meant.
+TARGETS: Final = {
+    (one.group, one.kind): one
+    for one in (CLONE_SETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, ADVANCED_STATEFUL_SETS, JOBS)
+}
+
+
+class ClusterLookups:
+    """Asks the API server."""
+
+    def __init__(self, client: Client, own_namespace: str) -> None:
+        self._client = client
+        self._own_namespace = own_namespace
+
+    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
+        """Those stored now that can be read."""
+        read = if_readable(WorkloadSpread.model_validate_json)
+        found = await self._client.list(WORKLOAD_SPREAD.resource(), namespace, decode=read)
+        return [one for one in found.items if one is not None]
+
+    async def whitelist(self) -> Whitelist:
+        """As the ConfigMap has it; one that cannot be read lists nothing."""
+        try:
+            found = await self._client.get(
+                CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._own_namespace, decode=decode_config_map
+            )
+            return parse_whitelist((found.data or {}).get(names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY))
+        except (NotFound, WhitelistError):
+            return Whitelist()
+
+    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
+        """The workload as it is stored."""
+        resource = TARGETS.get((group_of(target), target.kind))
+        if resource is None:
+            return None
+        try:
+            return template_of(await self._client.get(resource, target.name, namespace))
+        except NotFound:
+            return None
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
+        """By a dry run (D-20)."""
+        return await template_errors(self._client, self._own_namespace, template, "")
+
+
+class StandaloneLookups:
+    """Without a cluster: what files say, and a structural check of templates."""
+
+    def __init__(self, spreads: Store[WorkloadSpread], config_maps: Store[ConfigMap], own_namespace: str) -> None:
+        self._spreads = spreads
+        self._custom = CustomWorkloads(config_maps, own_namespace)
+
+    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
+        """Those of the files."""
+        return [one for one in self._spreads.list() if one.metadata.namespace == namespace]
+
+    async def whitelist(self) -> Whitelist:
+        """As the file has it."""
+        return self._custom()
+
+    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:  # noqa: ARG002
+        """Nobody knows the workloads."""
+        return None
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
+        """What a look at containers and volumes tells."""
+        spec = template.get("spec") or {}
+        found = pod_errors(
+            spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or [], Path("spec")
+        )
+        return list(map(str, found))
+
+
+def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The Pod template of a workload, with its volumeClaimTemplates as volumes of these names (WS-11)."""
+    spec = workload.get("spec") or {}
+    template = spec.get("template")
+    if not isinstance(template, Mapping):
+        return None
+    claims = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}}
+        for claim in spec.get("volumeClaimTemplates") or ()
+        if isinstance(claim, Mapping) and (name := (claim.get("metadata") or {}).get("name"))
+    ]
+    pod_spec = template.get("spec") or {}
+    own = [volume for volume in pod_spec.get("volumes") or () if volume.get("name") not in {c["name"] for c in claims}]
+    return {**template, "spec": {**pod_spec, "volumes": [*own, *claims]}} if claims else template

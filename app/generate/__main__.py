@@ -1,0 +1,7 @@
+"""``python -m app.generate [--check]`` writes every generated file; with ``--check`` it only compares."""
+
+import sys
+
+from app.generate.files import main
+
+sys.exit(main())

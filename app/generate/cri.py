@@ -1,0 +1,52 @@
+"""``python -m app.generate.cri`` writes runtime_pb2 from runtime.proto; with ``--check`` it only compares.
+
+The result is part of the repository, so that only who changes the proto file needs the compiler.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = Path(__file__).parent.parent / "daemon" / "cri"
+PROTO: Final = "runtime.proto"
+FILES: Final = ("runtime_pb2.py", "runtime_pb2.pyi")
+
+
+def generated() -> Mapping[str, str]:
+    """File name → content."""
+    from grpc_tools import protoc
+
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ["protoc", f"-I{FOLDER}", f"--python_out={folder}", f"--pyi_out={folder}", PROTO]
+        if protoc.main(arguments) != 0:
+            raise SystemExit(f"{FOLDER / PROTO} cannot be compiled")
+        return {name: Path(folder, name).read_text("utf-8") for name in FILES}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The command line. Exit code 1: the files are not what the proto file says."""
+    parser = argparse.ArgumentParser(prog="python -m app.generate.cri", description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if the files differ")
+    options = parser.parse_args(arguments)
+    wanted = generated()
+    stale = [name for name, text in wanted.items() if not _is(FOLDER / name, text)]
+    if not options.check:
+        for name in stale:
+            (FOLDER / name).write_text(wanted[name], "utf-8")
+        return 0
+    for name in stale:
+        sys.stderr.write(f"{FOLDER / name} is not what {PROTO} says; run `make generate`\n")
+    return 1 if stale else 0
+
+
+def _is(file: Path, text: str) -> bool:
+    return file.exists() and file.read_text("utf-8") == text
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

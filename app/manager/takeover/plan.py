@@ -1,0 +1,351 @@
+"""The plans of a takeover and of the way back. Pure."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import functools
+import gzip
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Final
+
+import orjson
+
+from app.api import crd
+from app.api.kind import KindDefinition
+from app.kube.admission import PolicyRule
+from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, Resource
+from app.manager import permissions
+from app.manager.flags import FlagError, Flags, parse_flags
+from app.manager.gates import FeatureGateError, parse_gates
+from app.manager.takeover.model import (
+    BACKUP,
+    BACKUP_KEY,
+    BY_KIND,
+    COMMAND,
+    CONFIGURATIONS,
+    DAEMON,
+    ROLE_BINDINGS,
+    ROLES,
+    ROLLING,
+    Installed,
+    Json,
+    Plan,
+    Step,
+    TakeoverError,
+    bundle_of,
+    container_of,
+    remaining,
+    rights,
+    runs_ours,
+    unpacked,
+)
+from app.manager.uninstall import DEPLOYMENT
+
+#: An object may hold 1 MiB; base64 and metadata take their part.
+MAX_BACKUP_BYTES: Final = 700_000
+_HELM_RELEASE: Final = "meta.helm.sh/release-name"
+#: As in the chart: no limit of CPU, and room for caches.
+_RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
+
+
+def takeover_plan(
+    seen: Installed,
+    image: str,
+    kinds: Sequence[KindDefinition],
+    rules: Iterable[PolicyRule],
+    *,
+    leave_unserved: bool = False,
+) -> Plan:
+    """Replace OpenKruise's manager by ours, run from ``image``; of a takeover that was begun, the steps that are left.
+
+    ``kinds`` are those served here, ``rules`` what our manager may do. ``leave_unserved``: objects of other kinds are
+    no reason to refuse. Raises TakeoverError.
+    """
+    if seen.deployment is None:
+        where = f"Deployment {seen.namespace}/{DEPLOYMENT}"
+        return Plan(blockers=(f"{where}: not there, so there is nothing to take over; docs/installing.md",))
+    kept = None if seen.backup is None else unpacked(seen.backup)
+    facts: list[str] = []
+    blockers: list[str] = []
+    warnings: list[str] = []
+    container = container_of(seen.deployment)
+    facts.append(f"Deployment {seen.namespace}/{DEPLOYMENT} runs {container.get('image', 'no image')}")
+    _judge_arguments(container.get("args") or [], facts, blockers, warnings)
+    _judge_kinds(seen, kinds, facts, blockers, warnings, leave_unserved=leave_unserved)
+    _judge_rest(seen, facts, warnings)
+    if kept is not None and runs_ours(seen.deployment):
+        image = image or container["image"]
+    elif kept is not None:
+        _judge_image(seen.namespace, container.get("image", ""), kept, blockers)
+    if not image:
+        blockers.append("--image: which image of ours the Deployment shall run")
+    if seen.cluster_role is None:
+        blockers.append(
+            f"ClusterRole {permissions.CLUSTER_ROLE}: not there; this is no installation of OpenKruise's chart"
+        )
+    if blockers or seen.cluster_role is None:
+        return Plan(tuple(facts), tuple(blockers), tuple(warnings))
+    before = kept or _before(seen, seen.deployment, seen.cluster_role, kinds)
+    planned = functools.partial(_forward, seen, seen.deployment, before, kinds=kinds, rules=tuple(rules))
+    steps = planned(image=image)
+    if kept is None:
+        return Plan(tuple(facts), (), tuple(warnings), steps)
+    if runs_ours(seen.deployment) and not _writes(remaining(planned(image=container["image"]), seen)):
+        return _taken_over_already(seen.namespace, container["image"], image)
+    left = remaining(steps, seen)
+    facts.append(f"a takeover was begun: {len(steps) - len(left)} of its {len(steps)} steps are done")
+    return Plan(tuple(facts), (), tuple(warnings), left)
+
+
+def _taken_over_already(namespace: str, runs: str, image: str) -> Plan:
+    already = f"this cluster is taken over already, and runs {runs}"
+    if image == runs:
+        return Plan(facts=(already,))
+    way_out = f"kubectl set image -n {namespace} deployment/{DEPLOYMENT} '*={image}'"
+    return Plan(blockers=(f"--image: {already}; {way_out} changes the image",))
+
+
+def _writes(steps: Iterable[Step]) -> list[Step]:
+    return [step for step in steps if step.action != "wait"]
+
+
+# ---- what is there
+
+
+def _judge_arguments(arguments: Sequence[str], facts: list[str], blockers: list[str], warnings: list[str]) -> None:
+    flags: Flags | None = None
+    try:
+        flags = parse_flags([argument for argument in arguments if argument != "manager"])
+        gates = parse_gates(flags.text("feature-gates"))
+    except (FlagError, FeatureGateError) as error:
+        blockers.append(f"arguments of the Deployment: {error}")
+        return
+    meant = sorted(flags.given - set(flags.without_meaning))
+    facts.append("flags that keep their meaning: " + (", ".join(f"--{name}" for name in meant) or "none are given"))
+    if flags.without_meaning:
+        warnings.append("flags without effect here: " + ", ".join(f"--{name}" for name in flags.without_meaning))
+    if gates.without_effect:
+        warnings.append("feature gates without effect here: " + ", ".join(gates.without_effect))
+
+
+def _judge_kinds(
+    seen: Installed,
+    kinds: Sequence[KindDefinition],
+    facts: list[str],
+    blockers: list[str],
+    warnings: list[str],
+    *,
+    leave_unserved: bool,
+) -> None:
+    served = {kind.crd_name for kind in kinds}
+    for name, definition in sorted(seen.definitions.items()):
+        kind, count = definition["spec"]["names"]["kind"], seen.objects.get(name, 0)
+        if name in served:
+            facts.append(f"{kind}: served here, {count} objects")
+        elif count:
+            text = f"{kind}: {count} objects, and the kind is not served here: nobody would reconcile or judge them"
+            if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
+                text += ", and they could be read in the stored version only"
+            if leave_unserved:
+                warnings.append(text)
+            else:
+                blockers.append(f"{text}; delete them, or leave them so with --leave-unserved")
+        else:
+            facts.append(f"{kind}: not served here, and not used")
+
+
+def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) -> None:
+    """What is kept must be what runs, as long as ours does not."""
+    was = container_of(kept["deployment"]).get("image", "")
+    if image != was:
+        blockers.append(
+            f"ConfigMap {namespace}/{BACKUP}: keeps a Deployment that runs {was}, of a takeover that was begun before "
+            "somebody changed the image; --back brings that one back, deleting the ConfigMap begins anew"
+        )
+
+
+def _judge_rest(seen: Installed, facts: list[str], warnings: list[str]) -> None:
+    if seen.daemon is not None:
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: goes on as it is")
+    deployment = seen.deployment or {}
+    release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
+    if release:
+        warnings.append(
+            f"Helm's release {release} does not know of it: do not upgrade or uninstall it (an uninstall deletes the "
+            "definitions with every object); docs/moving-over.md says how our chart takes its place"
+        )
+
+
+# ---- the steps
+
+
+def _forward(
+    seen: Installed,
+    deployment: Json,
+    before: Json,
+    image: str,
+    kinds: Sequence[KindDefinition],
+    rules: tuple[PolicyRule, ...],
+) -> tuple[Step, ...]:
+    """Every step, done or not; ``before`` is what was there at the first."""
+    had = before["definitions"]
+    # OpenKruise has these rights everywhere, and the namespaces may not be there. Our chart narrows them in its time.
+    everywhere = (replace(rule, namespace="") for rule in rules)
+    roles = permissions.roles(
+        everywhere, seen.namespace, permissions.SERVICE_ACCOUNT, permissions.CLUSTER_ROLE, permissions.NAMESPACED_ROLE
+    )
+    cluster_role = next(one for one in roles if one["kind"] == "ClusterRole")
+    steps = [
+        Step("keep what is there", "create", CONFIGMAPS, BACKUP, seen.namespace, _packed(before, seen.namespace)),
+        rights([*before["clusterRole"]["rules"], *cluster_role["rules"]], "add our rights to its own"),
+    ]
+    steps += [_applied(one, seen.namespace, "add our rights") for one in roles if one["kind"] != "ClusterRole"]
+    steps += [
+        _applied(crd.manifest(kind), seen.namespace, "install a definition that it did not have")
+        for kind in kinds
+        if kind.crd_name not in had
+    ]
+    steps += [
+        _deployment(deployment, seen.namespace, image),
+        Step(f"wait until only {image} runs", "wait", DEPLOYMENTS, DEPLOYMENT, seen.namespace),
+    ]
+    steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
+    steps.append(rights(cluster_role["rules"], "take away the rights that only it needed", exact=True))
+    return tuple(steps)
+
+
+def _before(seen: Installed, deployment: Json, role: Json, kinds: Iterable[KindDefinition]) -> Json:
+    served = {kind.crd_name for kind in kinds}
+    return {
+        "deployment": {"spec": deployment["spec"]},
+        "clusterRole": {"rules": role.get("rules") or []},
+        "definitions": {name: one["spec"] for name, one in seen.definitions.items() if name in served},
+        "configurations": {name: {"webhooks": one.get("webhooks") or []} for name, one in seen.configurations.items()},
+    }
+
+
+def _packed(before: Json, namespace: str) -> Json:
+    packed = gzip.compress(orjson.dumps(before), mtime=0)
+    if len(packed) > MAX_BACKUP_BYTES:
+        raise TakeoverError(f"what is there takes {len(packed)} bytes; a ConfigMap can keep {MAX_BACKUP_BYTES}")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": BACKUP, "namespace": namespace},
+        "binaryData": {BACKUP_KEY: base64.b64encode(packed).decode()},
+    }
+
+
+def _applied(manifest: Json, namespace: str, does: str) -> Step:
+    body = copy.deepcopy(manifest)
+    resource = BY_KIND.get(body["kind"], CUSTOMRESOURCEDEFINITIONS)
+    if resource is CUSTOMRESOURCEDEFINITIONS:
+        _lead_to(body, namespace, "")
+    return Step(does, "apply", resource, body["metadata"]["name"], body["metadata"].get("namespace", ""), body)
+
+
+def _deployment(deployment: Json, namespace: str, image: str) -> Step:
+    """Its arguments, environment, probes and placement stay."""
+    container = container_of(deployment)
+    arguments = [argument for argument in container.get("args") or [] if argument != "manager"]
+    changed = {
+        "name": container["name"],
+        "image": image,
+        "command": [*COMMAND],
+        "args": arguments,
+        "resources": {**_RESOURCES, "$patch": "replace"},
+    }
+    body = {
+        "metadata": {"uid": deployment["metadata"]["uid"]},
+        "spec": {
+            "strategy": {**ROLLING, "$patch": "replace"},
+            "template": {"spec": {"containers": [changed]}},
+        },
+    }
+    return Step(f"run {image}", "patch", DEPLOYMENTS, DEPLOYMENT, namespace, body)
+
+
+def _definition(kind: KindDefinition, seen: Installed) -> Step:
+    body = crd.manifest(kind)
+    _lead_to(body, seen.namespace, bundle_of(seen.configurations.values()))
+    return Step("our fields and descriptions", "apply", CUSTOMRESOURCEDEFINITIONS, kind.crd_name, "", body)
+
+
+def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
+    conversion = definition["spec"].get("conversion")
+    if conversion is not None:
+        config = conversion["webhook"]["clientConfig"]
+        config["service"]["namespace"] = namespace
+        if bundle:
+            config["caBundle"] = bundle
+
+
+def back_plan(seen: Installed) -> Plan:
+    """Give the cluster back to what ran before."""
+    if seen.backup is None:
+        return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not there, so there is nothing to give back",))
+    if seen.deployment is None or seen.cluster_role is None:
+        what = f"Deployment {seen.namespace}/{DEPLOYMENT}" if seen.deployment is None else "ClusterRole"
+        return Plan(blockers=(f"{what}: not there; install OpenKruise anew, then delete ConfigMap {BACKUP}",))
+    before = unpacked(seen.backup)
+    image = container_of(before["deployment"]).get("image", "")
+    steps = [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
+    steps += [
+        _definition_back(seen.definitions[name], spec)
+        for name, spec in before["definitions"].items()
+        if name in seen.definitions
+    ]
+    steps += [
+        _deployment_back(seen.deployment, before["deployment"], seen.namespace, image),
+        Step(f"wait until only {image} runs", "wait", DEPLOYMENTS, DEPLOYMENT, seen.namespace),
+    ]
+    steps += [
+        _configuration_back(resource, seen.configurations[name], before["configurations"][name])
+        for resource, name in CONFIGURATIONS
+        if name in seen.configurations and name in before["configurations"]
+    ]
+    steps += [
+        rights(before["clusterRole"]["rules"], "leave it the rights it had"),
+        Step(
+            "delete our rights in its namespace",
+            "delete",
+            ROLE_BINDINGS,
+            f"{permissions.NAMESPACED_ROLE}binding",
+            seen.namespace,
+        ),
+        Step("delete our rights in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
+        Step("forget what was kept", "delete", CONFIGMAPS, BACKUP, seen.namespace),
+    ]
+    return Plan(facts=(f"kept is Deployment {seen.namespace}/{DEPLOYMENT} with {image}",), steps=tuple(steps))
+
+
+def _deployment_back(live: Json, before: Json, namespace: str, image: str) -> Step:
+    """With a surge whatever it had, since a gap would refuse Pods."""
+    body = {**live, "spec": {**before["spec"], "strategy": ROLLING}}
+    body.pop("status", None)
+    return Step(f"run {image} again", "replace", DEPLOYMENTS, DEPLOYMENT, namespace, body)
+
+
+def _definition_back(live: Json, spec: Json) -> Step:
+    """The schemas that were there. Who converts may have another authority by now."""
+    wanted = copy.deepcopy(spec)
+    now = ((live["spec"].get("conversion") or {}).get("webhook") or {}).get("clientConfig") or {}
+    config = ((wanted.get("conversion") or {}).get("webhook") or {}).get("clientConfig")
+    if config is not None and now.get("caBundle"):
+        config["caBundle"] = now["caBundle"]
+    body = {**live, "spec": wanted}
+    body.pop("status", None)
+    name = live["metadata"]["name"]
+    return Step("its fields and descriptions", "replace", CUSTOMRESOURCEDEFINITIONS, name, "", body)
+
+
+def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
+    bundle = bundle_of([live])
+    entries = [
+        {**entry, "clientConfig": {**(entry.get("clientConfig") or {}), **({"caBundle": bundle} if bundle else {})}}
+        for entry in before["webhooks"]
+    ]
+    # Without a resourceVersion: its own manager writes the same meanwhile.
+    return Step("its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})

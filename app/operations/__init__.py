@@ -1,1 +1,0 @@
-"""Operations on nodes, running Pods and namespaces: images, restarts, probes, distributed resources."""

@@ -1,1 +1,0 @@
-"""The pure half: targets, tags, progress."""

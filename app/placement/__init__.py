@@ -1,1 +1,0 @@
-"""Where Pods of a workload run: subsets with places, and nodes that Pods come back to."""

@@ -1,1 +1,0 @@
-"""PersistentPodState: served in both versions."""

@@ -1,1 +1,0 @@
-"""What is decided about PersistentPodStates: pure functions."""

@@ -1,1 +1,0 @@
-"""What WorkloadSpread decides. Pure."""

@@ -1,0 +1,393 @@
+"""The steps of an in-place update: start it, and refresh it until it is complete. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+import msgspec
+
+from app.api.names import CONTROLLER_REVISION_HASH, IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_READY
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod
+from app.pods.container_meta import is_env_current, runtime_meta
+from app.pods.inplace.batch import PodChange, apply_batch, merged_resources, resize_patch
+from app.pods.inplace.completion import is_image_changed, resources_outstanding, resources_to_set, why_incomplete
+from app.pods.inplace.state import (
+    GraceError,
+    InPlaceUpdateState,
+    Phase,
+    RefMetadata,
+    StateError,
+    UpdateSpec,
+    images_of,
+    metadata_patch_bytes,
+    state_annotations,
+    statuses_of,
+    update_in_grace,
+    update_state,
+    without_grace,
+)
+from app.pods.readiness import StatusPatch, has_gate, ready_after, status_patch
+from app.pods.revisions import is_same_revision
+
+# The start of an in-place update: out of service first, then one write that begins it (§ 4.2). Pure.
+#
+# A Pod may still be busy with an earlier update. What that one had not applied yet, because of a grace period or
+# because containers waited for others, is part of the new one: the Pod's label already says that it was done (PM-56,
+# PM-57a).
+
+START_REASON: Final = "StartInPlaceUpdate"
+_RESTART: Final = "RestartContainer"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The second step. ``resize``, if any, goes to the subresource before ``patch``; ``delay``: seconds of grace."""
+
+    patch: dict[str, Any]
+    resize: dict[str, Any] | None = None
+    delay: int = 0
+
+
+def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
+    """PM-23: whether the Pod takes no traffic meanwhile.
+
+    Not if no container changes (B-5), nor if only resources change and none of them restarts its container.
+    """
+    spec = with_unapplied(pod, spec)
+    if not has_gate(pod, IN_PLACE_UPDATE_READY) or not spec.containers:
+        return False
+    if spec.container_images or spec.container_ref_metadata:
+        return True
+    changed = resources_to_set(pod, spec.container_resources)
+    return any(
+        policy.restart_policy == _RESTART
+        and (
+            policy.resource_name in changed[container.name].limits
+            or policy.resource_name in changed[container.name].requests
+        )
+        for container in pod.spec.containers
+        if container.name in changed
+        for policy in container.resize_policy
+    )
+
+
+def unready_patch(pod: Pod, spec: UpdateSpec, now: datetime) -> StatusPatch | None:
+    """PM-22: the first step; None where it is not needed.
+
+    Nor is it where the Pod shows the condition False already: should that be no longer true, the second step, which
+    carries the Pod's resourceVersion, meets a conflict, and the first is looked at again.
+    """
+    condition = pod.condition(IN_PLACE_UPDATE_READY)
+    if (condition is not None and condition.status == "False") or not must_be_unready(pod, spec):
+        return None
+    unready = {
+        "type": IN_PLACE_UPDATE_READY,
+        "status": "False",
+        "reason": START_REASON,
+        "message": None,
+        "lastTransitionTime": rfc3339(now),
+    }
+    lowered = ready_after(pod, IN_PLACE_UPDATE_READY, "False", now)
+    return status_patch(pod, unready, *((lowered,) if lowered is not None else ()))
+
+
+def start(
+    pod: Pod,
+    spec: UpdateSpec,
+    now: datetime,
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+    resize_subresource: bool = True,
+) -> Start:
+    """PM-24, PM-25: the write that begins the update of a Pod that is out of service, if it must be.
+
+    ``labels`` and ``annotations`` go into the same write: the revision's (PM-78), and the lifecycle's (PM-55).
+    """
+    spec = with_unapplied(pod, spec)
+    prior = _prior(pod)
+    state = InPlaceUpdateState(
+        revision=spec.revision,
+        update_timestamp=now,
+        update_env_from_metadata=spec.update_env_from_metadata or _env_outstanding(pod, prior),
+        update_resources=bool(spec.container_resources),
+        update_images=bool(spec.container_images),
+    )
+    state = _with_outstanding(pod, state, prior)
+    change = PodChange(annotations=dict(without_grace(pod)))
+    delay = spec.grace_seconds if spec.containers else 0
+    resize = None
+    if delay > 0:
+        state = msgspec.structs.replace(state, state=Phase.PREPARING)
+        change.annotations.update(state_annotations(pod, state))
+        change.annotations[IN_PLACE_UPDATE_GRACE] = spec.as_json()
+    else:
+        resize = write_batch(pod, spec, state, now, change, resize_subresource=resize_subresource)
+    change.labels.update(labels)
+    change.annotations.update(annotations or {})
+    return Start(change.patch(pod), resize, delay)
+
+
+def write_batch(
+    pod: Pod, spec: UpdateSpec, state: InPlaceUpdateState, now: datetime, change: PodChange, *, resize_subresource: bool
+) -> dict[str, Any] | None:
+    """PM-30 … PM-37: the metadata and the next batch go into ``change``; what comes out is for the subresource."""
+    metadata = spec.metadata_patch
+    for field, members in (("labels", change.labels), ("annotations", change.annotations)):
+        members.update(metadata.get(field) or {})
+    change.metadata.update({key: value for key, value in metadata.items() if key.endswith("finalizers")})
+    state = apply_batch(pod, spec, state, now, change, resize=resize_subresource)
+    return resize_patch(pod, state.container_resources)
+
+
+def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
+    """``spec``, and before it what an earlier update of the Pod has left to do."""
+    for earlier in _unapplied(pod):
+        spec = _after(earlier, spec)
+    # Nothing changes for a container that has the image already, as after a rollback within the grace period.
+    present = images_of(pod)
+    images = {name: image for name, image in spec.container_images.items() if present.get(name) != image}
+    return msgspec.structs.replace(spec, container_images=images)
+
+
+def _unapplied(pod: Pod) -> list[UpdateSpec]:
+    revision = pod.metadata.labels.get(CONTROLLER_REVISION_HASH, "")
+    found: list[UpdateSpec] = []
+    try:
+        waiting = update_in_grace(pod)
+    except GraceError:
+        waiting = None  # It cannot be followed; the new update says what it should say.
+    if waiting is not None and is_same_revision(revision, waiting.revision):
+        found.append(waiting)
+    prior = _prior(pod)
+    if prior is not None and prior.has_next and is_same_revision(revision, prior.revision):
+        found.append(prior.waiting())
+    if prior is not None and (resources := resources_outstanding(pod, prior)):
+        found.append(UpdateSpec(container_resources=resources))
+    return found
+
+
+def _after(earlier: UpdateSpec, later: UpdateSpec) -> UpdateSpec:
+    """Both as one; where both say something, the later counts."""
+    metadata = later.metadata_patch
+    refs = dict(later.container_ref_metadata)
+    overruled = {
+        field: {*(metadata.get(field) or {}), *(key for ref in refs.values() for key in getattr(ref, field))}
+        for field in ("labels", "annotations")
+    }
+    for name, ref in earlier.container_ref_metadata.items():
+        own = refs.get(name, RefMetadata())
+        left = RefMetadata(
+            {**{k: v for k, v in ref.labels.items() if k not in overruled["labels"]}, **own.labels},
+            {**{k: v for k, v in ref.annotations.items() if k not in overruled["annotations"]}, **own.annotations},
+        )
+        if left.labels or left.annotations:
+            refs[name] = left
+    patch = _merged_metadata(earlier.metadata_patch, metadata, overruled)
+    return msgspec.structs.replace(
+        later,
+        container_images={**earlier.container_images, **later.container_images},
+        container_ref_metadata=refs,
+        container_resources=merged_resources(earlier.container_resources, later.container_resources),
+        meta_data_patch=metadata_patch_bytes(patch) if patch or later.meta_data_patch else b"",
+        update_env_from_metadata=bool(refs),
+    )
+
+
+def _merged_metadata(
+    earlier: Mapping[str, Any], later: Mapping[str, Any], overruled: Mapping[str, set[str]]
+) -> dict[str, Any]:
+    patch = dict(later)
+    for field, keys in overruled.items():
+        left = {key: value for key, value in (earlier.get(field) or {}).items() if key not in keys}
+        if left or later.get(field):
+            patch[field] = {**left, **(later.get(field) or {})}
+    gone, come = "$deleteFromPrimitiveList/finalizers", "finalizers"
+    for field, opposite in ((gone, come), (come, gone)):
+        kept = [name for name in earlier.get(field) or () if name not in (later.get(opposite) or ())]
+        if kept:
+            patch[field] = [*kept, *(name for name in later.get(field) or () if name not in kept)]
+    # Only for its order; with finalizers of two updates it would have to name both.
+    if earlier.get(come) or earlier.get(gone):
+        patch.pop("$setElementOrder/finalizers", None)
+    return patch
+
+
+def _prior(pod: Pod) -> InPlaceUpdateState | None:
+    try:
+        return update_state(pod)
+    except StateError:
+        return None  # It is about to be written anew.
+
+
+def _env_outstanding(pod: Pod, prior: InPlaceUpdateState | None) -> bool:
+    if prior is None or not prior.update_env_from_metadata:
+        return False
+    meta = runtime_meta(pod)
+    return meta is None or not is_env_current(pod, meta)
+
+
+def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateState | None) -> InPlaceUpdateState:
+    """With the containers that an earlier update changed and that have not become what it made of them.
+
+    Otherwise the Pod would count as updated while one of them is still to be restarted.
+    """
+    if prior is None:
+        return state
+    statuses, images = statuses_of(pod), images_of(pod)
+    before = {
+        name: entry
+        for name, entry in prior.before.items()
+        if name in images
+        and (
+            name not in statuses
+            or not is_image_changed(pod, statuses[name], images[name], entry, prior.last_container_ids.get(name, ""))
+        )
+    }
+    ids = {name: container for name, container in prior.last_container_ids.items() if name in before}
+    return msgspec.structs.replace(state, last_container_statuses=before or None, last_container_ids=ids)
+
+
+# What goes on with an in-place update each time its Pod is looked at (§ 4.2, "Refresh"). Pure.
+#
+# The end of a grace period, the next batch, and at last the condition that lets the Pod take traffic again. Rules
+# PM-42 … PM-46.
+
+
+class RefreshAction(StrEnum):
+    """What to do with the Pod now."""
+
+    NOTHING = "nothing"
+    #: The grace period is not over; look again after ``delay`` seconds.
+    WAIT = "wait"
+    #: The containers have not changed yet, or those that must be ready are not; ``reason`` says which.
+    INCOMPLETE = "incomplete"
+    #: The grace annotation belongs to another revision: ``patch`` removes it.
+    DROP_GRACE = "drop grace"
+    #: ``resize`` the Pod if that is set, then ``patch`` it with the next batch.
+    APPLY = "apply"
+    #: ``resize``: the last batch was recorded, but did not reach the resources.
+    RESIZE = "resize"
+    #: ``status``: the Pod may take traffic.
+    READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """One step. A conflict on ``patch`` means to look again at the Pod; one on ``status`` ends the pass."""
+
+    action: RefreshAction
+    patch: dict[str, Any] | None = None
+    resize: dict[str, Any] | None = None
+    status: StatusPatch | None = None
+    delay: int = 0
+    reason: str = ""
+
+    @property
+    def stops(self) -> bool:
+        """Whether nothing else is decided about the Pod in this pass: what was read of it is no longer true."""
+        return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE)
+
+
+_NOTHING = Refresh(RefreshAction.NOTHING)
+
+
+def refresh(
+    pod: Pod,
+    now: datetime,
+    *,
+    grace_seconds: int | None = None,
+    vertical_scaling: bool = False,
+    resize_subresource: bool = True,
+) -> Refresh:
+    """The step to take with an active Pod, also while its workload is paused.
+
+    ``grace_seconds``: what the workload asks for now, if that shortens a running wait (B-7). Raises
+    :class:`StateError` or :class:`GraceError` for annotations that cannot be read (PM-46, B-23).
+    """
+    waiting = update_in_grace(pod)
+    state = update_state(pod)
+    if waiting is not None:
+        return _in_grace(pod, waiting, state, now, grace_seconds, resize_subresource)
+    if state is None:
+        return _ready(pod, now)
+    if resize_subresource and (resize := resize_patch(pod, resources_outstanding(pod, state))) is not None:
+        return Refresh(RefreshAction.RESIZE, resize=resize)
+    reason = why_incomplete(pod, state, vertical_scaling=vertical_scaling)
+    if reason:
+        return Refresh(RefreshAction.INCOMPLETE, reason=reason)
+    return _next_batch(pod, state, now, resize_subresource) if state.has_next else _ready(pod, now)
+
+
+def _in_grace(
+    pod: Pod,
+    waiting: UpdateSpec,
+    state: InPlaceUpdateState | None,
+    now: datetime,
+    grace_seconds: int | None,
+    resize_subresource: bool,
+) -> Refresh:
+    """PM-42."""
+    if state is None:
+        raise StateError(
+            f"Pod {pod.metadata.namespace}/{pod.metadata.name} waits for an in-place update of which it has no state"
+        )
+    if not is_same_revision(pod.metadata.labels.get(CONTROLLER_REVISION_HASH, ""), waiting.revision):
+        return Refresh(RefreshAction.DROP_GRACE, PodChange(annotations=dict(without_grace(pod))).patch(pod))
+    seconds = waiting.grace_seconds if grace_seconds is None else min(waiting.grace_seconds, max(0, grace_seconds))
+    elapsed = (now - state.update_timestamp).total_seconds() if state.update_timestamp is not None else seconds
+    if elapsed < seconds:
+        return Refresh(RefreshAction.WAIT, delay=math.ceil(seconds - elapsed))
+    change = PodChange(annotations=dict(without_grace(pod)))
+    resize = write_batch(pod, waiting, state, now, change, resize_subresource=resize_subresource)
+    return Refresh(RefreshAction.APPLY, change.patch(pod), resize)
+
+
+def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subresource: bool) -> Refresh:
+    """PM-44."""
+    check = state.pre_check_before_next
+    ready = {name for name, status in statuses_of(pod).items() if status.ready}
+    present = images_of(pod)
+    awaited = [
+        name
+        for name in (check.containers_required_ready or () if check is not None else ())
+        # One that somebody took out of the Pod would be awaited for ever.
+        if name not in ready and name in present
+    ]
+    if awaited:
+        return Refresh(RefreshAction.INCOMPLETE, reason=f"waiting for {', '.join(awaited)} to be ready")
+    change = PodChange()
+    resize = write_batch(pod, state.waiting(), state, now, change, resize_subresource=resize_subresource)
+    return Refresh(RefreshAction.APPLY, change.patch(pod), resize)
+
+
+def _ready(pod: Pod, now: datetime) -> Refresh:
+    """PM-45: nothing is under way, so nothing of ours keeps the Pod from being ready."""
+    condition = pod.condition(IN_PLACE_UPDATE_READY)
+    # PM-40: an entry is replaced only where its status differs, whatever its reason and message say.
+    if not has_gate(pod, IN_PLACE_UPDATE_READY) or (condition is not None and condition.status == "True"):
+        return _NOTHING
+    raised = {
+        "type": IN_PLACE_UPDATE_READY,
+        "status": "True",
+        "lastTransitionTime": rfc3339(now),
+        **({"reason": None, "message": None} if condition is not None else {}),
+    }
+    return Refresh(RefreshAction.READY, status=status_patch(pod, raised))
+
+
+def finished_annotations(pod: Pod) -> dict[str, str | None]:
+    """D-3: what to write beside the lifecycle's state when the update is complete; empty where that stands already."""
+    try:
+        state = update_state(pod)
+    except StateError:
+        return {}
+    if state is None or state.state in ("", Phase.UPDATED):
+        return {}
+    return state_annotations(pod, msgspec.structs.replace(state, state=Phase.UPDATED))

@@ -1,0 +1,288 @@
+"""The order in which Pods are deleted and updated. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Protocol, TypeAlias
+
+from app.api.fields import UpdatePriorityStrategy, UpdateScatterTerm
+from app.api.names import POD_DELETION_COST
+from app.kube.objects import OwnerReference, Pod
+from app.kube.selector_query import SelectorError
+from app.kube.selectors import compile_selector
+from app.pods.lifecycle import LifecycleState, state_of
+from app.pods.predicates import is_ready, ready_since
+
+# Which Pods go first: in a scale-in, and by default in an update (§ 4.9). Pure.
+#
+# Pods are sorted, first to go first. Where all keys are equal the name decides, so that the same Pods always give the
+# same order. Rules PM-121 … PM-126, CS-112 … CS-114, CS-125.
+
+#: Pod uid → rank; higher goes first. Pods that are not in it have rank 0.
+Ranks: TypeAlias = Mapping[str, float]
+#: Node name → its labels, None for a node nobody knows.
+NodeLabels: TypeAlias = Callable[[str], Mapping[str, str] | None]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+_COST: Final = re.compile(r"0|[1-9][0-9]{0,18}|-[0-9]{1,19}", re.ASCII)
+_INT32: Final = 1 << 31
+_PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
+
+
+def deletion_cost(pod: Pod) -> int:
+    """PM-122: the annotation's number; 0 where it is missing or is none the API server would take."""
+    text = pod.metadata.annotations.get(POD_DELETION_COST)
+    if not text or not _COST.fullmatch(text):
+        return 0
+    cost = int(text)
+    return cost if -_INT32 <= cost < _INT32 else 0
+
+
+def in_deletion_order(
+    pods: Iterable[Pod], *, available: Callable[[Pod], bool] | None = None, ranks: Ranks | None = None
+) -> list[Pod]:
+    """PM-121: the Pods, first to be deleted first. ``available``: the workload's own predicate, if it has one."""
+    ranks = ranks or {}
+
+    def key(pod: Pod) -> tuple[Any, ...]:
+        ready = is_ready(pod)
+        return (
+            bool(pod.spec.node_name),
+            _PHASES.get(pod.status.phase, 0),
+            available(pod) if available is not None else False,
+            ready,
+            deletion_cost(pod),
+            -ranks.get(pod.metadata.uid, 0.0),
+            # Both are ready or neither is: the key before has told them apart otherwise.
+            _newest_first(ready_since(pod)) if ready else (),
+            -_restarts(pod),
+            _newest_first(pod.metadata.creation_timestamp),
+            pod.metadata.name,
+        )
+
+    return sorted(pods, key=key)
+
+
+def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
+    """PM-123: of n Pods on one node the first to go has rank n - 1, the last 0."""
+    nodes: defaultdict[str, list[Pod]] = defaultdict(list)
+    for pod in pods:
+        if pod.spec.node_name:
+            nodes[pod.spec.node_name].append(pod)
+    return {
+        pod.metadata.uid: float(len(group) - 1 - index)
+        for group in nodes.values()
+        if len(group) > 1
+        for index, pod in enumerate(in_deletion_order(group))
+    }
+
+
+def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels: NodeLabels) -> dict[str, float]:
+    """PM-124: for each topologySpreadConstraint (given by its key), Pods of crowded domains rank higher.
+
+    Pods on unknown nodes, or on nodes without the label, get nothing from a constraint.
+    """
+    same_node = same_node_ranks(pods)
+    ranks: defaultdict[str, float] = defaultdict(float)
+    for topology_key in topology_keys:
+        domains: defaultdict[str, list[Pod]] = defaultdict(list)
+        for pod in pods:
+            labels = node_labels(pod.spec.node_name) if pod.spec.node_name else None
+            if labels is not None and topology_key in labels:
+                domains[labels[topology_key]].append(pod)
+        weight = math.log(len(domains) + 2)
+        inner = None if topology_key == HOSTNAME else same_node
+        for group in domains.values():
+            for index, pod in enumerate(in_deletion_order(group, ranks=inner)):
+                ranks[pod.metadata.uid] += (len(group) - index) * weight
+    return dict(ranks)
+
+
+def ranks_of(pods: Sequence[Pod], template: Mapping[str, Any], node_labels: NodeLabels) -> dict[str, float]:
+    """The ranks by the template's topologySpreadConstraints, or by nodes where it has none."""
+    constraints = (template.get("spec") or {}).get("topologySpreadConstraints") or []
+    keys = [str(constraint.get("topologyKey")) for constraint in constraints]
+    return spread_ranks(pods, keys, node_labels) if keys else same_node_ranks(pods)
+
+
+def in_default_update_order(pods: Iterable[Pod]) -> list[Pod]:
+    """PM-126: the Pods, first to be updated first: those that have least to lose."""
+    return sorted(pods, key=default_update_key)
+
+
+def default_update_key(pod: Pod) -> tuple[Any, ...]:
+    """By what Pods are sorted so; it depends on the Pod alone."""
+    ready = is_ready(pod)
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        ready,
+        _newest_first(ready_since(pod)) if ready else (),
+        -_restarts(pod),
+        -_sidecar_restarts(pod),
+        _newest_first(pod.metadata.creation_timestamp),
+        pod.metadata.name,
+    )
+
+
+def _newest_first(moment: datetime | None) -> tuple[int, float]:
+    return (0, 0.0) if moment is None else (1, -moment.timestamp())
+
+
+def _restarts(pod: Pod) -> int:
+    return max((status.restart_count for status in pod.status.container_statuses), default=0)
+
+
+def _sidecar_restarts(pod: Pod) -> int:
+    """Restarts of init containers that keep running."""
+    sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
+    return max(
+        (status.restart_count for status in pod.status.init_container_statuses if status.name in sidecars), default=0
+    )
+
+
+# The order of an update that users ask for: by priority, scattered, and hooks' Pods first (§ 4.9). Pure.
+#
+# Each function takes Pods in some order and gives them in another; they apply one after the other, on top of
+# :func:`app.pods.order.in_default_update_order`. Rules PM-127 … PM-135, CS-126 … CS-128.
+
+
+class UpdateOrder(Protocol):
+    """In which order a kind of workload updates its Pods, for whoever prepares their nodes (IMG-105).
+
+    It is asked of each kind; the one whose object it is answers.
+    """
+
+    def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
+        """The owner's Pods, first to be updated first; None for an object of another kind, or that is gone."""
+        ...
+
+
+_TRAILING_NUMBER: Final = re.compile(r"([0-9]+)$", re.ASCII)
+_MAX_INT64: Final = 2**63 - 1
+
+
+def in_update_order(
+    candidates: Sequence[Pod],
+    workload_pods: Sequence[Pod],
+    priority: UpdatePriorityStrategy | None,
+    scatter: Sequence[UpdateScatterTerm] | None,
+) -> list[Pod]:
+    """``candidates``, in their default order, as the strategies want them. ``workload_pods``: all of the workload's.
+
+    Raises ``SelectorError`` for a selector that validation would not have let pass.
+    """
+    return preparing_first(scattered(by_priority(candidates, priority), workload_pods, scatter))
+
+
+def by_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
+    """PM-127, PM-128: stable; nothing changes without a strategy."""
+    if strategy is not None and strategy.weight_priority:
+        terms = [(term.weight, compile_selector(term.match_selector)) for term in strategy.weight_priority]
+        return sorted(
+            pods, key=lambda pod: -sum(weight for weight, selector in terms if selector.matches(pod.metadata.labels))
+        )
+    if strategy is not None and strategy.order_priority:
+        keys = [term.ordered_key for term in strategy.order_priority]
+        return sorted(pods, key=lambda pod: _level(pod.metadata.labels, keys))
+    return list(pods)
+
+
+def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
+    """The same; a strategy with a selector that cannot be read, which admission refuses, changes nothing."""
+    try:
+        return by_priority(pods, strategy)
+    except SelectorError:
+        return list(pods)
+
+
+def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
+    """Pods with none of the keys come before all others (B-12: compatible, surprising, documented)."""
+    for index, key in enumerate(keys):
+        if key in labels:
+            return index, -trailing_number(labels[key])
+    return -1, 0
+
+
+def trailing_number(text: str) -> int:
+    """PM-128: the integer a label's value ends with; 0 without one, or beyond 64 bits."""
+    found = _TRAILING_NUMBER.search(text)
+    number = int(found[1]) if found is not None else 0
+    return number if number <= _MAX_INT64 else 0
+
+
+def preparing_first(pods: Sequence[Pod]) -> list[Pod]:
+    """PM-135: Pods whose hook was asked already come first."""
+    return sorted(pods, key=lambda pod: state_of(pod) != LifecycleState.PREPARING_UPDATE)
+
+
+def scattered(
+    pods: Sequence[Pod], workload_pods: Sequence[Pod], terms: Sequence[UpdateScatterTerm] | None
+) -> list[Pod]:
+    """PM-130: the terms one after the other, the one with most matching candidates first."""
+    matchers = [_matcher(term) for term in terms or ()]
+    if len(matchers) > 1:
+        counts = [_carriers(term, pods) for term in terms or ()]
+        ranked = sorted(zip(counts, matchers, strict=True), key=lambda pair: -pair[0])
+        matchers = [matches for count, matches in ranked if count]
+    ordered = list(pods)
+    for matches in matchers:
+        ordered = _scattered(ordered, workload_pods, matches)
+    return ordered
+
+
+def _matcher(term: UpdateScatterTerm) -> Callable[[Pod], bool]:
+    # PM-7: an empty value stands for an empty label and for none at all.
+    return lambda pod: pod.metadata.labels.get(term.key, "") == term.value
+
+
+def _carriers(term: UpdateScatterTerm, pods: Sequence[Pod]) -> int:
+    """PM-7: of several terms only those count that a Pod really carries; where the label is absent it is not enough."""
+    return sum(pod.metadata.labels.get(term.key) == term.value for pod in pods)
+
+
+def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Callable[[Pod], bool]) -> list[Pod]:
+    """PM-131 … PM-134: matching Pods in even distances among the others, the last of them at the very end."""
+    matching = [pod for pod in pods if matches(pod)]
+    others = [pod for pod in pods if not matches(pod)]
+    if len(matching) <= 1 or len(others) <= 1:
+        return list(pods)
+    total_matching = sum(map(matches, workload_pods))
+    total_others = len(workload_pods) - total_matching
+    last = matching.pop()
+    total_matching -= 1
+    if _single(total_others / total_matching) >= _single(len(others) / len(matching)):
+        groups, per_matching, per_others = _groups(len(matching), len(others))
+        remainder = 0
+    else:
+        # Fewer Pods match among the candidates than in the whole: groups as in the whole, the surplus goes first.
+        _, per_matching, per_others = _groups(total_matching, total_others)
+        groups = min(len(matching) // per_matching, len(others) // per_others)
+        remainder = len(others) - groups * per_others
+    ordered = others[:remainder]
+    others = others[remainder:]
+    for index in range(groups):
+        ordered += matching[index * per_matching : (index + 1) * per_matching]
+        ordered += others[index * per_others : (index + 1) * per_others]
+    return [*ordered, *matching[groups * per_matching :], *others[groups * per_others :], last]
+
+
+def _groups(matching: int, others: int) -> tuple[int, int, int]:
+    """PM-132: how many groups, and how many of each kind in one; rounded half away from zero."""
+    groups = min(matching, others)
+    return groups, _rounded(matching, groups), _rounded(others, groups)
+
+
+def _rounded(count: int, groups: int) -> int:
+    return (2 * count + groups) // (2 * groups)
+
+
+def _single(value: float) -> float:
+    """In single precision, as the ratios are compared."""
+    rounded: float = struct.unpack("f", struct.pack("f", value))[0]
+    return rounded

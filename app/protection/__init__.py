@@ -1,1 +1,0 @@
-"""What keeps workloads alive: protection from deletion."""

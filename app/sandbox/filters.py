@@ -1,0 +1,384 @@
+"""The scheduler's filters: on which nodes a Pod may run, and why not on the others. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Final
+
+from app.kube.objects import Taint
+from app.kube.quantities import QuantityError, parse
+from app.kube.selectors import Operator, Requirement, Selector, compile_selector
+from app.sandbox.objects import (
+    Container,
+    Node,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PodAffinityTerm,
+    PodSpec,
+    Toleration,
+    TopologySpreadConstraint,
+)
+
+
+class Amounts(dict[str, int]):
+    """Resource → amount."""
+
+    def add(self, other: Mapping[str, int]) -> None:
+        """Count these too."""
+        for name, amount in other.items():
+            self[name] = self.get(name, 0) + amount
+
+    def subtract(self, other: Mapping[str, int]) -> None:
+        """Count these no more."""
+        for name, amount in other.items():
+            self[name] = self.get(name, 0) - amount
+
+    def lacking(self, wanted: Mapping[str, int], capacity: Mapping[str, int]) -> Iterator[str]:
+        """Of what there is not enough left for ``wanted``, in the scheduler's words."""
+        for name, amount in wanted.items():
+            if amount and self.get(name, 0) + amount > capacity.get(name, 0):
+                yield "Too many pods" if name == "pods" else f"Insufficient {name}"
+
+
+@lru_cache(maxsize=4096)
+def _amount(name: str, text: str) -> int:
+    try:
+        quantity = parse(text)
+    except QuantityError:
+        return 0
+    return quantity.milli_value() if name == "cpu" else quantity.value()
+
+
+def amounts(quantities: Mapping[str, Any]) -> Amounts:
+    """A resource list; what is no quantity counts as zero."""
+    return Amounts((name, _amount(name, str(text))) for name, text in quantities.items())
+
+
+def allocatable(node: Node) -> Amounts:
+    """What the node has to give."""
+    return amounts(node.status.allocatable)
+
+
+def requests(pod: Pod) -> Amounts:
+    """What the Pod takes: its containers and sidecars together, or its largest init container if that is more."""
+    total = amounts(pod.spec.overhead)
+    for container in pod.spec.containers:
+        total.add(_requests(container))
+    sidecars = Amounts()
+    largest = Amounts()
+    for container in pod.spec.init_containers:
+        own = _requests(container)
+        if container.restart_policy == "Always":
+            sidecars.add(own)
+            own = sidecars
+        else:
+            own.add(sidecars)
+        for name, amount in own.items():
+            largest[name] = max(largest.get(name, 0), amount)
+    total.add(sidecars)
+    for name, amount in largest.items():
+        total[name] = max(total.get(name, 0), amount)
+    total["pods"] = 1
+    return total
+
+
+def _requests(container: Container) -> Amounts:
+    return amounts(container.resources.get("requests") or {})
+
+
+# On which nodes a Pod may run, and in kube-scheduler's words why not on the others. Pure.
+#
+# Looked at, in the scheduler's order: cordons, taints, node selector and affinity, host ports, resources, spreading,
+# Pod affinity and anti-affinity.
+
+UNSCHEDULABLE: Final = "node(s) were unschedulable"
+NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
+NO_PORTS: Final = "node(s) didn't have free ports for the requested pod ports"
+NO_AFFINITY: Final = "node(s) didn't match pod affinity rules"
+ANTI_AFFINITY: Final = "node(s) didn't match pod anti-affinity rules"
+OTHERS_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinity rules"
+SPREAD: Final = "node(s) didn't match pod topology spread constraints"
+SPREAD_LABEL: Final = f"{SPREAD} (missing required label)"
+_NOBODY: Final = Selector.of([Requirement("pod", Operator.IN, ())])
+#: What evicting other Pods could change.
+_PREEMPTION_MAY_HELP: Final = frozenset({NO_PORTS, ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, SPREAD, "Too many pods"})
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """A node and what runs on it; kept up to date by who holds it."""
+
+    node: Node
+    pods: dict[str, Pod] = field(default_factory=dict)
+    #: Those among them that do not want certain others near.
+    loners: dict[str, Pod] = field(default_factory=dict)
+    used: Amounts = field(default_factory=Amounts)
+    capacity: Amounts = field(default_factory=Amounts)
+
+    def __post_init__(self) -> None:
+        self.capacity = allocatable(self.node)
+
+    def add(self, pod: Pod) -> None:
+        """A Pod runs here (by its uid, once)."""
+        if pod.metadata.uid not in self.pods:
+            self.used.add(requests(pod))
+        self.pods[pod.metadata.uid] = pod
+        if pod.spec.affinity is not None and pod.spec.affinity.pod_anti_affinity is not None:
+            self.loners[pod.metadata.uid] = pod
+
+    def remove(self, uid: str) -> None:
+        """It does not any more."""
+        self.loners.pop(uid, None)
+        if (pod := self.pods.pop(uid, None)) is not None:
+            self.used.subtract(requests(pod))
+
+
+#: Labels of a namespace, for affinity terms that select namespaces.
+NamespaceLabels = Mapping[str, Mapping[str, str]]
+
+
+def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels | None = None) -> tuple[str, str]:
+    """The node to bind the Pod to, and ''; or '' and the message that says why there is none."""
+    others = _Neighbours(pod, infos, namespaces or {})
+    reasons: Counter[str] = Counter()
+    suitable = []
+    helpless = 0
+    for info in infos:
+        found = list(_reasons(pod, info, others))
+        if not found:
+            suitable.append(info)
+            continue
+        reasons.update(found)
+        helpless += not all(one in _PREEMPTION_MAY_HELP or one.startswith("Insufficient") for one in found)
+    if suitable:
+        return max(suitable, key=lambda info: _rank(pod, info, others)).node.metadata.name, ""
+    return "", _message(len(infos), reasons, helpless)
+
+
+def _rank(pod: Pod, info: NodeInfo, others: _Neighbours) -> tuple[int, int, int, str]:
+    """What is preferred: by affinity, then by soft spreading, then where the fewest Pods are."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    weight = sum(one.weight for one in affinity.preferred if _holds(one.preference, info.node)) if affinity else 0
+    avoided = sum(taint.effect == "PreferNoSchedule" for taint in _untolerated(pod.spec, info.node, prefer=True))
+    soft = sum(others.count(one, info) for one in pod.spec.topology_spread_constraints if not _is_hard(one))
+    # Names count backwards, so that of equals the first is taken.
+    return weight - 100 * avoided, -soft, -len(info.pods), _reverse(info.node.metadata.name)
+
+
+def _reverse(name: str) -> str:
+    return "".join(chr(0x10FFFF - ord(letter)) for letter in name) + chr(0x10FFFF)
+
+
+def _message(nodes: int, reasons: Mapping[str, int], helpless: int) -> str:
+    if not nodes:
+        return "no nodes available to schedule pods"
+    counted = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
+    parts = []
+    if helpless:
+        parts.append(f"{helpless} Preemption is not helpful for scheduling")
+    if nodes - helpless:
+        parts.append(f"{nodes - helpless} No preemption victims found for incoming pod")
+    none = f"0/{nodes} nodes are available"
+    return f"{none}: {counted}. preemption: {none}: {', '.join(parts)}."
+
+
+def _reasons(pod: Pod, info: NodeInfo, others: _Neighbours) -> Iterator[str]:
+    """Why the Pod cannot run there: the reasons of the first filter that refuses."""
+    node, spec = info.node, pod.spec
+    if node.spec.unschedulable and not _tolerated(spec, Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")):
+        yield UNSCHEDULABLE
+        return
+    if (taint := next(_untolerated(spec, node), None)) is not None:
+        yield f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+        return
+    if not _matches_node(spec, node):
+        yield NO_MATCH
+        return
+    if others.ports and others.ports & {port for other in info.pods.values() for port in _ports(other)}:
+        yield NO_PORTS
+        return
+    if missing := list(info.used.lacking(others.wanted, info.capacity)):
+        yield from missing
+        return
+    for constraint in spec.topology_spread_constraints:
+        if _is_hard(constraint) and (reason := others.spread_reason(constraint, info)):
+            yield reason
+            return
+    if reason := others.affinity_reason(info):
+        yield reason
+
+
+def _is_hard(constraint: TopologySpreadConstraint) -> bool:
+    return constraint.when_unsatisfiable == "DoNotSchedule"
+
+
+def _ports(pod: Pod) -> set[tuple[str, int]]:
+    return {(p.protocol, p.host_port) for one in pod.spec.containers for p in one.ports if p.host_port}
+
+
+def _matches_node(spec: PodSpec, node: Node) -> bool:
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    if affinity is None or affinity.required is None:
+        return True
+    return any(_holds(term, node) for term in affinity.required.node_selector_terms)
+
+
+def suits(spec: PodSpec, node: Node) -> bool:
+    """Whether a Pod with that spec may be put on the node by who does not look at room: a DaemonSet."""
+    return _matches_node(spec, node) and next(_untolerated(spec, node), None) is None
+
+
+def _untolerated(spec: PodSpec, node: Node, *, prefer: bool = False) -> Iterator[Taint]:
+    for taint in node.spec.taints:
+        if (taint.effect == "PreferNoSchedule") is prefer and not _tolerated(spec, taint):
+            yield taint
+
+
+def _tolerated(spec: PodSpec, taint: Taint) -> bool:
+    return any(tolerates(one, taint) for one in spec.tolerations)
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Whether the toleration covers the taint."""
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    return toleration.operator == "Exists" or (bool(toleration.key) and toleration.value == taint.value)
+
+
+def _holds(term: NodeSelectorTerm, node: Node) -> bool:
+    if not term.match_expressions and not term.match_fields:
+        return False  # an empty term matches nothing
+    fields = {"metadata.name": node.metadata.name}
+    return all(_matches(one, node.metadata.labels) for one in term.match_expressions) and all(
+        _matches(one, fields) for one in term.match_fields
+    )
+
+
+def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    return Requirement(requirement.key, Operator(requirement.operator), requirement.values).matches(labels)
+
+
+class _Neighbours:
+    """The Pods that run already, as one Pod's rules about its neighbours need them; all is worked out once."""
+
+    def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:
+        self._pod = pod
+        self._infos = infos
+        #: What the Pod itself asks for: room, and ports of the node.
+        self.wanted = requests(pod)
+        self.ports = _ports(pod)
+        self._namespaces = namespaces
+        affinity = pod.spec.affinity
+        near = affinity.pod_affinity.required if affinity is not None and affinity.pod_affinity is not None else ()
+        away = (
+            affinity.pod_anti_affinity.required
+            if affinity is not None and affinity.pod_anti_affinity is not None
+            else ()
+        )
+        self._near = [(term, self._where(term)) for term in near]
+        self._away = [(term, self._where(term)) for term in away]
+        self._forbidden = self._forbidden_by_others()
+        self._spread: dict[int, Counter[str]] = {}
+
+    def affinity_reason(self, info: NodeInfo) -> str:
+        """Why Pod affinity and anti-affinity keep the Pod off the node; '' if they do not."""
+        labels = info.node.metadata.labels
+        for term, values in self._near:
+            # The first of a group that wants to be near its own kind may begin anywhere.
+            alone = not values and self._selects(term, self._pod, self._pod)
+            if term.topology_key not in labels or not (alone or labels[term.topology_key] in values):
+                return NO_AFFINITY
+        for term, values in self._away:
+            if labels.get(term.topology_key) in values:
+                return ANTI_AFFINITY
+        if any((key, labels.get(key)) in self._forbidden for key in labels):
+            return OTHERS_ANTI_AFFINITY
+        return ""
+
+    def spread_reason(self, constraint: TopologySpreadConstraint, info: NodeInfo) -> str:
+        """Why spreading keeps the Pod off the node; '' if it does not."""
+        if constraint.topology_key not in info.node.metadata.labels:
+            return SPREAD_LABEL
+        counts = self._counts(constraint)
+        here = self.count(constraint, info)
+        matches_itself = _compiled(constraint.label_selector).matches(self._pod.metadata.labels)
+        skew = here + matches_itself - min(counts.values(), default=0)
+        return SPREAD if skew > constraint.max_skew else ""
+
+    def count(self, constraint: TopologySpreadConstraint, info: NodeInfo) -> int:
+        """How many Pods the constraint counts in the node's part of the topology."""
+        return self._counts(constraint).get(info.node.metadata.labels.get(constraint.topology_key, ""), 0)
+
+    def _counts(self, constraint: TopologySpreadConstraint) -> Counter[str]:
+        found = self._spread.get(id(constraint))
+        if found is None:
+            selector = _compiled(constraint.label_selector)
+            found = Counter()
+            for info in self._infos:
+                value = info.node.metadata.labels.get(constraint.topology_key)
+                if value is None or not _matches_node(self._pod.spec, info.node):
+                    continue
+                found[value] += sum(
+                    selector.matches(other.metadata.labels)
+                    for other in info.pods.values()
+                    if other.metadata.namespace == self._pod.metadata.namespace
+                    and other.metadata.deletion_timestamp is None
+                )
+            self._spread[id(constraint)] = found
+        return found
+
+    def _where(self, term: PodAffinityTerm) -> set[str]:
+        """The values of the topology where a Pod runs that the term selects."""
+        found = set()
+        for info in self._infos:
+            value = info.node.metadata.labels.get(term.topology_key)
+            if value is not None and any(self._selects(term, self._pod, other) for other in info.pods.values()):
+                found.add(value)
+        return found
+
+    def _forbidden_by_others(self) -> set[tuple[str, str | None]]:
+        """Topologies where a Pod runs that does not want this one near."""
+        found: set[tuple[str, str | None]] = set()
+        for info in self._infos:
+            for other in info.loners.values():
+                affinity = other.spec.affinity
+                if affinity is None or affinity.pod_anti_affinity is None:
+                    continue
+                for term in affinity.pod_anti_affinity.required:
+                    if self._selects(term, other, self._pod) and term.topology_key in info.node.metadata.labels:
+                        found.add((term.topology_key, info.node.metadata.labels[term.topology_key]))
+        return found
+
+    def _selects(self, term: PodAffinityTerm, owner: Pod, other: Pod) -> bool:
+        namespace = other.metadata.namespace
+        if term.namespace_selector is not None:
+            in_scope = namespace in term.namespaces or _compiled(term.namespace_selector).matches(
+                self._namespaces.get(namespace, {})
+            )
+        else:
+            in_scope = namespace in (term.namespaces or (owner.metadata.namespace,))
+        return in_scope and _compiled(term.label_selector).matches(other.metadata.labels)
+
+
+def _compiled(selector: Mapping[str, Any] | None) -> Selector:
+    """A label selector of a rule about neighbours: without one, it selects nobody."""
+    return compile_selector(selector) if selector is not None else _NOBODY
+
+
+def node_infos(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[NodeInfo]:
+    """The nodes with the Pods that are bound to them and have not ended."""
+    infos = {node.metadata.name: NodeInfo(node) for node in nodes}
+    for pod in pods:
+        info = infos.get(pod.spec.node_name)
+        if info is not None and pod.status.phase not in ("Succeeded", "Failed"):
+            info.add(pod)
+    return list(infos.values())

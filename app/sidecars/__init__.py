@@ -1,1 +1,0 @@
-"""What joins a Pod from outside: SidecarSet, container launch priority."""

@@ -1,1 +1,0 @@
-"""Container launch priority: the start barrier put into a Pod at admission."""

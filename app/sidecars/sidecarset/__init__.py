@@ -1,1 +1,0 @@
-"""SidecarSet: injection into new Pods, roll-outs to running ones, revisions, status."""

@@ -1,4 +1,0 @@
-"""AdvancedCronJob: a job on a schedule.
-
-``plan`` decides what is due, ``reconcile`` carries it out.
-"""

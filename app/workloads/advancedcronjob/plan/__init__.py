@@ -1,1 +1,0 @@
-"""What is due, what runs, and what is kept of it: pure functions."""

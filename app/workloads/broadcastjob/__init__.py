@@ -1,1 +1,0 @@
-"""BroadcastJob: one Pod on every matching node, once."""

@@ -1,1 +1,0 @@
-"""Which nodes are to be served, and what comes next: pure functions."""

@@ -1,0 +1,231 @@
+"""What commands about workloads share: reading Pods and revisions, restarts, and moves from built-in kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from app.api import names
+from app.api.fields import RECREATE, ROLLING_UPDATE
+from app.api.model import KubeObject
+from app.framework.commands import PLAN_COLUMNS, Report
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.errors import CommandError, NotFound
+from app.kube.objects import Pod, decode_controller_revision, decode_pod
+from app.kube.resources import CONTROLLERREVISIONS, PODS, Resource
+from app.kube.selectors import to_query
+from app.pods.predicates import Owner, is_active, is_controlled_by
+from app.pods.revisions import Create, Revision, current_revision, in_order, of_owner, plan_revision, revision_of
+from app.workloads.report import Preview
+from app.workloads.settings import Content, Revisions, WorkloadKind
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedObjects:
+    """Pods that one object controls, and its revisions, oldest first."""
+
+    pods: Sequence[Pod]
+    revisions: Sequence[Revision]
+
+
+async def owned_objects(client: Client, owner: Owner, selector: Mapping[str, Any] | None) -> OwnedObjects:
+    """Read the Pods and revisions that ``owner`` controls and ``selector`` matches."""
+    query = to_query(selector)
+    pods = await client.list(PODS, owner.namespace, label_selector=query, decode=decode_pod)
+    revisions = await client.list(
+        CONTROLLERREVISIONS, owner.namespace, label_selector=query, decode=decode_controller_revision
+    )
+    return OwnedObjects(
+        [pod for pod in pods.items if is_controlled_by(pod.metadata, owner)],
+        in_order(of_owner(map(revision_of, revisions.items), owner)),
+    )
+
+
+async def pods_and_revisions(
+    client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any]
+) -> tuple[Sequence[Pod], Sequence[Revision]]:
+    """The Pods that the workload controls and its selector matches, and its revisions, oldest first."""
+    found = await owned_objects(client, kind.owner(owner.metadata), selector)
+    return found.pods, found.revisions
+
+
+def revisions_to_come(content: Content, recorded: Sequence[Revision], current: str, collisions: int) -> Revisions:
+    """The revisions once ``content`` is recorded. ``current``: the one that the status names."""
+    plan = plan_revision(content.name, content.data, list(recorded), collisions, content.digest)
+    update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
+    ordered = [*(one for one in recorded if one.name != update.name), update]
+    return Revisions(current_revision(current, ordered, update), update, ordered, collisions)
+
+
+class RecordedStatus(Protocol):
+    """Of a status what says which revisions there are."""
+
+    @property
+    def current_revision(self) -> str: ...
+    @property
+    def collision_count(self) -> int | None: ...
+
+
+def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequence[Revision]) -> Revisions:
+    """The same by the status of a workload, if it has one."""
+    if status is None:
+        return revisions_to_come(content, recorded, "", 0)
+    return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)
+
+
+class RollingUpdate(Protocol):
+    """Of a roll-out what a restart asks."""
+
+    @property
+    def paused(self) -> bool: ...
+    @property
+    def pod_update_policy(self) -> str: ...
+
+
+class UpdateStrategy(Protocol):
+    """Of an update strategy what a restart asks."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def rolling_update(self) -> RollingUpdate | None: ...
+
+
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+_MANAGER: Final = "pykruise"
+
+
+def planned(head: str, coming: Preview) -> Report:
+    """The report of a preview, a row per turn; ``head``: what is to become of the workload itself."""
+    if not coming.steps:
+        return Report(head, notes=[nothing_happens(coming)])
+    rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
+    notes = [f"{len(coming.rest)} Pods keep their revision: {', '.join(coming.rest)}"] if coming.rest else []
+    return Report(head, PLAN_COLUMNS, rows, [*notes, *([coming.ends] if coming.ends else [])])
+
+
+def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision) -> str:
+    """What is to become of the workload itself; ``before``: the update revision that its status names."""
+    template = "the template stays" if update.uid and update.name == before else "the template changes"
+    called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
+    return f"{called}: {template}, update revision {update.name}"
+
+
+def nothing_happens(coming: Preview) -> str:
+    """Of a preview without turns."""
+    return f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
+
+
+def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:
+    """Raises CommandError for a roll-out that is paused: what is asked for would only wait."""
+    if paused:
+        word = resource.kind.lower()
+        raise CommandError(f"{resource.kind} {name}: is paused; pykruise rollout resume {word} {name}")
+
+
+async def restart_by_template(client: Client, resource: Resource, owner: KubeObject) -> str:
+    """Change the template's annotation as kubectl does, so that all Pods are replaced; what was done, in a word."""
+    annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
+    patch: dict[str, Any] = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+    await client.patch(resource, owner.name, patch, owner.metadata.namespace, field_manager=_MANAGER)
+    return "restarted"
+
+
+async def restart(
+    client: Client, kind: WorkloadKind, owner: KubeObject, strategy: UpdateStrategy, selector: Mapping[str, Any]
+) -> str:
+    """Replace all Pods with new ones, step by step. Raises CommandError."""
+    rolling = strategy.rolling_update
+    refuse_paused(kind.resource, owner.name, paused=rolling is not None and rolling.paused)
+    if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
+        return await restart_by_template(client, kind.resource, owner)
+    pods, _ = await pods_and_revisions(client, kind, owner, selector)
+    return await restart_each(client, owner, pods)
+
+
+async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:
+    """Ask for each active Pod to be replaced: an annotation of the template would be updated in place, and nothing
+    would restart (U-13)."""
+    active = [pod for pod in pods if is_active(pod)]
+    for pod in active:
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
+        await client.patch(PODS, pod.metadata.name, body, owner.metadata.namespace, field_manager=_MANAGER)
+    return f"restarted: {len(active)} Pods will be replaced as maxUnavailable allows"
+
+
+_KEPT: Final = ("name", "namespace", "labels", "annotations")
+#: What the controller of native DaemonSets writes for itself.
+_OF_ITS_CONTROLLER: Final = "deprecated.daemonset.template.generation"
+#: Fields of the metadata that a new object must not have.
+_LEFT_OUT: Final = r"uid\|resourceVersion"
+
+
+def moved_manifest(native: Mapping[str, Any], resource: Resource) -> dict[str, Any]:
+    """The object of ours that a built-in one becomes: its name, labels, annotations and spec. Pure."""
+    metadata = {key: native["metadata"][key] for key in _KEPT if key in native["metadata"]}
+    if annotations := metadata.pop("annotations", None):
+        kept = {key: value for key, value in annotations.items() if key != _OF_ITS_CONTROLLER}
+        metadata |= {"annotations": kept} if kept else {}
+    return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": native["spec"]}
+
+
+@dataclass(frozen=True, slots=True)
+class NativeWorkload:
+    """A built-in workload. ``stored``: the object of ours that it would become, as the API server would store it."""
+
+    object: Mapping[str, Any]
+    stored: Mapping[str, Any]
+    pods: Sequence[Pod]
+    revisions: Sequence[Revision]
+
+    def revisions_to_come(self, content: Content) -> Revisions:
+        """Its revisions, and the one that ours would record."""
+        status = self.object.get("status") or {}
+        current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+        return revisions_to_come(content, self.revisions, current, collisions)
+
+
+async def native_workload(
+    client: Client, native: Resource, resource: Resource, namespace: str, name: str
+) -> NativeWorkload:
+    """Read it; the API server and the webhooks say what they would store, and refuse what cannot be moved. Raises
+    CommandError, SelectorError and KubeError."""
+    called = f"{native.kind} {namespace}/{name}"
+    try:
+        found: Mapping[str, Any] = await client.get(native, name, namespace)
+    except NotFound:
+        way_out = (
+            f"kubectl get {native.plural}.{native.group} -n {namespace} shows those there are; name another namespace "
+            "with -n"
+        )
+        raise CommandError(f"{called}: there is no native one of this name; {way_out}") from None
+    if found["metadata"].get("deletionTimestamp"):
+        raise CommandError(f"{called}: is being deleted")
+    stored = await client.create(resource, moved_manifest(found, resource), namespace, dry_run=True)
+    owner = Owner(native.api_version, native.kind, name, namespace, str(found["metadata"]["uid"]))
+    owned = await owned_objects(client, owner, stored["spec"]["selector"])
+    revisions = [revision for revision in owned.revisions if is_controlled_by(revision, owner)]
+    return NativeWorkload(found, stored, owned.pods, revisions)
+
+
+def becomes(coming: Preview, pod: str) -> str:
+    """What becomes of a Pod that is adopted, and then has its turn, or none. Pure."""
+    turn = coming.of(pod)
+    if turn is None:
+        return "adopted as it is"
+    done = f"adopted, then {turn.action.value}d".replace("update in placed", "updated in place")
+    return f"{done}: {turn.reason}" if turn.reason else done
+
+
+def moving_steps(native: Resource, resource: Resource, namespace: str, name: str) -> list[str]:
+    """The commands by which somebody moves a workload, its Pods left alone. Pure."""
+    word, where = f"{native.kind.lower()}.{native.group}", f"-n {namespace}"
+    rename = f"s|^apiVersion: {native.api_version}$|apiVersion: {resource.api_version}|"
+    return [
+        f"kubectl get {word} {name} {where} -o yaml"
+        rf" | sed -e '{rename}' -e '/^  \({_LEFT_OUT}\):/d' > {name}.yaml",
+        f"kubectl delete {word} {name} {where} --cascade=orphan    # its Pods go on without it",
+        f"kubectl create -f {name}.yaml    # and are adopted",
+    ]

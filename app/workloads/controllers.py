@@ -1,0 +1,167 @@
+"""What the controllers of workloads declare alike: permissions, gates, options and counters of Pods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from app.api import names
+from app.api.kind import KindDefinition
+from app.api.model import KubeObject
+from app.framework.feature import ControllerContext
+from app.framework.watched import Watched
+from app.kube.admission import PolicyRule
+from app.kube.objects import OwnerReference, Pod
+from app.kube.text import BoundedLabels
+from app.pods.agents import NodeAgents
+from app.pods.budget import DisruptionBudget, LeastAvailable, known
+from app.pods.order import UpdateOrder
+from app.pods.passes import PassObserver
+from app.pods.predicates import Owner, refers_to
+
+# What the controllers of workloads count (CS-171). Kinds share the series; a label tells them apart.
+
+
+class WorkloadCounters:
+    """The series, registered once per process; :meth:`of` counts for one kind."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._leaks: dict[str, Counter] = {}
+        #: Whoever may create namespaces and objects chooses these.
+        self.namespaces, self.objects = BoundedLabels(), BoundedLabels()
+        self.started = Counter(
+            "kruise_inplace_update",
+            "In-place updates of Pods that were begun.",
+            ["namespace", "kind"],
+            registry=registry,
+        )
+        self.failed = Counter(
+            "kruise_inplace_update_failed",
+            "In-place updates of Pods that could not be begun.",
+            ["namespace", "kind"],
+            registry=registry,
+        )
+        self.seconds = Histogram(
+            "kruise_inplace_update_duration_seconds",
+            "From the beginning of an in-place update, its grace period included, until it is complete.",
+            ["namespace", "kind"],
+            buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600),
+            registry=registry,
+        )
+
+    def of(self, kind: str) -> KindCounters:
+        """The counters of one kind."""
+        # OpenKruise has the kind in the name of this one.
+        name = f"{kind.lower()}_scale_expectation_leakage"
+        if name not in self._leaks:
+            self._leaks[name] = Counter(
+                name,
+                "Creations and deletions that the cache did not show in time.",
+                ["namespace", "name"],
+                registry=self._registry,
+            )
+        return KindCounters(self, kind, self._leaks[name])
+
+
+class KindCounters:
+    """What the controller of one kind counts."""
+
+    def __init__(self, counters: WorkloadCounters, kind: str, leaks: Counter) -> None:
+        self._counters = counters
+        self._kind = kind
+        self._leaks = leaks
+
+    def _labels(self, namespace: str) -> tuple[str, str]:
+        (shown,) = self._counters.namespaces.of(namespace)
+        return shown, self._kind
+
+    def expectation_leaked(self, namespace: str, name: str) -> None:
+        """CS-52."""
+        self._leaks.labels(*self._counters.objects.of(namespace, name)).inc()
+
+    def in_place_started(self, namespace: str) -> None:
+        """An update was begun."""
+        self._counters.started.labels(*self._labels(namespace)).inc()
+
+    def in_place_failed(self, namespace: str) -> None:
+        """An update could not be begun."""
+        self._counters.failed.labels(*self._labels(namespace)).inc()
+
+    def in_place_finished(self, namespace: str, seconds: float) -> None:
+        """A Pod is updated."""
+        self._counters.seconds.labels(*self._labels(namespace)).observe(seconds)
+
+
+Owned = TypeVar("Owned", bound=KubeObject)
+
+#: The flag and the gates that the engine itself asks.
+EXPECTATION_TIMEOUT: Final = "expectation-timeout"
+_FORCE_EXPECTATIONS: Final = "ForceDeleteTimeoutExpectationGate"
+GATES: Final = (
+    "PodWebhook",
+    _FORCE_EXPECTATIONS,
+    "InPlaceUpdateEnvFromMetadata",
+    "InPlaceWorkloadVerticalScaling",
+    "KruiseDaemon",
+)
+
+
+def permissions(kind: KindDefinition) -> tuple[PolicyRule, ...]:
+    """What the engine reads and writes for a kind."""
+    return (
+        PolicyRule(("get",), (kind.group,), (kind.plural,)),
+        PolicyRule(("patch",), (kind.group,), (f"{kind.plural}/status",)),
+        # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+        PolicyRule(("update",), (kind.group,), (f"{kind.plural}/finalizers",)),
+        PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
+        PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
+        PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
+        PolicyRule(("create", "patch"), ("",), ("events",)),
+        # Images are pulled ahead of an update.
+        PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
+    )
+
+
+def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
+    """The options of a workload's reconciler that are those of the engine."""
+    return {
+        "budget": next(iter(context.provided(DisruptionBudget)), None),
+        "agents": next(iter(context.provided(NodeAgents)), None),
+        "metrics": context.counters(WorkloadCounters).of(kind.kind),
+        "expectation_timeout": context.flags.seconds(EXPECTATION_TIMEOUT),
+        "force_expectations": context.enabled(_FORCE_EXPECTATIONS),
+        "observer": next(iter(context.provided(PassObserver)), None),
+    }
+
+
+def least_available(
+    context: ControllerContext, kind: KindDefinition, watched: Watched[Owned], rule: Callable[[Owned], int]
+) -> LeastAvailable:
+    """PPM-53: how many Pods an object of the kind wants available at least, by a rule on it."""
+    objects = context.stores(watched)
+
+    def least(owner: OwnerReference, namespace: str) -> int | None:
+        if (owner.group, owner.kind) != (kind.group, kind.kind):
+            return None
+        return max(0, rule(known(objects.get(owner.name, namespace), kind.resource(), owner)))
+
+    return least
+
+
+def update_order(
+    context: ControllerContext, watched: Watched[Owned], order: Callable[[Owned, Sequence[Pod]], Sequence[Pod]]
+) -> UpdateOrder:
+    """IMG-105: in which order an object of the kind updates its Pods."""
+    objects = context.stores(watched)
+
+    def ordered(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:
+        namespace = next((one.metadata.namespace for one in pods), "")
+        found = objects.get(owner.name, namespace)
+        if found is None or not refers_to(owner, namespace, Owner.of(watched.resource, found.metadata)):
+            return None
+        return order(found, pods)
+
+    return ordered

@@ -1,1 +1,0 @@
-"""What a DaemonSet does next: pure functions from Pods, nodes and settings."""

@@ -1,1 +1,0 @@
-"""EphemeralJob: ephemeral containers in running Pods."""

@@ -1,0 +1,199 @@
+"""New images pulled ahead of an update in place (CS-59, CS-138 … CS-141): what ``predownload`` decides,
+carried out.
+
+It only ever helps: whatever goes wrong is told and logged, and the roll-out goes on without.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from app.api import names
+from app.kube.client import Client
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, message_of
+from app.kube.objects import decode_metadata
+from app.kube.quantities import IntOrPercentError
+from app.kube.resources import Resource
+from app.pods.inplace.eligibility import Blocked
+from app.pods.predicates import is_controlled_by
+from app.pods.revisions import Revision, recorded_template, short_hash
+from app.workloads.history import History
+from app.workloads.predownload import (
+    TIMEOUT_SECONDS,
+    Decision,
+    Puller,
+    Rollout,
+    changed_images,
+    decide,
+    min_updated_ready,
+    outcome_label,
+    parallelism,
+    pull_job,
+)
+from app.workloads.settings import UpdatePolicy
+from app.workloads.state import AnySnapshot
+from app.workloads.writer import Writer
+
+logger = logging.getLogger(__name__)
+
+IMAGE_PULL_JOBS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "imagepulljobs", "ImagePullJob")
+_SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutCounts:
+    """What the decision asks of a roll-out; ``max_unavailable`` rounded down; ``updated``: ready or not, asked by
+    DaemonSets alone."""
+
+    replicas: int
+    partition: int
+    max_unavailable: int
+    updated_ready: int
+    updated: int = 0
+
+
+class ImagePuller:
+    """Makes ImagePullJobs and takes them away. Decided once per update revision, remembered on it by a label.
+
+    A workload may decide otherwise in a subclass: :meth:`decision`, :meth:`images`. ``warns``: failures are told as
+    warnings.
+    """
+
+    warns: ClassVar[bool] = False
+
+    def __init__(self, client: Client, writer: Writer, history: History) -> None:
+        self._client = client
+        self._writer = writer
+        self._history = history
+
+    async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
+        """What is due for the update revision."""
+        update, state, ordered = snapshot.revisions.update, snapshot.state, snapshot.revisions.ordered
+        decision = self.decision(snapshot, counts)
+        done = (update.name, decision)
+        if state.pulls == done or decision in (Decision.NOTHING, Decision.WAIT):
+            return
+        try:
+            if decision is Decision.CLEAN_UP:
+                if any(names.PRE_DOWNLOAD_CREATED in revision.labels for revision in ordered):
+                    await self._clean_up(snapshot)
+            elif decision is Decision.IGNORE or await self._create(snapshot):
+                await self._history.label(snapshot.resolved.content, update, outcome_label(decision))
+        except KubeError as error:
+            logger.warning("%s: pulling images ahead: %s", snapshot.owner, error)
+            state.side_task_failed = True
+            return
+        state.pulls = done
+
+    def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
+        """What to do about the update revision (CS-139, CS-140)."""
+        return decide(rollout_of(snapshot, counts))
+
+    def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
+        """Container → image of what is to be pulled (CS-141). ``template``: that of the update revision."""
+        old = recorded_template(snapshot.revisions.current)
+        return changed_images(old, template) if old is not None else {}
+
+    async def _create(self, snapshot: AnySnapshot) -> bool:
+        """Create one job per changed image; False if this cluster does not serve them. One that is refused is not
+        tried again; raises the first request that got no answer, after all were sent. [CS-138, CS-141]"""
+        workload, update = snapshot.workload, snapshot.revisions.update
+        new = recorded_template(update)
+        if new is None:
+            return True
+        puller = puller_of(snapshot, update, new)
+        unanswered: KubeError | None = None
+        for container, image in self.images(snapshot, new).items():
+            job = pull_job(puller, container, image)
+            name = job["metadata"]["name"]
+            try:
+                await self._client.create(IMAGE_PULL_JOBS, job, snapshot.owner.namespace, decode=decode_metadata)
+            except AlreadyExists:
+                continue
+            except NotFound:
+                text = f"failed to create ImagePullJob {name}: this cluster does not serve ImagePullJobs of {_SERVED}"
+                self._writer.event(workload, "FailedCreateImagePullJob", text, warning=self.warns)
+                logger.warning("%s: %s", snapshot.owner, text)
+                return False
+            except KubeError as error:
+                text = f"failed to create ImagePullJob {name}: {message_of(error)}"
+                self._writer.event(workload, "FailedCreateImagePullJob", text, warning=self.warns)
+                if isinstance(error, UNANSWERED):
+                    unanswered = unanswered or error
+            else:
+                self._writer.event(workload, "CreatedImagePullJob", f"created ImagePullJob {name} for image: {image}")
+        if unanswered is not None:
+            raise unanswered
+        return True
+
+    async def _clean_up(self, snapshot: AnySnapshot) -> None:
+        """CS-139: the roll-out is over."""
+        namespace = snapshot.owner.namespace
+        try:
+            jobs = (await self._client.list(IMAGE_PULL_JOBS, namespace, decode=decode_metadata)).items
+        except NotFound:
+            return
+        for job in jobs:
+            if not is_controlled_by(job.metadata, snapshot.owner):
+                continue
+            try:
+                await self._client.delete(IMAGE_PULL_JOBS, job.metadata.name, namespace, uid=job.metadata.uid)
+            except (NotFound, Conflict):
+                logger.debug("ImagePullJob %s/%s is gone already", namespace, job.metadata.name)
+
+
+def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
+    """CS-139, CS-140: what the decision asks."""
+    revisions, settings = snapshot.revisions, snapshot.resolved.settings
+    current, update = revisions.current, revisions.update
+    in_place_policy = settings.update_policy is not None and settings.update_policy != UpdatePolicy.RECREATE
+    possible = in_place_policy and current.name != update.name
+    between = snapshot.state.in_place.spec_between
+    return Rollout(
+        current=current.name,
+        update=update.name,
+        labels=update.labels,
+        in_place_policy=in_place_policy,
+        in_place_possible=possible
+        and not isinstance(between(short_hash(current.name), update, revisions.ordered, settings), Blocked),
+        replicas=counts.replicas,
+        partition=counts.partition,
+        max_unavailable=counts.max_unavailable,
+        updated_ready=counts.updated_ready,
+        min_updated_ready=min_updated_ready_of(snapshot, counts.replicas) if current.name != update.name else 0,
+    )
+
+
+def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
+    """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
+    value: int | None = snapshot.resolved.image_pulls.min_updated_ready
+    if value is not None:
+        return value
+    text = snapshot.resolved.content.annotations.get(names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS)
+    try:
+        return min_updated_ready(text, replicas)
+    except IntOrPercentError as error:
+        logger.info("%s: %s: %s", snapshot.owner, names.PRE_DOWNLOAD_MIN_UPDATED_READY_PODS, error)
+        return 0
+
+
+def puller_of(snapshot: AnySnapshot, update: Revision, template: Mapping[str, Any]) -> Puller:
+    """CS-141: what all jobs of a roll-out have in common. ``template``: that of the update revision."""
+    wanted, at_once = snapshot.resolved.image_pulls, 1
+    try:
+        at_once = parallelism(wanted.parallelism)
+    except IntOrPercentError as error:
+        logger.warning("%s: imagePreDownloadParallelism: %s", snapshot.owner, error)
+    return Puller(
+        namespace=snapshot.owner.namespace,
+        owner=snapshot.owner.reference,
+        selector=snapshot.resolved.spec.get("selector") or {},
+        template=template,
+        revision=update.name,
+        revision_hash=update.labels.get(names.CONTROLLER_HASH, short_hash(update.name)),
+        parallelism=at_once,
+        timeout_seconds=wanted.timeout_seconds or TIMEOUT_SECONDS,
+    )

@@ -1,0 +1,172 @@
+"""Pulling new images ahead of an in-place update: whether that is worth it, and which ImagePullJobs it takes. Pure.
+
+Decided once per update revision and remembered by a label on it (PM-162). Asked only while gates
+PreDownloadImageForInPlaceUpdate and KruiseDaemon are on and ImagePullJobs are served. Rules PM-160 … PM-168, CS-138 …
+CS-141.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from app.api import names
+from app.kube.quantities import IntOrPercentError, scaled
+
+FEW_REPLICAS: Final = 3
+BACKOFF_LIMIT: Final = 1
+TIMEOUT_SECONDS: Final = 300
+TTL_SECONDS: Final = 600
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+
+
+class Decision(StrEnum):
+    """What to do about an update revision."""
+
+    #: It was decided before, or nothing is being rolled out.
+    NOTHING = "nothing"
+    #: Not enough updated Pods are ready yet.
+    WAIT = "wait"
+    #: Not worth it: label the revision ignored.
+    IGNORE = "ignore"
+    #: Create the jobs, then label the revision created.
+    CREATE = "create"
+    #: The roll-out is over: delete the workload's jobs.
+    CLEAN_UP = "clean up"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """What decides: counts as the workload's plan has them, ``max_unavailable`` rounded down."""
+
+    current: str
+    update: str
+    #: The labels of the update revision.
+    labels: Mapping[str, str]
+    #: The policy updates in place if it can.
+    in_place_policy: bool
+    #: The way from current to update revision can be gone in place.
+    in_place_possible: bool
+    replicas: int
+    partition: int
+    max_unavailable: int
+    updated_ready: int
+    min_updated_ready: int = 0
+
+
+def decide(rollout: Rollout) -> Decision:
+    """PM-160 … PM-166, in their order."""
+    if rollout.current == rollout.update:
+        return Decision.CLEAN_UP
+    if names.PRE_DOWNLOAD_CREATED in rollout.labels or names.PRE_DOWNLOAD_IGNORED in rollout.labels:
+        return Decision.NOTHING
+    if rollout.updated_ready < rollout.min_updated_ready:
+        return Decision.WAIT
+    one_batch = rollout.partition == 0 and rollout.max_unavailable >= rollout.replicas
+    if not rollout.in_place_policy or rollout.replicas <= FEW_REPLICAS or one_batch or not rollout.in_place_possible:
+        return Decision.IGNORE
+    return Decision.CREATE
+
+
+def outcome_label(decision: Decision) -> dict[str, str]:
+    """PM-162: the label by which the update revision remembers."""
+    match decision:
+        case Decision.CREATE:
+            return {names.PRE_DOWNLOAD_CREATED: "true"}
+        case Decision.IGNORE:
+            return {names.PRE_DOWNLOAD_IGNORED: "true"}
+    return {}
+
+
+def min_updated_ready(value: int | str | None, replicas: int) -> int:
+    """PM-161: how many updated Pods must be ready first: a count or a percentage of replicas, rounded up (B-20).
+
+    Raises ``IntOrPercentError`` for anything else; the workload logs that and goes on with 0.
+    """
+    if value is None or value == "":
+        return 0
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        return int(value)
+    return scaled(value, replicas, round_up=True)
+
+
+def parallelism(value: int | str | None) -> int:
+    """PM-167: on how many nodes at once; 1 where nothing is said. Raises ``IntOrPercentError`` for no plain integer."""
+    if value is None or value == "":
+        return 1
+    if isinstance(value, str) and not _INTEGER.fullmatch(value):
+        raise IntOrPercentError(f"{value!r} is not an integer")
+    return int(value)
+
+
+def changed_images(current: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, str]:
+    """PM-167: container → image of those that are new or have another image in the update template."""
+    before = {container.get("name"): container.get("image") for container in _containers(current)}
+    return {
+        str(container["name"]): str(container["image"])
+        for container in _containers(update)
+        if container.get("name") and container.get("image") and before.get(container["name"]) != container["image"]
+    }
+
+
+def _containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the containers and native sidecars: those whose images change in place."""
+    spec = template.get("spec") or {}
+    lists = (spec.get("containers"), spec.get("initContainers"))
+    containers, inits = ([item for item in one or () if isinstance(item, dict)] for one in lists)
+    return [*containers, *(item for item in inits if item.get("restartPolicy") == "Always")]
+
+
+@dataclass(frozen=True, slots=True)
+class Puller:
+    """The workload that pulls: what all its jobs have in common. ``selector`` in its JSON form."""
+
+    namespace: str
+    owner: Mapping[str, Any]
+    selector: Mapping[str, Any]
+    template: Mapping[str, Any]
+    revision: str
+    revision_hash: str
+    parallelism: int | str = 1
+    timeout_seconds: int = TIMEOUT_SECONDS
+
+
+def pull_job(puller: Puller, container: str, image: str) -> dict[str, Any]:
+    """PM-167: the ImagePullJob for one container: only on nodes that have Pods of other revisions."""
+    metadata = puller.template.get("metadata") or {}
+    labels = {**(metadata.get("labels") or {}), names.CONTROLLER_HASH: puller.revision_hash}
+    updated = {
+        "key": names.CONTROLLER_REVISION_HASH,
+        "operator": "NotIn",
+        "values": [puller.revision, puller.revision_hash],
+    }
+    selector = {
+        **puller.selector,
+        "matchExpressions": [*(puller.selector.get("matchExpressions") or ()), updated],
+    }
+    secrets = (puller.template.get("spec") or {}).get("imagePullSecrets") or ()
+    spec: dict[str, Any] = {
+        "image": image,
+        "podSelector": selector,
+        "parallelism": puller.parallelism,
+        "pullPolicy": {"backoffLimit": BACKOFF_LIMIT, "timeoutSeconds": puller.timeout_seconds},
+        "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": TTL_SECONDS},
+        "sandboxConfig": {"labels": labels, "annotations": dict(metadata.get("annotations") or {})},
+    }
+    pull_secrets = [secret["name"] for secret in secrets if secret.get("name")]
+    if pull_secrets:
+        spec["pullSecrets"] = pull_secrets
+    return {
+        "apiVersion": f"{names.APPS_GROUP}/{names.V1BETA1}",
+        "kind": "ImagePullJob",
+        "metadata": {
+            "name": f"{puller.revision}-{container}",
+            "namespace": puller.namespace,
+            "labels": labels,
+            "ownerReferences": [puller.owner],
+        },
+        "spec": spec,
+    }

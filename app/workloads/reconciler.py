@@ -1,0 +1,476 @@
+"""The skeleton of a workload's reconcile, and the mappers from changes to keys."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
+from typing import Any, ClassVar, Final, Generic
+
+from app.api.gojson import GoType, GoTypeError, go_value
+from app.kube.client import Client
+from app.kube.clock import Clock
+from app.kube.controller import Result, Watch
+from app.kube.errors import Conflict, Forbidden, KubeError, NotFound
+from app.kube.events import INVALID_SPEC, EventRecorder
+from app.kube.objects import ControllerRevision, PersistentVolumeClaim, Pod, decode_metadata
+from app.kube.resources import NODES, ObjectKey
+from app.kube.selector_query import SelectorError
+from app.kube.store import Change
+from app.pods.agents import NodeAgents, NoNodeAgents
+from app.pods.budget import DisruptionBudget, NoBudget
+from app.pods.passes import Begun, PassObserver
+from app.pods.predicates import is_active, ownerless
+from app.pods.revisions import Revision
+from app.workloads.history import History, truncate_history
+from app.workloads.pods import PodFacts, observed_pods
+from app.workloads.settings import OWNER, WorkloadKind
+from app.workloads.state import (
+    CONFLICT_DELAY,
+    TIMER_TOLERANCE,
+    Caches,
+    ExpectationCheck,
+    Expectations,
+    Metrics,
+    NoMetrics,
+    Outcome,
+    R,
+    S,
+    Snapshot,
+    States,
+    W,
+    claim_expectation,
+    gather_results,
+    most_urgent,
+)
+from app.workloads.writer import Writer
+
+#: Seconds between two reconciles that only Pods ask for: what comes meanwhile is seen together.
+COALESCE_SECONDS: Final = 0.05
+
+
+class EventMappers(Generic[W, S]):
+    """The mappers of one controller's watches."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        kind: WorkloadKind,
+        expectations: Expectations,
+        history: History,
+        states: States[S],
+        *,
+        adopts: bool = False,
+    ) -> None:
+        self._clock = clock
+        self._kind = kind
+        self._expectations = expectations
+        self._history = history
+        self._states = states
+        self._adopts = adopts
+
+    def keys_for_workload(self, change: Change[W]) -> Iterable[ObjectKey]:
+        """CS-44: itself, but for a status that we wrote, if that is all that is new."""
+        found = change.object
+        key = ObjectKey(found.metadata.namespace, found.name)
+        state = self._states.get(key)
+        if state is not None and state.written is not None and _is_own_status_write(change, state.written.version):
+            return ()
+        return (key,)
+
+    def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
+        """CS-45 … CS-48: the workloads that manage the Pod, or did until now; of nobody's, those that may adopt it."""
+        pod, expected = change.object, self._expectations
+        managing = self._kind.managing_reference
+        references = [managing(one.metadata) for one in (change.old, change.new) if one is not None]
+        keys: dict[ObjectKey, None] = {}
+        for uid, name in {found.uid: found.name for found in references if found is not None}.items():
+            key = ObjectKey(pod.metadata.namespace, name)
+            keys[key] = None
+            if not self._is_known(key, uid):
+                continue
+            if change.old is None:
+                expected.creation_observed(uid, pod.metadata.name)
+            if change.new is None or pod.metadata.deletion_timestamp is not None:
+                expected.creation_observed(uid, pod.metadata.name)
+                asked = expected.deletion_observed(uid, pod.metadata.name)
+                if not asked and (change.old is None or change.old.metadata.deletion_timestamp is None):
+                    self._deleted_by_others(key)
+        if change.new is None:
+            expected.versions.forget(pod.metadata.uid)
+        elif self._adopts and pod.metadata.controller is None:
+            keys |= dict.fromkeys(self._keys_of_adopters(pod))
+        return keys
+
+    def _keys_of_adopters(self, pod: Pod) -> Iterable[ObjectKey]:
+        """PM-109: those whose selector matches; one that was not worked on yet finds the Pod when it is."""
+        for state in self._states.in_namespace(pod.metadata.namespace):
+            if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
+                yield state.key
+
+    def _is_known(self, key: ObjectKey, uid: str) -> bool:
+        """Whether the workload under that key has this uid. Expectations are kept by uid, and exist only for workloads
+        that were worked on: a forged reference from elsewhere fulfills none."""
+        state = self._states.get(key)
+        return state is not None and state.uid == uid
+
+    def _deleted_by_others(self, key: ObjectKey) -> None:
+        state = self._states.get(key)
+        if state is not None:
+            state.pods_deleted_by_others = True
+
+    def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
+        """CS-49: the workload of a claim that comes, goes or is given away; other changes concern nobody."""
+        claim, managing = change.object, self._kind.managing_reference
+        old = managing(change.old.metadata) if change.old is not None else None
+        new = managing(change.new.metadata) if change.new is not None else None
+        going = change.new is None or claim.metadata.deletion_timestamp is not None
+        if change.old is not None and old == new and not going:
+            return ()
+        keys = []
+        for reference in {found.uid: found for found in (old, new) if found is not None}.values():
+            name, key = claim_expectation(claim.metadata.name), ObjectKey(claim.metadata.namespace, reference.name)
+            keys.append(key)
+            if not self._is_known(key, reference.uid):
+                continue
+            self._expectations.creation_observed(reference.uid, name)
+            if going:
+                self._expectations.deletion_observed(reference.uid, name)
+        return keys
+
+    def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
+        """CS-49: nobody; the history learns what the cache shows."""
+        self._history.observe(change)
+        return ()
+
+    def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
+        """How long a reconcile that a Pod asks for is put off: a burst of events costs few reconciles."""
+        state = self._states.get(key)
+        if state is None or state.waits_for_change(change):
+            return 0.0
+        if state.next_reconcile is None:
+            state.next_reconcile = state.last_reconcile + COALESCE_SECONDS
+        return state.next_reconcile - self._clock.monotonic()
+
+    def begun(self, state: S) -> None:
+        """A reconcile of that workload begins: what was put off until now is done by it."""
+        state.last_reconcile = self._clock.monotonic()
+        if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
+            state.next_reconcile = None
+
+
+def _is_own_status_write(change: Change[W], version: str) -> bool:
+    """Whether the change is the status written as ``version``, alone: a cache that was behind may show it together with
+    what users wrote before it."""
+    old, new = change.old, change.new
+    if old is None or new is None or new.metadata.resource_version != version:
+        return False
+    return new.is_but_for_status(old)
+
+
+# The skeleton of a workload's reconcile: expectations, spec, Pods, revisions; then the workload's own plan and status.
+#
+# class MyReconciler(WorkloadReconciler[My, MyState, MySpec]):
+#     def resolve(self, workload): ...        # once per generation
+#     async def reconcile(self, snapshot): ...  # plan, carry out, report
+
+logger = logging.getLogger(__name__)
+
+#: How long the labels of nodes are believed, in seconds.
+NODE_LABELS_TTL: Final = 60.0
+
+
+class WorkloadReconciler(ABC, Generic[W, S, R]):
+    """Keeps the Pods of all workloads of a kind. ``adopts``: whether nobody's Pods that match become theirs (PM-109).
+
+    ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
+    ForceDeleteTimeoutExpectationGate. ``observer`` is told of each reconcile.
+    """
+
+    adopts: ClassVar[bool] = False
+    #: The spec of the kind, in the stored version, as Go reads it.
+    spec_type: ClassVar[GoType]
+
+    def __init__(
+        self,
+        client: Client,
+        kind: WorkloadKind,
+        caches: Caches[W],
+        events: EventRecorder,
+        make_state: Callable[[str, ObjectKey], S],
+        *,
+        budget: DisruptionBudget | None = None,
+        agents: NodeAgents | None = None,
+        metrics: Metrics | None = None,
+        expectation_timeout: float = 300.0,
+        force_expectations: bool = False,
+        observer: PassObserver | None = None,
+    ) -> None:
+        self.client = client
+        self.clock = client.clock
+        self.kind = kind
+        self.caches = caches
+        self.budget = budget if budget is not None else NoBudget()
+        self.metrics = metrics if metrics is not None else NoMetrics()
+        self.writer = self.make_writer(events)
+        self.writer.observer = self._observer = observer
+        self.writer.budget = self.budget
+        self.writer.agents = agents if agents is not None else NoNodeAgents()
+        self.history = History(client, caches.revisions)
+        self.states: States[S] = States(make_state)
+        expectations = self.writer.expectations
+        self.mappers: EventMappers[W, S] = EventMappers(
+            client.clock, kind, expectations, self.history, self.states, adopts=self.adopts
+        )
+        self._expectations = ExpectationCheck(
+            client,
+            caches.pods,
+            expectations,
+            self.metrics,
+            timeout=expectation_timeout,
+            force=force_expectations,
+        )
+        self._nodes: dict[str, Mapping[str, str]] = {}
+        self._nodes_until = 0.0
+
+    # ---- what a workload says
+
+    def make_writer(self, events: EventRecorder) -> Writer:
+        """What writes Pods; a workload may have one of its own."""
+        return Writer(self.client, events, self.kind)
+
+    @abstractmethod
+    def resolve(self, workload: W) -> R:
+        """The workload's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+
+    @abstractmethod
+    async def reconcile(self, snapshot: Snapshot[W, S, R]) -> Result | None:
+        """Plan, carry out, report; when to come back."""
+
+    def recorded_revision(self, status: Mapping[str, Any]) -> tuple[str, int]:
+        """The name of the current revision as the status has it, and the collision count."""
+        return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
+
+    def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
+        """Whether a Pod that matches the selector is one that the workload could have made; others are released."""
+        return True
+
+    # ---- the table of watches
+
+    def watches(self) -> list[Watch[Any]]:
+        """What is watched, and which workloads a change concerns."""
+        mappers, caches = self.mappers, self.caches
+        watched: list[Watch[Any]] = [Watch(caches.revisions, mappers.keys_for_revision)]
+        if caches.claims is not None:
+            watched.append(Watch(caches.claims, mappers.keys_for_claim, mappers.coalesce_delay))
+        watched.append(Watch(caches.pods, mappers.keys_for_pod, mappers.coalesce_delay))
+        watched.append(Watch(caches.workloads, mappers.keys_for_workload))
+        return watched
+
+    # ---- one reconcile
+
+    async def __call__(self, key: ObjectKey) -> Result | None:
+        """Bring one workload's Pods and status up to date."""
+        workload = self.caches.workloads.by_key(key)
+        if workload is None:
+            gone = self.states.pop(key)
+            if gone is not None:
+                self.writer.forget(gone.uid)  # CS-50
+            return None
+        if self._observer is None:
+            return await self._reconcile(key, workload)
+        self._observer.begins(self._begun(workload))
+        try:
+            return await self._reconcile(key, workload)
+        finally:
+            self._observer.ends()
+
+    def _begun(self, workload: W) -> Begun:
+        metadata, caches = workload.metadata, self.caches
+        owned = self.kind.owner(metadata).index_key
+        claims = caches.claims.by_index(OWNER, owned) if caches.claims is not None else ()
+        pods = caches.pods.by_index(OWNER, owned)
+        return Begun(self.clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), self)
+
+    async def _reconcile(self, key: ObjectKey, workload: W) -> Result | None:
+        state = self.states.of(key, workload.metadata.uid, self.writer.forget)
+        self.mappers.begun(state)
+        resolved = self._resolved(workload, state)
+        if resolved is None:
+            return None  # CS-51
+        waiting = await self._expectations.unsatisfied(resolved.owner)
+        if waiting is not None:
+            return waiting
+        try:
+            if state.pods_deleted_by_others and not await self._still_exists(workload, state):
+                return None  # the cache does not know yet; when it does we come here again
+            if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
+                return None  # when the cache shows them as ours we come here again
+            state.side_task_failed = False
+            result = await self.reconcile(await self._snapshot(workload, state, resolved))
+            return Result(requeue=True) if result is None and state.side_task_failed else result
+        finally:
+            state.last_reconcile = self.clock.monotonic()
+
+    async def _still_exists(self, workload: W, state: S) -> bool:
+        """Whether the workload is not gone, after somebody else took Pods of it. The garbage collector takes all of one
+        that is; where the cache learns of that late, each would be replaced, and taken again, at full speed."""
+        state.pods_deleted_by_others = False
+        there, metadata = False, workload.metadata
+        try:
+            live = await self.client.get(self.kind.resource, workload.name, metadata.namespace, decode=decode_metadata)
+            there = live.metadata.uid == state.uid and (workload.deleting or live.metadata.deletion_timestamp is None)
+        except NotFound:
+            pass
+        except Forbidden:
+            there = True  # roles of an older release: as good as not looking
+            logger.warning(
+                "%s %s: may not be read, so Pods of it are replaced though it may be gone",
+                self.kind.resource.kind,
+                state.key,
+            )
+        finally:
+            state.pods_deleted_by_others |= not there
+        return there
+
+    async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
+        """PM-109: adopt nobody's Pods that match, once the API server has said that the workload is there and stays.
+        Whether there were any: until the cache shows them as ours, others might be made in their place."""
+        namespace = workload.metadata.namespace
+        orphans = [
+            pod
+            for pod in self.caches.pods.by_index(OWNER, ownerless(namespace))
+            if is_active(pod) and resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod)
+        ]
+        if orphans and await self._still_exists(workload, state):
+            for found in await gather_results(self.writer.adopt(resolved.owner, pod) for pod in orphans):
+                if isinstance(found, KubeError):
+                    raise found
+        return bool(orphans)
+
+    def _resolved(self, workload: W, state: S) -> R | None:
+        # A label or an annotation written in an older version may be a field here, and moves no generation (CS-9,
+        # CS-10).
+        metadata = workload.metadata
+        key = (metadata.generation, metadata.labels, metadata.annotations)
+        if state.resolved_key != key:
+            try:
+                # Stored while no webhook judged it, a template may hold anything.
+                go_value(self.spec_type, workload.to_dict().get("spec"), "spec")
+                resolved = self.resolve(workload)
+            except (SelectorError, GoTypeError) as error:
+                field = "spec.selector: " if isinstance(error, SelectorError) else ""
+                self.writer.event(workload, INVALID_SPEC, f"{field}{error}", warning=True)
+                state.resolved, state.resolved_key = None, key
+                return None
+            state.resolve_anew(resolved, key)
+        return state.resolved
+
+    async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
+        """CS-53 … CS-56: Pods, claims and revisions; what is wanted now is recorded as a revision."""
+        owned = resolved.owner.index_key
+        observed, state.facts = observed_pods(
+            self.caches.pods.by_index(OWNER, owned),
+            state.facts,
+            resolved.settings,
+            matches=lambda pod: resolved.selector.matches(pod.metadata.labels) and self.may_adopt(resolved, pod),
+        )
+        claims = [
+            claim
+            for claim in (self.caches.claims.by_index(OWNER, owned) if self.caches.claims is not None else ())
+            if claim.metadata.deletion_timestamp is None
+        ]
+        status = dict(state.present_status(workload).status)
+        current, collisions = self.recorded_revision(status)
+        ordered = await self._revisions(state, resolved, observed.active, current)
+        revisions = await self.history.record(resolved.content, resolved.selector, ordered, current, collisions)
+        orphans = [one for one in revisions.ordered if one.controller is None and one.name != revisions.update.name]
+        if self.adopts and orphans and not workload.deleting and await self._still_exists(workload, state):
+            await self.history.adopt(resolved.content, orphans)
+        return Snapshot(
+            workload=workload,
+            state=state,
+            resolved=resolved,
+            status=status,
+            observed=observed,
+            claims=claims,
+            revisions=revisions,
+            now=self.clock.now(),
+        )
+
+    async def _revisions(self, state: S, resolved: R, pods: Iterable[PodFacts], current: str) -> list[Revision]:
+        """CS-56: all of them, oldest first; ``current`` is the one the status names. What the cache lacks is asked for:
+        for want of its revision a Pod would be replaced (PM-10), or made at the wrong one (CS-73)."""
+        content, selector = resolved.content, resolved.selector
+        ordered = self.history.revisions(content, selector)
+        missing = state.missing_revisions(pods, current, ordered)
+        for name in missing:
+            if not await self.history.is_recorded(content, name):
+                state.unrecorded.add(name)
+        return self.history.revisions(content, selector) if missing else ordered
+
+    # ---- what workloads do alike
+
+    async def release_foreign(self, snapshot: Snapshot[W, S, R]) -> None:
+        """CS-55: Pods that the workload controls and that it could not have made are nobody's again."""
+        uid = snapshot.owner.uid
+        await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
+
+    async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
+        """Delete old revisions that no Pod uses; ``needed`` are kept in any case. A failure is logged and retried.
+        [CS-63, AS-47]"""
+        try:
+            await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
+        except KubeError as error:
+            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            snapshot.state.side_task_failed = True
+
+    def seconds_until(self, time: float) -> float:
+        """Seconds after which the clock is past ``time``, POSIX seconds; 0 for a time that never comes."""
+        return max(0.001, time - self.clock.now().timestamp() + 0.001) if time < inf else 0.0
+
+    # ---- what else is read
+
+    async def node_labels(self) -> dict[str, Mapping[str, str]]:
+        """CS-114: the labels of all nodes, read when they are needed."""
+        now = self.clock.monotonic()
+        if now >= self._nodes_until:
+            nodes: dict[str, Mapping[str, str]] = {}
+            token = ""
+            while True:
+                page = await self.client.list_page(
+                    NODES, metadata_only=True, continue_token=token, decode=decode_metadata
+                )
+                nodes.update({node.metadata.name: node.metadata.labels for node in page.items})
+                token = page.continue_token
+                if not token:
+                    break
+            self._nodes, self._nodes_until = nodes, now + NODE_LABELS_TTL
+        return self._nodes
+
+
+def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
+    """CS-64, B-12: the earliest time at which something may have changed by itself.
+
+    ``seconds``: times that are not the outcomes' own, those that are not positive do not count. ``retry``: something
+    failed that no watch will announce the end of. Raises an outcome's error, but for conflicts.
+    """
+    times, errors = list(seconds), []
+    for outcome in outcomes:
+        times += outcome.requeue_after
+        if isinstance(outcome.error, Conflict):
+            # Everyday: the newer Pod is on its way and brings us here again.
+            times.append(CONFLICT_DELAY)
+        else:
+            errors.append(outcome.error)
+    error = most_urgent(errors)
+    if error is not None:
+        if error.retry_in:
+            error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
+        raise error
+    if retry:
+        # Nothing that is watched may change what failed: with the growing back-off.
+        return Result(requeue=True)
+    positive = [time for time in times if time > 0]
+    return Result(requeue_after=min(positive)) if positive else None

@@ -1,1 +1,0 @@
-"""What is decided about an Advanced StatefulSet. Pure: times, Pods and claims are arguments."""

@@ -1,1 +1,0 @@
-"""UnitedDeployment: one workload per subset of a topology, from one template."""

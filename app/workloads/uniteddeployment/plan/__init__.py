@@ -1,1 +1,0 @@
-"""The pure half of UnitedDeployment."""

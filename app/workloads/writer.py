@@ -1,0 +1,460 @@
+"""Writes of Pods and claims: side by side, within limits, and never to a namesake."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from app.api import names
+from app.api.gojson import GoType, GoTypeError, dumps_go, normalized
+from app.api.gopod import CLAIM, POD_TEMPLATE
+from app.api.model import KubeObject
+from app.kube.client import Client, Decode, PatchType, get_or_none
+from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
+from app.kube.concurrency import concurrently
+from app.kube.errors import UNANSWERED, AlreadyExists, Conflict, KubeError, NotFound, is_namespace_ending, message_of
+from app.kube.events import EventRecorder, reference
+from app.kube.objects import Object, PersistentVolumeClaim, Pod, decode_metadata, decode_pod
+from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS
+from app.pods.admission import UNTRACKED
+from app.pods.agents import NodeAgents, NoNodeAgents
+from app.pods.budget import Disruption, DisruptionBudget, NoBudget
+from app.pods.claims import pod_reference
+from app.pods.inplace.batch import has_resize_subresource
+from app.pods.inplace.state import UpdateSpec
+from app.pods.inplace.steps import start, unready_patch
+from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
+from app.pods.passes import PassObserver
+from app.pods.predicates import Owner, adoption_patch, is_active, is_controlled_by, release_patch, transfer_patch
+from app.workloads.pods import NewPod, awaits_initial_conditions
+from app.workloads.settings import WorkloadKind
+from app.workloads.state import Expectations, PodGoneError, PodHeldError, claim_expectation
+from app.workloads.steps import PodRefresh
+
+# What people are told about Pods and claims of a workload: texts of events. Pure.
+#
+# CloneSet's by default; a workload whose texts differ has a subclass.
+
+
+class Wording:
+    """The messages of events, in OpenKruise's words. "": there is no such event."""
+
+    __slots__ = ()
+
+    def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
+        """A Pod was created (CS-156)."""
+        return f"succeed to create pod {pod}"
+
+    def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
+        """A creation was refused; ``body``: the beginning of what was to be created (CS-157)."""
+        return f"failed to create pod: {why}, pod: {body}"
+
+    def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
+        """A Pod was deleted."""
+        return f"succeed to delete pod {pod}"
+
+    def updated_in_place(self, pod: str, revision: str) -> str:
+        """An update in place was begun."""
+        return f"successfully update pod {pod} in-place(revision {revision})"
+
+    def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
+        """A deletion was refused."""
+        return f"failed to delete pod {pod}: {why}"
+
+
+#: Seconds for which an answer is believed.
+VERSION_TTL: Final = 600.0
+
+
+class ServerVersion:
+    """The version of the API server behind a client."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._version = ""
+        self._until = 0.0
+
+    async def has_resize_subresource(self) -> bool:
+        """PM-37: whether resources of a running Pod change by subresource ``resize``. Raises what the server says."""
+        now = self._client.clock.monotonic()
+        if not self._version or now >= self._until:
+            answer = orjson.loads(await self._client.raw("/version"))
+            self._version = str(answer.get("gitVersion") or "?") if isinstance(answer, dict) else "?"
+            self._until = now + VERSION_TTL
+        return has_resize_subresource(self._version)
+
+
+# The writes of a workload: each makes itself known before the cache shows it, and tells people what was done.
+#
+# Independent writes run side by side up to a limit. What is expected of the cache is noted before a request is sent
+# and taken back where it failed (CS-177, CS-178).
+
+#: Creations of Pods that are under way at once. API servers keep 25 connections to a webhook; each request beyond makes
+#: it open another for its review and close that again, and TLS handshakes cost more than reviews.
+MAX_CONCURRENT_CREATIONS: Final = 24
+#: How much of a Pod's JSON goes into the message of a failure (B-14).
+MAX_SHOWN_JSON: Final = 200
+
+T = TypeVar("T")
+Answer = TypeVar("Answer", bound=Object)
+
+
+class Writer:
+    """Writes for all workloads of a kind."""
+
+    def __init__(
+        self, client: Client, events: EventRecorder, kind: WorkloadKind, wording: Wording | None = None
+    ) -> None:
+        self.wording = wording if wording is not None else Wording()
+        self._client = client
+        self._clock = client.clock
+        self._events = events
+        self._kind = kind
+        self.expectations = Expectations(client.clock)
+        self.server = ServerVersion(client)
+        self.observer: PassObserver | None = None
+        #: Asked before a Pod is deleted (PUB-90); NoBudget until somebody says otherwise.
+        self.budget: DisruptionBudget = NoBudget()
+        self.agents: NodeAgents = NoNodeAgents()
+
+    def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
+        """Tell people; CS-156 … CS-167."""
+        about = reference(self._kind.resource, workload)
+        self._events.event(about, "Warning" if warning else "Normal", reason, message)
+
+    def _owner(self, workload: KubeObject) -> Owner:
+        return self._kind.owner(workload.metadata)
+
+    # ---- creating
+
+    async def create_pods(self, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
+        """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by Pod name."""
+        uid, made = workload.metadata.uid, 0
+        failures: dict[str, KubeError] = {}
+        if self.observer is not None:
+            self.observer.creates(pod.name for pod in wanted)
+        for pod in wanted:
+            self.expectations.expect_creation(uid, pod.name)
+        rest, size = list(wanted), 1
+        while rest and not failures:
+            batch, rest = rest[:size], rest[size:]
+            outcomes = await concurrently((self._create(workload, pod) for pod in batch), MAX_CONCURRENT_CREATIONS)
+            for pod, failure in zip(batch, outcomes, strict=True):
+                if failure is None:
+                    made += 1
+                else:
+                    failures[pod.name] = failure
+            size *= 2
+        for pod in rest:
+            self.expectations.creation_observed(uid, pod.name)
+        return made, failures
+
+    async def _create(self, workload: KubeObject, pod: NewPod) -> KubeError | None:
+        metadata = workload.metadata
+        try:
+            for claim in pod.claims:
+                await self.create_claim(workload, claim)
+            body = pod.body(self._clock.now())
+            by = "" if pod.managed_fields else UNTRACKED
+            try:
+                await self._client.create(PODS, body, metadata.namespace, field_manager=by, decode=decode_metadata)
+            except KubeError as error:
+                if not await self._was_created(workload, pod.name, error):
+                    if not is_namespace_ending(error):
+                        shown = _go_json(POD_TEMPLATE, body)
+                        text = self.wording.not_created(self._owner(workload), pod.name, message_of(error), shown)
+                        self.event(workload, "FailedCreate", text, warning=True)
+                    raise
+        except KubeError as error:
+            self.expectations.creation_observed(metadata.uid, pod.name)
+            return error
+        self.event(workload, "SuccessfulCreate", self.wording.created(self._owner(workload), pod.name))
+        return None
+
+    async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
+        """One claim of a Pod to come. Raises what the API server says."""
+        metadata, expected = workload.metadata, claim_expectation(claim["metadata"]["name"])
+        self.expectations.expect_creation(metadata.uid, expected)
+        try:
+            await self._client.create(PERSISTENTVOLUMECLAIMS, claim, metadata.namespace, decode=decode_metadata)
+        except KubeError as error:
+            self.expectations.creation_observed(metadata.uid, expected)
+            if not is_namespace_ending(error):
+                text = f"failed to create pvc: {message_of(error)}, pvc: {_go_json(CLAIM, claim)}"
+                self.event(workload, "FailedCreate", text, warning=True)
+            raise
+
+    async def _was_created(self, workload: KubeObject, name: str, error: KubeError) -> bool:
+        """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
+        lost. Until that is known another Pod might be one too many."""
+        if not isinstance(error, (*UNANSWERED, AlreadyExists)):
+            return False
+        try:
+            found = await self._live_pod(workload, name)
+        except KubeError:
+            return False
+        return found is not None and is_active(found)
+
+    async def _live_pod(self, workload: KubeObject, name: str) -> Pod | None:
+        """The Pod of that name, whatever the cache shows, if it is the workload's. Raises what the API server says."""
+        found = await get_or_none(self._client, PODS, name, workload.metadata.namespace, decode=decode_pod)
+        if found is None:
+            return None
+        return found if is_controlled_by(found.metadata, self._owner(workload)) else None
+
+    # ---- deleting
+
+    async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
+        """CS-105: the Pod; its claims are to follow. False: under its name there is another Pod by now, and the claims
+        are that one's. Raises PodHeldError, and what the API server says."""
+        uid, name = workload.metadata.uid, pod.metadata.name
+        verdict = await self.budget.ask(pod, Disruption.DELETE)
+        if not verdict.allowed:
+            raise PodHeldError(verdict.reason)
+        self.expectations.expect_deletion(uid, name)
+        try:
+            await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
+        except (NotFound, Conflict) as error:
+            # Gone already.
+            self.expectations.deletion_observed(uid, name)
+            return isinstance(error, NotFound)
+        except KubeError as error:
+            self.expectations.deletion_observed(uid, name)
+            if not await self._is_being_deleted(pod, error):
+                text = self.wording.not_deleted(self._owner(workload), name, message_of(error))
+                self.event(workload, "FailedDelete", text, warning=True)
+                raise
+        self.event(workload, "SuccessfulDelete", self.wording.deleted(self._owner(workload), name))
+        return True
+
+    async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
+        """Whether a Pod is deleted though the answer did not say so."""
+        if not isinstance(error, UNANSWERED):
+            return False
+        try:
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+        except NotFound:
+            return True
+        except KubeError:
+            return False
+        return found.metadata.uid == pod.metadata.uid and found.metadata.deletion_timestamp is not None
+
+    async def delete_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
+        """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
+        uid, name = workload.metadata.uid, claim.metadata.name
+        self.expectations.expect_deletion(uid, claim_expectation(name))
+        try:
+            await self._client.delete(
+                PERSISTENTVOLUMECLAIMS, name, claim.metadata.namespace, uid=claim.metadata.uid, decode=decode_metadata
+            )
+        except (NotFound, Conflict):
+            self.expectations.deletion_observed(uid, claim_expectation(name))
+        except KubeError as error:
+            self.expectations.deletion_observed(uid, claim_expectation(name))
+            what = f"clean up PVC {name}" if cleaning else f"delete pvc {name}"
+            self.event(workload, "FailedDelete", f"failed to {what}: {message_of(error)}", warning=True)
+            raise
+
+    async def pod_exists(self, workload: KubeObject, name: str) -> bool:
+        """Whether a Pod of that name and of this workload is there, whatever the cache shows. Raises what the API
+        server says."""
+        return await self._live_pod(workload, name) is not None
+
+    async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
+        """CS-120: the claim goes with its Pod, which has ended or is about to."""
+        body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
+        try:
+            await self._client.patch(
+                PERSISTENTVOLUMECLAIMS,
+                claim.metadata.name,
+                body,
+                claim.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                decode=decode_metadata,
+            )
+        except NotFound:
+            return
+        except KubeError as error:
+            text = f"failed to update PVC {claim.metadata.name}: {message_of(error)}"
+            self.event(workload, "FailedUpdate", text, warning=True)
+            raise
+
+    # ---- changing Pods
+
+    async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> None:
+        """One strategic merge patch. Raises PodGoneError."""
+        await self._patch(owner_uid, pod, body, subresource, decode_metadata)
+
+    async def _patch(
+        self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str, decode: Decode[Answer]
+    ) -> Answer:
+        try:
+            written = await self._client.patch(
+                PODS,
+                pod.metadata.name,
+                body,
+                pod.metadata.namespace,
+                kind=PatchType.STRATEGIC,
+                subresource=subresource,
+                decode=decode,
+            )
+        except NotFound:
+            raise PodGoneError(pod.metadata.name) from None
+        except UNANSWERED:
+            await self._expect_live_version(owner_uid, pod)
+            raise
+        self.expectations.expect_version(owner_uid, written.metadata)
+        return written
+
+    async def _expect_live_version(self, owner_uid: str, pod: Pod) -> None:
+        """A write without an answer may have been carried out."""
+        with suppress(KubeError):
+            found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
+            if found.metadata.uid == pod.metadata.uid:
+                self.expectations.expect_version(owner_uid, found.metadata)
+
+    async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
+        """CS-122: carry out what is due on one Pod."""
+        if step.status is not None:
+            await self.patch_pod(owner_uid, pod, step.status, "status")
+        await self._resize_and_patch(owner_uid, pod, step.resize, step.patch)
+
+    async def _resize_and_patch(
+        self, owner_uid: str, pod: Pod, resize: Mapping[str, Any] | None, patch: Mapping[str, Any] | None
+    ) -> None:
+        """Set the resources of this version of the Pod, then write the rest.
+
+        In this order because the kubelet refuses to lower the memory of a container that it has no statistics about
+        yet, and the rest may restart containers. [PM-38]
+        """
+        if resize is not None:
+            seen = {**resize["metadata"], "resourceVersion": pod.metadata.resource_version}
+            resized = await self._patch(owner_uid, pod, {**resize, "metadata": seen}, "resize", decode_metadata)
+            if patch is not None:
+                version = resized.metadata.resource_version
+                patch = {**patch, "metadata": {**patch["metadata"], "resourceVersion": version}}
+        if patch is not None:
+            await self.patch_pod(owner_uid, pod, patch)
+
+    async def set_state(
+        self,
+        owner_uid: str,
+        pod: Pod,
+        state: LifecycleState,
+        lifecycle: Lifecycle | None,
+        rearm: Hook | None = None,
+    ) -> None:
+        """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
+        was = state_of(pod)
+
+        async def write(found: Pod) -> None:
+            if awaits_initial_conditions(found) or state_of(found) != was:
+                return  # it has been scheduled since it was chosen, or another leader has moved it
+            now = self._clock.now()
+            body = state_patch(found, state, now, rearm)
+            if body is not None:
+                body["metadata"]["resourceVersion"] = found.metadata.resource_version
+            keys = readiness_patch(found, state, lifecycle, now)
+            if body is None and keys is None:
+                return
+            if keys is None:
+                await self.patch_pod(owner_uid, found, body or {})
+                return
+            metadata = {**keys["metadata"], **(body or {"metadata": {}})["metadata"]}
+            await self.patch_pod(owner_uid, found, {**keys, "metadata": metadata}, "status")
+
+        await self._retry_on_conflict(pod, write)
+
+    async def mark_for_deletion(self, owner_uid: str, pod: Pod) -> None:
+        """CS-132."""
+        body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
+        await self.patch_pod(owner_uid, pod, body)
+
+    async def adopt(self, owner: Owner, pod: Pod) -> None:
+        """PM-109: nobody's Pod that matches becomes ours. To be called once the owner was read again."""
+        try:
+            await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
+        except PodGoneError:
+            return
+
+    async def release(self, owner_uid: str, pod: Pod) -> None:
+        """CS-55: the Pod is no longer ours."""
+        try:
+            await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
+        except PodGoneError:
+            return
+
+    async def update_in_place(
+        self,
+        owner_uid: str,
+        pod: Pod,
+        spec: UpdateSpec,
+        labels: Mapping[str, str],
+        *,
+        revision: str,
+        shows_state: bool = True,
+    ) -> float | None:
+        """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits. ``shows_state``:
+        as a state of its lifecycle, too.
+
+        ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken: None.
+        """
+        was = state_of(pod)
+        by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
+
+        async def write(found: Pod) -> float | None:
+            at = found.metadata.labels.get(names.CONTROLLER_REVISION_HASH, "")
+            overtaken = at != revision or state_of(found) != was
+            if overtaken or not is_active(found) or awaits_initial_conditions(found):
+                return None
+            unready = unready_patch(found, spec, self._clock.now())
+            if unready is not None:
+                found = await self._patch(owner_uid, found, unready, "status", decode_pod)
+            now = self._clock.now()
+            state_labels, annotations = state_members(LifecycleState.UPDATING, now) if shows_state else ({}, {})
+            begun = start(
+                found,
+                spec,
+                now,
+                labels={**labels, **state_labels},
+                annotations=annotations,
+                resize_subresource=by_subresource,
+            )
+            await self._resize_and_patch(owner_uid, found, begun.resize, begun.patch)
+            return float(begun.delay)
+
+        return await self._retry_on_conflict(pod, write)
+
+    async def _retry_on_conflict(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
+        """Try with the cached Pod, after a conflict with the live one (PM-29). Raises PodGoneError."""
+        uid = pod.metadata.uid
+        for attempt in range(CONFLICT_ATTEMPTS):
+            try:
+                return await write(pod)
+            except Conflict:
+                if attempt == CONFLICT_ATTEMPTS - 1:
+                    raise
+                await self._clock.sleep(conflict_wait(attempt) if attempt else 0.0)
+            try:
+                pod = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
+            except NotFound:
+                raise PodGoneError(pod.metadata.name) from None
+            if pod.metadata.uid != uid:
+                raise PodGoneError(pod.metadata.name)
+        raise AssertionError("unreachable")
+
+    def forget(self, owner_uid: str) -> None:
+        """A workload is gone."""
+        self.expectations.forget(owner_uid)
+
+
+def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
+    """The beginning of what Go prints of it (CS-157)."""
+    content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
+    with suppress(GoTypeError):  # made from a template written past admission: shown as it came
+        content = normalized(go_type, content)
+    text = dumps_go(content)
+    return text if len(text) <= MAX_SHOWN_JSON else f"{text[:MAX_SHOWN_JSON]}…"

@@ -1,0 +1,191 @@
+"""What is large is judged beside the loop that answers about Pods."""
+
+import asyncio
+import threading
+from typing import Any
+
+import httpx
+import orjson
+import pytest
+
+from app.admission.metrics import AdmissionMetrics
+from app.admission.registry import build_registry
+from app.admission.requests import LARGE_BYTES
+from app.admission.running import LargeReviews
+from app.admission.server import create_app
+from app.api.conversion import convert
+from app.kube.admission import (
+    Allowed,
+    Decide,
+    Decision,
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Handler,
+    Operation,
+    Review,
+    Rule,
+    Webhook,
+)
+from app.kube.config import ClusterConfig
+from app.kube.transport import AiohttpTransport
+from app.kube.wire import Request
+
+Json = dict[str, Any]
+JSON = {"Content-Type": "application/json"}
+
+
+def handler(path: str, plural: str, group: str, version: str, decide: Decide) -> Handler:
+    rules = (Rule((Operation.CREATE,), (group,), (version,), (plural,)),)
+    return Handler(Webhook(f"{plural}.test", path, False, rules, "test"), decide)
+
+
+def service(of_sets: Decide, of_pods: Decide) -> httpx.AsyncClient:
+    handlers = [
+        handler("/sets", "clonesets", "apps.kruise.io", "v1beta1", of_sets),
+        handler("/pods", "pods", "", "v1", of_pods),
+    ]
+    app = create_app(build_registry(handlers, lambda _: True), convert, AdmissionMetrics())
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://service")
+
+
+async def post(http: httpx.AsyncClient, path: str, bytes_: int = 10) -> Json:
+    group, version, kind, plural = ("", "v1", "Pod", "pods")
+    if path == "/sets":
+        group, version, kind, plural = ("apps.kruise.io", "v1beta1", "CloneSet", "clonesets")
+    obj = {"apiVersion": f"{group}/{version}".strip("/"), "kind": kind, "metadata": {"name": "x"}}
+    obj["metadata"] = {"name": "x", "annotations": {"text": "x" * bytes_}}
+    request = {
+        "uid": "u",
+        "kind": {"group": group, "version": version, "kind": kind},
+        "resource": {"group": group, "version": version, "resource": plural},
+        "operation": "CREATE",
+        "object": obj,
+    }
+    body = orjson.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    found: Json = (await http.post(path, content=body, headers=JSON)).json()["response"]
+    return found
+
+
+@pytest.mark.behaviour("MGR-149")
+@pytest.mark.parametrize("later", [False, True], ids=["at once", "as a coroutine"])
+async def test_no_pod_waits_while_something_large_is_judged(later: bool) -> None:
+    """It is judged only once a Pod has been: whoever did that in the loop would never end."""
+    asked, judged = threading.Event(), threading.Event()
+
+    def blocks(_: Review) -> Decision:
+        assert asyncio.get_running_loop().time() > 0  # clocks ask for it
+        asked.set()
+        assert judged.wait(60)
+        return Allowed(("judged",))
+
+    async def blocks_later(review: Review) -> Decision:
+        await asyncio.sleep(0)
+        return blocks(review)
+
+    def of_pods(_: Review) -> Decision:
+        judged.set()
+        return Allowed()
+
+    async with service(blocks_later if later else blocks, of_pods) as http:
+        large = asyncio.ensure_future(post(http, "/sets", LARGE_BYTES))
+        await asyncio.to_thread(asked.wait, 60)
+        assert (await post(http, "/pods"))["allowed"]
+        assert (await large)["warnings"] == ["judged"]
+
+
+@pytest.mark.parametrize("size", [10, LARGE_BYTES])
+async def test_what_is_large_gets_the_same_answers(size: int) -> None:
+    threads: list[threading.Thread] = []
+
+    def fails(_: Review) -> Decision:
+        threads.append(threading.current_thread())
+        raise ValueError("a mistake")
+
+    def deep(_: Review) -> Decision:
+        raise RecursionError
+
+    async with service(fails, fails) as http:
+        assert (await post(http, "/sets", size))["status"]["code"] == 500
+        await post(http, "/pods", LARGE_BYTES)
+        assert [one is threading.main_thread() for one in threads] == [size < LARGE_BYTES, True]
+    async with service(deep, fails) as http:
+        assert (await post(http, "/sets", size))["status"]["code"] == 400
+    async with service(lambda _: Denied("no", code=422), fails) as http:
+        assert (await post(http, "/sets", size))["status"]["message"] == "no"
+
+
+def of(namespace: str) -> Review:
+    kind = ("apps.kruise.io", "v1beta1")
+    return Review(
+        uid="u",
+        operation=Operation.CREATE,
+        kind=GroupVersionKind(*kind, "CloneSet"),
+        resource=GroupVersionResource(*kind, "clonesets"),
+        namespace=namespace,
+    )
+
+
+@pytest.mark.behaviour("MGR-149")
+async def test_namespaces_take_turns() -> None:
+    """Whoever writes many large objects waits for himself."""
+    aside, order, may = LargeReviews(), [], threading.Event()
+
+    def judge(review: Review) -> Decision:
+        assert may.wait(60)
+        order.append(review.namespace)
+        return Allowed()
+
+    try:
+        asked = [asyncio.ensure_future(aside.decide(judge, of(namespace), 60)) for namespace in ("a",) * 5]
+        await asyncio.sleep(0)
+        asked.append(asyncio.ensure_future(aside.decide(judge, of("b"), 60)))
+        await asyncio.sleep(0)
+        may.set()
+        assert await asyncio.gather(*asked) == [Allowed()] * 6
+        assert order == ["a", "a", "b", "a", "a", "a"]
+    finally:
+        may.set()
+        aside.close()
+
+
+@pytest.mark.behaviour("MGR-149")
+async def test_who_gives_up_waiting_keeps_nobody_from_his_turn() -> None:
+    aside, may = LargeReviews(), threading.Event()
+
+    def judge(_: Review) -> Decision:
+        assert may.wait(60)
+        return Allowed()
+
+    try:
+        first = asyncio.ensure_future(aside.decide(judge, of("a"), 60))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await aside.decide(judge, of("a"), 0)
+        cancelled = asyncio.ensure_future(aside.decide(judge, of("b"), 60))
+        last = asyncio.ensure_future(aside.decide(judge, of("c"), 60))
+        await asyncio.sleep(0)
+        aside._pass_on()  # as if the first were done: the turn comes in the moment in which it is given up
+        cancelled.cancel()
+        may.set()
+        assert await asyncio.gather(first, last) == [Allowed()] * 2
+        assert await aside.decide(judge, of("a"), 60) == Allowed()
+    finally:
+        may.set()
+        aside.close()
+
+
+async def test_connections_belong_to_the_loop_that_asked_first() -> None:
+    async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        await writer.drain()
+
+    async with await asyncio.start_server(answers, "127.0.0.1", 0) as server:
+        transport = AiohttpTransport(ClusterConfig(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
+        asked = Request("GET", "/version", "", {})
+        assert (await transport.request(asked)).status == 200
+        there = await asyncio.to_thread(lambda: asyncio.run(transport.request(asked)))
+        assert there.body == b"{}"
+        await transport.close()

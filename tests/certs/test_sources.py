@@ -1,0 +1,234 @@
+"""The certificate Secret: created, read, repaired, raced for."""
+
+import base64
+from datetime import timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from app.certs.issue import CertificateError, CertificateSet, fault_of, from_secret_data, issue
+from app.certs.rotation import blocks
+from app.certs.sources import STEP_SECONDS, SecretCertificates, SecretReader
+from app.kube.client import Client
+from app.kube.errors import KubeError
+from app.kube.wire import Request, Response
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import json_response, status_body, virtual
+from tests.manager.memory import MemoryApi
+
+PATH = "/api/v1/namespaces/kruise-system/secrets/kruise-webhook-certs"
+HOST = "kruise-webhook-service.kruise-system.svc"
+RENEW = timedelta(days=180)
+
+
+def source(api: MemoryApi, clock: VirtualClock | None = None) -> SecretCertificates:
+    clock = clock or VirtualClock()
+    return SecretCertificates(
+        Client(api, clock),
+        clock,
+        namespace="kruise-system",
+        name="kruise-webhook-certs",
+        hosts=(HOST,),
+        renew_before=RENEW,
+    )
+
+
+def secret(data: dict[str, str] | None) -> dict[str, Any]:
+    metadata = {"name": "kruise-webhook-certs", "namespace": "kruise-system", "resourceVersion": "1"}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, **({"data": data} if data else {})}
+
+
+def stored(api: MemoryApi) -> CertificateSet:
+    return from_secret_data(api.objects[PATH]["data"])
+
+
+@pytest.mark.behaviour("MGR-32")
+@virtual
+async def test_a_missing_secret_is_created() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    assert stored(api) == made
+    assert fault_of(made, (HOST,), VirtualClock().now(), RENEW) == ""
+
+
+@pytest.mark.behaviour("MGR-147")
+@virtual
+async def test_who_reads_the_secret_can_serve_and_never_sign() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    assert made.ca_key == b""
+    assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
+    # Renewed by a rotation, in which each step trusts whatever is served; still no key that signs.
+    clock = VirtualClock(VirtualClock().now() + timedelta(days=3650) - RENEW)
+    ours = source(api, clock)
+    authorities = {made.ca_cert}
+    for _ in range(6):
+        authorities.add((await ours.ensure()).ca_cert)
+        assert not [name for name in api.objects[PATH]["data"] if "ca-key" in name]
+        ours.published(complete=True)
+        await clock.sleep(STEP_SECONDS)
+    assert len(authorities) == 2
+    assert fault_of(await ours.ensure(), (HOST,), clock.now(), RENEW) == ""
+
+
+@pytest.mark.behaviour("MGR-147", "MGR-34")
+@virtual
+async def test_a_key_that_openkruise_left_signs_once_more_and_goes() -> None:
+    old = issue((HOST,), VirtualClock().now())
+    short = issue(("elsewhere",), VirtualClock().now(), reuse_ca_of=old)
+    api = MemoryApi(objects={PATH: secret(short.secret_data())})
+    made = await source(api).ensure()
+    assert made.ca_cert == old.ca_cert
+    assert "ca-key.pem" not in api.objects[PATH]["data"]
+
+
+@pytest.mark.behaviour("MGR-32")
+@virtual
+async def test_of_two_replicas_the_second_takes_what_the_first_made() -> None:
+    api = MemoryApi()
+    other = issue((HOST,), VirtualClock().now())
+
+    def first_wins(request: Request) -> Response | None:
+        # Between our look and our create somebody else creates it.
+        if request.method == "POST":
+            api.fail = lambda _: None
+            api.objects[PATH] = secret(other.secret_data())
+            return json_response(409, status_body(409, "AlreadyExists"))
+        return None
+
+    api.fail = first_wins
+    assert await source(api).ensure() == other
+
+
+@pytest.mark.behaviour("MGR-33")
+@pytest.mark.parametrize("content", ["nothing", "garbage", "not base64", "half", "other pair", "other host"])
+@virtual
+async def test_a_secret_that_is_not_sound_is_made_anew(content: str) -> None:
+    now = VirtualClock().now()
+    good, other = issue((HOST,), now), issue(("elsewhere",), now)
+    data: dict[str, dict[str, str] | None] = {
+        "nothing": None,  # as the chart ships it
+        "garbage": dict.fromkeys(good.secret_data(), base64.b64encode(b"garbage").decode()),
+        "not base64": dict.fromkeys(good.secret_data(), "%"),
+        "half": {"tls.crt": good.secret_data()["tls.crt"]},
+        "other pair": {**good.secret_data(), "tls.key": other.secret_data()["tls.key"]},
+        "other host": other.secret_data(),
+    }
+    api = MemoryApi(objects={PATH: {**secret(data[content]), "type": "Opaque"}})
+    made = await source(api).ensure()
+    assert stored(api) == made
+    assert fault_of(made, (HOST,), now, RENEW) == ""
+    assert api.objects[PATH]["type"] == "Opaque"
+    if content == "other host":
+        # MGR-34: replicas and configurations that trust the old authority go on to do so.
+        assert made.ca_cert == other.ca_cert
+
+
+@pytest.mark.behaviour("MGR-33")
+@virtual
+async def test_a_certificate_is_renewed_before_it_ends() -> None:
+    api = MemoryApi()
+    made = await source(api).ensure()
+    ends = VirtualClock().now() + timedelta(days=3650)
+    assert await source(api, VirtualClock(ends - RENEW - timedelta(days=1))).ensure() == made
+    clock = VirtualClock(ends - RENEW)
+    later = source(api, clock)
+    assert await later.ensure() == made
+    # What is announced must be trusted everywhere before it is served.
+    assert made.ca_cert in later.bundle
+    assert later.bundle != made.ca_cert
+    later.published(complete=True)
+    await clock.sleep(STEP_SECONDS)
+    renewed = await later.ensure()
+    assert renewed.cert != made.cert
+    assert later.bundle == renewed.ca_cert + made.ca_cert
+    later.published(complete=True)
+    await clock.sleep(STEP_SECONDS)
+    assert await later.ensure() == renewed
+    assert later.bundle == renewed.ca_cert
+
+
+@virtual
+async def test_a_conflict_means_that_another_replica_repaired_it() -> None:
+    other = issue((HOST,), VirtualClock().now())
+    api = MemoryApi(objects={PATH: secret(None)})
+
+    def first_wins(request: Request) -> Response | None:
+        if request.method == "PUT":
+            assert orjson.loads(request.body or b"")["metadata"]["resourceVersion"] == "1"
+            api.fail = lambda _: None
+            api.objects[PATH] = secret(other.secret_data())
+            return json_response(409, status_body(409, "Conflict"))
+        return None
+
+    api.fail = first_wins
+    assert await source(api).ensure() == other
+
+
+@virtual
+async def test_somebody_who_always_wins_is_reported_and_not_fought() -> None:
+    api = MemoryApi(objects={PATH: secret(None)})
+    api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
+    with pytest.raises(KubeError, match="changed by somebody else 5 times in a row; is another program writing it"):
+        await source(api).ensure()
+
+
+@virtual
+async def test_a_missing_namespace_is_named_with_the_way_out() -> None:
+    api = MemoryApi()
+    api.fail = lambda r: json_response(404, status_body(404, "NotFound")) if r.method == "POST" else None
+    with pytest.raises(KubeError, match="namespace kruise-system does not exist: kubectl create namespace"):
+        await source(api).ensure()
+
+
+@pytest.mark.behaviour("MGR-146")
+@virtual
+async def test_a_reader_follows_a_rotation_and_writes_nothing() -> None:
+    clock = VirtualClock()
+    api = MemoryApi()
+    reader = SecretReader(
+        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
+    )
+    with pytest.raises(CertificateError, match=r"kruise-system/kruise-webhook-certs: .* is missing; it is written by"):
+        await reader.ensure()
+    assert not api.objects
+    first = await source(api, clock).ensure()
+    assert await reader.ensure() == first
+    # An announced CA is trusted everywhere when the Secret switches to it: no reason to wait.
+    later = VirtualClock(clock.now() + timedelta(days=3650) - RENEW)
+    writer = source(api, later)
+    await writer.ensure()
+    assert (await reader.ensure(), len(blocks(reader.bundle))) == (first, 2)
+    writer.published(complete=True)
+    await later.sleep(STEP_SECONDS)
+    second = await writer.ensure()
+    assert second != first
+    assert await reader.ensure() == second
+
+
+@pytest.mark.behaviour("MGR-146")
+@pytest.mark.parametrize("damaged", [None, {}, {"tls.crt": "%"}], ids=["deleted", "emptied", "garbage"])
+@virtual
+async def test_a_reader_serves_on_while_the_secret_is_damaged(damaged: dict[str, str] | None) -> None:
+    clock = VirtualClock()
+    api = MemoryApi()
+    await source(api, clock).ensure()
+    reader = SecretReader(
+        Client(api, clock), clock, namespace="kruise-system", name="kruise-webhook-certs", hosts=(HOST,)
+    )
+    first = await reader.ensure()
+    if damaged is None:
+        del api.objects[PATH]
+    else:
+        api.objects[PATH] = secret(damaged)
+    assert await reader.ensure() == first
+    # A new set under a CA that was never announced: the controllers publish it first.
+    second = issue((HOST,), clock.now()).without_ca_key
+    api.objects[PATH] = secret(second.secret_data())
+    assert await reader.ensure() == first
+    seconds = reader.next_step_in
+    assert seconds is not None
+    await clock.sleep(seconds)
+    assert await reader.ensure() == second
+    assert reader.next_step_in is None

@@ -1,0 +1,291 @@
+"""What containers were started with: reported on their Pods, and restarted where labels have changed since."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api import names
+from app.daemon import meta_plan
+from app.daemon.actions import PORTS, PRE_STOP
+from app.daemon.agent import Features
+from app.daemon.cri.types import ContainerState, ExecResult
+from app.kube.objects import decode_pod
+from app.kube.resources import PODS
+from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
+from tests.daemon.node import NAMESPACE, Node, node_with_agent
+from tests.kube.fakes import virtual
+
+OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": True}
+
+
+def from_label(key: str, name: str = "COLOUR") -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": f"metadata.labels['{key}']"}}}
+
+
+async def started(one: Node, *containers: dict[str, Any], **metadata: Any) -> dict[str, Any]:
+    """A Pod with a sidecar of ours, its containers started as a kubelet starts them."""
+    metadata["annotations"] = {names.SIDECARSET_HASH: "{}", **metadata.get("annotations", {})}
+    pod = await one.pod(*containers, **metadata)
+    for container in pod["spec"]["containers"]:
+        seen = one.newest(pod["metadata"]["uid"], container["name"])
+        as_kubelet_starts(seen, container, pod)
+    await become_ready(one, pod["metadata"]["name"])
+    return pod
+
+
+async def become_ready(one: Node, name: str = "web-0") -> None:
+    """KD-71: an agent that has just come to know a Pod waits for its next change."""
+    await one.clock.sleep(5)
+    condition = {"type": "Ready", "status": "True"}
+    await one.client.patch(PODS, name, {"status": {"conditions": [condition]}}, NAMESPACE, subresource="status")
+
+
+def as_kubelet_starts(seen: Any, container: dict[str, Any], pod: dict[str, Any]) -> None:
+    seen.annotations[meta_plan.HASH] = f"{plain_hash(container['name'], container.get('image', 'nginx:1')):x}"
+    for entry in container.get("env", []):
+        path = entry.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath", "")
+        if path.startswith("metadata.labels["):
+            seen.env[entry["name"]] = pod["metadata"].get("labels", {}).get(path[17:-2], "")
+
+
+async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
+    pod = await one.client.get(PODS, name, NAMESPACE)
+    text = pod["metadata"].get("annotations", {}).get(names.RUNTIME_CONTAINERS_META)
+    return json.loads(text)["containers"] if text else []
+
+
+@pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75", "PM-136")
+@virtual
+async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
+        await one.until(lambda: meta_of(one))
+        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        meta = runtime_meta(decoded)
+        assert meta is not None
+        assert is_image_current(decoded, meta)
+        assert is_env_current(decoded, meta)
+        assert [entry["containerID"] for entry in await meta_of(one)] == [
+            status["containerID"] for status in pod["status"]["containerStatuses"]
+        ]
+        version = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"]
+        await one.clock.sleep(600)
+        assert (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"] == version
+
+
+@pytest.mark.behaviour("KD-3", "KD-73")
+@virtual
+async def test_without_its_gate_nothing_is_said_of_the_env() -> None:
+    async with node_with_agent(features=Features(env_from_metadata=False)) as (one, _):
+        await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
+        found = await one.until(lambda: meta_of(one))
+        assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
+        pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        assert not meta_plan.is_due(pod, with_env=False)
+
+
+@pytest.mark.behaviour("KD-71")
+@pytest.mark.parametrize(
+    ("metadata", "reported"),
+    [
+        ({}, False),
+        ({"ownerReferences": [OWNER]}, True),
+        ({"ownerReferences": [{**OWNER, "apiVersion": "apps/v1"}]}, False),
+        ({"ownerReferences": [{**OWNER, "controller": False}]}, False),
+        ({"annotations": {names.SIDECARSET_HASH: "{}"}}, True),
+        ({"ownerReferences": [OWNER], "deletionTimestamp": "2030-01-01T00:00:00Z"}, False),
+    ],
+)
+def test_whose_pods_are_reported(metadata: dict[str, Any], reported: bool) -> None:
+    body = {"metadata": metadata, "status": {"containerStatuses": [{"name": "main"}]}}
+    assert meta_plan.is_reported(decode_pod(json.dumps(body).encode())) is reported
+
+
+@pytest.mark.behaviour("KD-71")
+@virtual
+async def test_pods_of_nobody_we_know_are_left_alone() -> None:
+    async with node_with_agent() as (one, _):
+        await one.pod({"name": "main"}, name="own")
+        await one.pod({"name": "main"}, name="injected", annotations={names.SIDECARSET_HASH: "{}"})
+        for name in ("own", "injected"):
+            await become_ready(one, name)
+        await one.clock.sleep(60)
+        assert await meta_of(one, "own") == []
+        assert len(await meta_of(one, "injected")) == 1
+
+
+async def updating(one: Node, labels: dict[str, str]) -> None:
+    """An in-place update changes labels, as a workload begins it."""
+    await one.client.patch(PODS, "web-0", {"metadata": {"labels": labels}}, NAMESPACE)
+    condition = {"type": "InPlaceUpdateReady", "status": "False"}
+    await one.client.patch(PODS, "web-0", {"status": {"conditions": [condition]}}, NAMESPACE, subresource="status")
+
+
+@pytest.mark.behaviour("KD-73", "KD-74", "PM-139")
+@virtual
+async def test_labels_changed_in_place_restart_the_containers_whose_env_reads_them_and_no_others() -> None:
+    async with node_with_agent() as (one, _):
+        containers = (
+            {"name": "main", "env": [from_label("colour")]},
+            {"name": "plain", "env": [{"name": "COLOUR", "value": "red"}]},
+            {"name": "other", "env": [from_label("size")]},
+        )
+        pod = await started(one, *containers, labels={"colour": "red", "size": "1"})
+        await one.until(lambda: meta_of(one))
+        await one.clock.sleep(30)
+        assert one.runtime.stops == []
+        await updating(one, {"colour": "blue"})
+
+        async def stopped() -> bool:
+            return len(one.runtime.stops) > 0
+
+        await one.until(stopped)
+        uid = pod["metadata"]["uid"]
+        old = one.newest(uid, "main")
+        assert old.state is ContainerState.EXITED
+        again = one.restart(old)
+        as_kubelet_starts(again, containers[0], await one.client.get(PODS, "web-0", NAMESPACE))
+        await one.report("web-0")
+        await one.clock.sleep(60)
+        assert [container for container, _ in one.runtime.stops] == [old.id]
+        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        meta = runtime_meta(decoded)
+        assert meta is not None
+        assert is_env_current(decoded, meta)
+        assert await one.events("Killing") == [
+            f"Killing: Stopping containerID containerd://{old.id} by container meta restarter"
+        ]
+
+
+@pytest.mark.behaviour("KD-74", "PM-149")
+@virtual
+async def test_containers_restart_in_the_order_of_their_launch_priorities() -> None:
+    def barrier(priority: int) -> dict[str, Any]:
+        key = {"name": "web-0-barrier", "key": f"p_{priority}"}
+        return {"name": names.ENV_CONTAINER_BARRIER, "valueFrom": {"configMapKeyRef": key}}
+
+    async with node_with_agent() as (one, _):
+        containers = (
+            {"name": "last", "env": [from_label("colour"), barrier(0)]},
+            {"name": "first", "env": [from_label("colour"), barrier(10)]},
+        )
+        pod = await started(one, *containers, labels={"colour": "red"})
+        uid = pod["metadata"]["uid"]
+        await one.until(lambda: meta_of(one))
+        await updating(one, {"colour": "blue"})
+        order = []
+        for container in reversed(containers):
+
+            async def stopped(name: str = str(container["name"])) -> bool:
+                return one.newest(uid, name).state is ContainerState.EXITED
+
+            await one.until(stopped)
+            order.append(container["name"])
+            await one.clock.sleep(30)
+            running_still = [c["name"] for c in containers if one.newest(uid, str(c["name"])).state == 1]
+            assert running_still == (["last"] if container["name"] == "first" else ["first"])
+            again = one.restart(one.newest(uid, str(container["name"])))
+            as_kubelet_starts(again, container, await one.client.get(PODS, "web-0", NAMESPACE))
+            await one.report("web-0")
+        assert order == ["first", "last"]
+
+
+@pytest.mark.behaviour("KD-73")
+@virtual
+async def test_a_container_that_cannot_be_asked_is_asked_again() -> None:
+    async with node_with_agent() as (one, _):
+        containers = ({"name": "main", "env": [from_label("colour")]},)
+        pod = await started(one, *containers, labels={"colour": "red"})
+        seen = one.newest(pod["metadata"]["uid"], "main")
+        seen.execute = lambda _command: ExecResult(126, stderr=b"no env here")
+        await one.until(lambda: meta_of(one))
+        assert "extractedEnvFromMetadataHash" not in (await meta_of(one))[0]["hashes"]
+        seen.execute = None
+
+        async def complete() -> bool:
+            return "extractedEnvFromMetadataHash" in (await meta_of(one))[0]["hashes"]
+
+        await one.until(complete)
+        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        hashes = (await meta_of(one))[0]["hashes"]
+        assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
+
+
+@pytest.mark.behaviour("KD-14")
+@pytest.mark.parametrize(
+    ("annotations", "grace"),
+    [
+        ({}, 2),
+        ({meta_plan.GRACE: "30"}, 30),
+        ({meta_plan.GRACE: "30", meta_plan.DELETION_GRACE: "5"}, 5),
+        ({meta_plan.GRACE: "soon"}, 2),
+        ({meta_plan.GRACE: "-1"}, 2),
+        ({meta_plan.GRACE: "9" * 50}, 2),
+    ],
+)
+def test_how_long_a_container_may_take_to_end(annotations: dict[str, str], grace: int) -> None:
+    assert meta_plan.grace_of(annotations) == grace
+
+
+@pytest.mark.behaviour("KD-14")
+@virtual
+async def test_what_others_wrote_on_pods_and_containers_does_no_harm() -> None:
+    async with node_with_agent() as (one, _):
+        bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
+        pod = await one.pod({"name": "main"}, annotations=bad)
+        seen = one.newest(pod["metadata"]["uid"], "main")
+        seen.annotations.update({meta_plan.HASH: "zz", meta_plan.RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
+        await become_ready(one)
+
+        async def read() -> bool:
+            text = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["annotations"]
+            return bool(text[names.RUNTIME_CONTAINERS_META].startswith("{"))
+
+        await one.until(read)
+        assert (await meta_of(one))[0]["hashes"]["plainHash"] == 0
+
+
+@pytest.mark.behaviour("KD-73")
+@pytest.mark.parametrize(
+    ("output", "found"),
+    [
+        (b"A=1\nB=2\n", {"A": "1", "B": "2"}),
+        (b"A=one\ntwo\n\nB=2\n", {"A": "one\ntwo\n", "B": "2"}),
+        (b"A=x=y\n=z\n", {"A": "x=y\n=z"}),
+        ("A=a\u2028b\x0cc\r\n".encode(), {"A": "a\u2028b\x0cc\r"}),
+        (b"A=1\nB=2\nA=3", {"A": "1", "B": "2\nA=3"}),
+        (b"what else\nmy colour=red\nA=1\n", {"my colour": "red", "A": "1"}),
+        (b"P=a\nb=c\nd\nA=1\n", {"P": "a\nb=c\nd", "b": "c\nd", "A": "1"}),
+        (b"P=a\nb=d\nd\nA=1\nQ=\n", {"P": "a", "b": "d\nd", "A": "1", "Q": ""}),
+        (b"", {}),
+    ],
+)
+def test_values_of_several_lines_are_read_as_they_are(output: bytes, found: dict[str, str]) -> None:
+    assert meta_plan.parse_env(output, {"my colour": "red", "P": "a\nb=c\nd", "Q": ""}) == found
+
+
+@pytest.mark.behaviour("KD-73", "KD-74")
+@virtual
+async def test_an_annotation_of_several_lines_is_no_reason_to_restart() -> None:
+    """It was read up to its first line, so that the container was taken for out of date, restarted, and so on."""
+    text = "colour: red\nsize=9\n\N{LINE SEPARATOR}end"
+    entry = {"name": "SETTINGS", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations['settings']"}}}
+    env = [from_label("unset", "SETTINGS"), entry]
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app", "env": env}, annotations={names.SIDECARSET_HASH: "{}", "settings": text})
+        seen = one.newest(pod["metadata"]["uid"], "app")
+        seen.env["SETTINGS"] = text
+        await become_ready(one)
+        condition = {"type": "InPlaceUpdateReady", "status": "False"}
+        status = {"status": {"conditions": [condition]}}
+        await one.client.patch(PODS, "web-0", status, NAMESPACE, subresource="status")
+        await one.until(lambda: meta_of(one))
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+        reported = runtime_meta(decoded)
+        assert reported is not None
+        assert is_env_current(decoded, reported)

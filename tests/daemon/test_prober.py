@@ -1,0 +1,383 @@
+"""Probing containers: the state machine as a table, and probes that an agent runs on a simulated runtime."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.daemon import probe_plan
+from app.daemon.actions import MAX_MESSAGE, Outcome, text_of
+from app.daemon.cri.types import ContainerDetails, ContainerState, CriError, ExecResult
+from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
+from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
+from app.daemon.prober import AT_ONCE
+from app.kube.resources import NAMESPACES, PODS
+from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
+from tests.kube.fakes import running, virtual
+
+WALL = 1_900_000_000.0
+
+
+def container(id_: str = "c1", state: ContainerState = ContainerState.RUNNING, ago: float = 100) -> ContainerDetails:
+    started = int((WALL - ago) * 1e9)
+    return ContainerDetails(id_, "main", state, started, started)
+
+
+PLAIN = Wanted(Probe(), "10.0.0.1")
+
+
+@pytest.mark.behaviour("KD-61")
+@pytest.mark.parametrize("number", [-5, 0, 1, 7])
+def test_what_is_not_said_is_one(number: int) -> None:
+    want = Wanted(Probe(None, None, None, number, number, number, number, number), "")
+    assert {want.period, want.timeout, want.delay} == {float(max(1, number))}
+    assert {want.threshold(True), want.threshold(False)} == {max(1, number)}
+
+
+@pytest.mark.behaviour("KD-63", "KD-93")
+@pytest.mark.parametrize(
+    ("progress", "seen", "state", "probes", "changed"),
+    [
+        (ProbeProgress(), None, "", False, False),
+        (ProbeProgress("c1", state="Succeeded"), None, "Succeeded", False, False),
+        (ProbeProgress(), container(), "Unknown", True, True),
+        (ProbeProgress("c0", True, 5, "Succeeded"), container(), "Unknown", True, True),
+        (ProbeProgress("c1", True, 5, "Succeeded"), container(), "Succeeded", True, False),
+        (ProbeProgress("c1", True, 5, "Succeeded"), container(state=ContainerState.EXITED), "Failed", False, True),
+        (ProbeProgress("c1"), container(ago=0.5), "", False, False),
+    ],
+)
+def test_before_a_probe(
+    progress: ProbeProgress, seen: ContainerDetails | None, state: str, probes: bool, changed: bool
+) -> None:
+    step = probe_plan.before(progress, seen, PLAIN, 0.0, WALL)
+    assert (step.progress.state, step.probe, step.changed) == (state, probes, changed)
+
+
+@pytest.mark.behaviour("KD-63", "KD-66")
+def test_a_result_counts_when_it_came_often_enough_in_a_row() -> None:
+    want = Wanted(Probe(success_threshold=2, failure_threshold=3), "")
+    progress, said = ProbeProgress("c1", state="Unknown"), []
+    for outcome in (True, True, False, False, True, False, False, False):
+        step = probe_plan.after(progress, Outcome(outcome, "m"), want, 0.0)
+        progress = step.progress
+        said.append(progress.state if step.changed else "")
+    assert said == ["", "Succeeded", "", "", "", "", "", "Failed"]
+
+
+@pytest.mark.behaviour("KD-66")
+def test_the_same_result_is_told_again_after_ten_minutes() -> None:
+    progress = probe_plan.after(ProbeProgress("c1"), Outcome(True, "m"), PLAIN, 100.0).progress
+    assert not probe_plan.after(progress, Outcome(True, "m"), PLAIN, 699.0).changed
+    assert probe_plan.after(progress, Outcome(True, "m"), PLAIN, 700.0).changed
+    assert probe_plan.after(progress, Outcome(True, "other"), PLAIN, 101.0).changed
+
+
+@pytest.mark.behaviour("KD-65", "KD-95")
+@given(st.binary(max_size=4000))
+def test_messages_are_short_and_whole_characters(output: bytes) -> None:
+    message = text_of(output)
+    assert len(message) <= MAX_MESSAGE
+    assert "\x00" not in message
+    assert text_of(("é" * 2000).encode()) == "é" * 512
+    assert text_of(("é" * 1024).encode()) == "é" * 1024, "as long as it has no more characters it stays"
+
+
+def node_pod_probe(*states: dict[str, str]) -> Any:
+    probes = [{"name": f"ppm#{name}", "containerName": "main", "probe": {}} for name in ("a", "b")]
+    spec = {"podProbes": [{"name": "p", "namespace": "ns", "uid": "u", "IP": "", "probes": probes}]}
+    status = {"podProbeStatuses": [{"name": "p", "namespace": "ns", "uid": "u", "probeStates": list(states)}]}
+    return decode_node_pod_probe(msgspec.json.encode({"metadata": {"name": "n"}, "spec": spec, "status": status}))
+
+
+KEY = Key("ns", "p", "u", "main", "ppm#a")
+THEN, NOW = "2030-01-01T00:00:00Z", "2030-01-01T01:00:00Z"
+
+
+@pytest.mark.behaviour("KD-67", "KD-92")
+@pytest.mark.parametrize(
+    ("before", "result", "after", "news"),
+    [
+        ([], Result("Succeeded", "m", NOW), {"lastTransitionTime": NOW, "state": "Succeeded"}, 1),
+        (
+            [{"name": "ppm#a", "state": "Succeeded", "lastTransitionTime": THEN, "lastProbeTime": THEN}],
+            Result("Succeeded", "", NOW),
+            {"lastTransitionTime": THEN, "lastProbeTime": NOW},
+            0,
+        ),
+        (
+            [{"name": "ppm#a", "state": "Failed", "lastTransitionTime": THEN}],
+            Result("Succeeded", "", NOW),
+            {"lastTransitionTime": NOW},
+            1,
+        ),
+    ],
+)
+def test_the_status_says_since_when(before: Any, result: Result, after: dict[str, str], news: int) -> None:
+    report = probe_plan.report(node_pod_probe(*before), {KEY: result})
+    assert report.status is not None
+    state = report.status["podProbeStatuses"][0]["probeStates"][0]
+    assert state.items() >= after.items()
+    assert len(report.news) == news
+
+
+@pytest.mark.behaviour("KD-67", "KD-92")
+def test_the_status_loses_what_is_no_longer_asked_and_is_not_written_twice() -> None:
+    gone = {"name": "ppm#gone", "state": "Succeeded"}
+    report = probe_plan.report(node_pod_probe(gone), {KEY: Result("Succeeded", "", NOW)})
+    assert report.status is not None
+    assert [state["name"] for state in report.status["podProbeStatuses"][0]["probeStates"]] == ["ppm#a"]
+    same = {"name": "ppm#a", "state": "Succeeded", "lastProbeTime": NOW, "lastTransitionTime": NOW}
+    assert probe_plan.report(node_pod_probe(same), {KEY: Result("Succeeded", "", NOW)}).status is None
+
+
+@pytest.mark.behaviour("KD-98")
+@pytest.mark.parametrize(("character", "stored"), [("漢", 3), ("a", 1), ("<", 6), ("\x01", 6), ("\u2028", 6), ('"', 2)])
+def test_many_probes_that_say_much_do_not_fill_the_object(character: str, stored: int) -> None:
+    probes = [{"name": f"ppm#{number}", "containerName": "main", "probe": {}} for number in range(2_000)]
+    pod = {"name": "p", "namespace": "ns", "uid": "u", "IP": "", "probes": probes}
+    asked = decode_node_pod_probe(json.dumps({"spec": {"podProbes": [pod]}}).encode())
+    said = character * 1024
+    results = {Key("ns", "p", "u", "main", probe["name"]): Result("Succeeded", said, NOW) for probe in probes}
+    report = probe_plan.report(asked, results)
+    assert report.status is not None
+    messages = [state["message"] for state in report.status["podProbeStatuses"][0]["probeStates"]]
+    # Each takes its share, in the JSON that an API server stores.
+    assert set(messages) == {said[: probe_plan.MAX_MESSAGES // 2_000 // stored]}
+    assert {result.message for _, result in report.news} == set(messages)
+    # What was cut is no news the next time.
+    written = json.dumps({"spec": {"podProbes": [pod]}, "status": report.status}).encode()
+    assert probe_plan.report(decode_node_pod_probe(written), results) == probe_plan.Report(None)
+
+
+@pytest.mark.behaviour("KD-67")
+def test_a_result_never_gets_to_another_pod_of_the_name() -> None:
+    report = probe_plan.report(node_pod_probe(), {KEY._replace(uid="other"): Result("Failed", "", NOW)})
+    assert report.news == ()
+    assert report.status == {"podProbeStatuses": None}, "nothing is known of this one, and nothing empty is left"
+
+
+# --- On a node
+
+
+def pod_probe(pod: dict[str, Any], *probes: dict[str, Any], ip: str = "") -> dict[str, Any]:
+    metadata = pod["metadata"]
+    return {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+        "IP": ip,
+        "probes": [
+            {
+                "name": f"ppm#{number}",
+                "containerName": probe.pop("container", "main"),
+                "probe": {"periodSeconds": 5, **probe},
+            }
+            for number, probe in enumerate(probes)
+        ],
+    }
+
+
+def command(*words: str, **more: Any) -> dict[str, Any]:
+    return {"exec": {"command": list(words)}, **more}
+
+
+async def states(one: Node) -> dict[str, str]:
+    status = await one.status(NODE_POD_PROBES)
+    return {
+        state["name"]: f"{state['state']}:{state.get('message', '')}"
+        for pod in status.get("podProbeStatuses", [])
+        for state in pod["probeStates"]
+    }
+
+
+async def until_states(one: Node, *wanted: str) -> None:
+    async def look() -> bool:
+        return list((await states(one)).values()) == list(wanted)
+
+    try:
+        await one.until(look, 120)
+    except AssertionError:
+        raise AssertionError(f"{await states(one)} is not {wanted}") from None
+
+
+@pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
+@virtual
+async def test_probes_of_one_container_each_have_their_own_result() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(
+            pod_probe(
+                pod,
+                command("echo", "idle"),
+                command("false"),
+                command("sleep", "9", timeoutSeconds=2),
+                command("true", container="absent"),
+            )
+        )
+        await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
+        told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
+        assert told == ["KruiseProbeSucceeded: idle\n"]
+
+
+@pytest.mark.behaviour("KD-63", "KD-69")
+@virtual
+async def test_why_a_probe_cannot_be_made_is_told_once_and_takes_nothing_away() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        container = one.newest(pod["metadata"]["uid"], "main")
+        missing = iter(range(10_000))
+
+        def execute(_command: Any) -> ExecResult:
+            raise CriError(f'exec "{next(missing)}" failed: /no/such: no such file or directory')
+
+        container.execute = execute
+        await one.probes(pod_probe(pod, command("/no/such")))
+        await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
+        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+        await one.clock.sleep(500)
+        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+        assert len(await one.events("KruiseProbeFailed")) == 2, "Unknown, and why"
+        container.execute = lambda _command: ExecResult(0, stdout=b"fine")
+        await until_states(one, "Succeeded:fine")
+        container.execute = execute
+        await one.clock.sleep(60)
+        assert list((await states(one)).values()) == ["Succeeded:fine"]
+
+
+@pytest.mark.behaviour("KD-66", "KD-92")
+@virtual
+async def test_a_calm_probe_writes_nothing() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+        asked = len(one.runtime.commands)
+        await one.clock.sleep(500)
+        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+        assert 95 <= len(one.runtime.commands) - asked <= 101
+
+
+@pytest.mark.behaviour("KD-60", "KD-63")
+@virtual
+async def test_a_restarted_container_and_another_command_begin_anew() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
+        await until_states(one, "Succeeded:")
+        first = one.newest(pod["metadata"]["uid"], "main")
+        first.state = ContainerState.EXITED
+        await until_states(one, "Failed:Container(main) is Non-running")
+        one.restart(first)
+        await until_states(one, "Unknown:")
+        await until_states(one, "Succeeded:")
+        await one.probes(pod_probe(pod, command("false", initialDelaySeconds=20)))
+        await until_states(one, "Failed:")
+        await one.probes()
+
+        async def none() -> bool:
+            return not await states(one)
+
+        await one.until(none)
+
+
+@pytest.mark.behaviour("KD-62")
+@virtual
+async def test_a_slow_probe_is_never_run_twice_at_once() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        now, most = 0, 0
+
+        async def slow(_command: Any) -> ExecResult:
+            nonlocal now, most
+            now += 1
+            most = max(most, now)
+            await one.clock.sleep(12)
+            now -= 1
+            return ExecResult(0)
+
+        one.newest(pod["metadata"]["uid"], "main").execute = slow
+        await one.probes(pod_probe(pod, command("slow", timeoutSeconds=30)))
+        await until_states(one, "Succeeded:")
+        await one.clock.sleep(120)
+        assert most == 1
+
+
+@pytest.mark.behaviour("KD-105")
+@virtual
+async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_waiting() -> None:
+    async with node_with_agent() as (one, agent):
+        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+        running_now = 0
+
+        async def forever(_command: Any) -> ExecResult:
+            nonlocal running_now
+            running_now += 1
+            await one.clock.sleep(10**9)
+            return ExecResult(0)
+
+        probes = []
+        for number in range(3):
+            pod = await one.pod({"name": "main"}, name=f"web-{number}")
+            one.newest(pod["metadata"]["uid"], "main").execute = forever
+            commands = [command("x", str(index), timeoutSeconds=2**31 - 1) for index in range(20)]
+            probes.append(pod_probe(pod, *commands))
+        other = await one.pod({"name": "main"}, name="other", namespace="others")
+        await one.probes(*probes, pod_probe(other, command("echo", "fine")))
+        await one.clock.sleep(60)
+        assert running_now == AT_ONCE
+        assert agent.prober is not None
+        assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
+
+
+@pytest.mark.behaviour("KD-67")
+@virtual
+async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        one.runtime.known.clear()
+        again = await one.pod({"name": "main"})
+        asked = len(one.runtime.commands)
+        await one.clock.sleep(60)
+        assert len(one.runtime.commands) == asked
+        await one.probes(pod_probe(again, command("false")))
+        await until_states(one, "Failed:")
+        uids = [entry["uid"] for entry in (await one.status(NODE_POD_PROBES))["podProbeStatuses"]]
+        assert uids == [again["metadata"]["uid"]]
+
+
+@pytest.mark.behaviour("KD-16", "KD-63")
+@virtual
+async def test_while_the_runtime_is_away_nothing_is_known_anew() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        await until_states(one, "Succeeded:")
+        one.runtime.away = True
+        await one.clock.sleep(60)
+        assert list((await states(one)).values()) == ["Succeeded:"]
+        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
+        one.runtime.away = False
+        await until_states(one, "Failed:no")
+
+
+@pytest.mark.behaviour("KD-17")
+@virtual
+async def test_an_agent_that_was_ended_begins_at_unknown_and_finds_out_again() -> None:
+    async with node() as one:
+        pod = await one.pod({"name": "main"})
+        await one.probes(pod_probe(pod, command("true")))
+        async with running(one.agent().run()):
+            await until_states(one, "Succeeded:")
+        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)
+        async with running(one.agent().run()):
+            await until_states(one, "Failed:")

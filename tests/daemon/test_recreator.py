@@ -1,0 +1,599 @@
+"""Restarting containers: plans as tables, and requests that an agent carries out on a simulated runtime."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.daemon import recreate_plan
+from app.daemon.actions import Network
+from app.daemon.cri.types import ContainerDetails, ContainerState, CriError
+from app.daemon.objects import RECREATE_REQUESTS, Condition, HttpGetAction, RecreateRequest, decode_recreate_request
+from app.daemon.recreate_plan import Found
+from app.daemon.recreator import WORKERS
+from app.kube.errors import NotFound
+from app.kube.resources import NAMESPACES, PODS, ObjectKey
+from tests.daemon.node import NAMESPACE, Node, node, node_with_agent
+from tests.kube.fakes import running, virtual
+
+NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
+OLD, NEW = "containerd://old", "containerd://new"
+
+
+def request(
+    states: list[dict[str, Any]] | None = None, snapshot: list[dict[str, Any]] | None = None, **strategy: Any
+) -> RecreateRequest:
+    containers = [{"name": name, "statusContext": {"containerID": OLD, "restartCount": 0}} for name in ("app", "side")]
+    body = {
+        "metadata": {"name": "r", "namespace": NAMESPACE, "labels": {"crr.apps.kruise.io/pod-uid": "u"}},
+        "spec": {"podName": "p", "containers": containers, "strategy": strategy},
+        "status": {
+            "phase": "Recreating",
+            "containerRecreateStates": states or [],
+            "containerStatusSnapshot": snapshot or [],
+        },
+    }
+    return decode_recreate_request(msgspec.json.encode(body))
+
+
+def found(
+    id_: str = "old",
+    state: ContainerState = ContainerState.RUNNING,
+    *,
+    ago: float = 30,
+    count: int = 0,
+    restarts: bool = True,
+) -> Found:
+    started = int((NOW.timestamp() - ago) * 1e9)
+    return Found(ContainerDetails(id_, "app", state, started, started), count, restarts)
+
+
+def state(phase: str, *, killed: bool = False, message: str = "", name: str = "app") -> dict[str, Any]:
+    return {"name": name, "phase": phase, "isKilled": killed, "message": message}
+
+
+READY = [{"name": "app", "ready": True, "containerID": NEW}]
+
+
+@pytest.mark.behaviour("CRR-35", "CRR-40", "CRR-42", "CRR-60")
+@pytest.mark.parametrize(
+    ("asked", "container", "phase", "killed"),
+    [
+        (request([state("Succeeded", killed=True)]), found(), "Succeeded", True),
+        (request([state("Failed")]), None, "Failed", False),
+        (request(), None, "Pending", False),
+        (request(), found(), "Pending", False),
+        (request([state("Pending")]), found(state=ContainerState.EXITED), "Recreating", False),
+        (request([state("Recreating", killed=True)]), found(state=ContainerState.EXITED), "Recreating", True),
+        (request([state("Recreating")]), found(state=ContainerState.EXITED, restarts=False), "Failed", False),
+        (request(), found("new"), "Recreating", False),
+        (request(), found(count=1), "Recreating", False),
+        (request(snapshot=READY), found("new"), "Succeeded", False),
+        (request([state("Recreating", killed=True)], READY), found("new"), "Succeeded", True),
+        (request(snapshot=[{**READY[0], "ready": False}]), found("new"), "Recreating", False),
+        (request(snapshot=[{**READY[0], "containerID": OLD}]), found("new"), "Recreating", False),
+        (request(snapshot=READY, minStartedSeconds=60), found("new"), "Recreating", False),
+        (request(snapshot=READY, minStartedSeconds=10), found("new"), "Succeeded", False),
+        (request(snapshot=READY, forceRecreate=True), found("new"), "Pending", False),
+        (request([state("Recreating", killed=True)], READY, forceRecreate=True), found("new"), "Succeeded", True),
+        # An agent that was ended while it stopped a container knows so from what it had announced.
+        (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found("new"), "Recreating", True),
+        (request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True), found(), "Pending", False),
+        (
+            request([state("Pending", message=f"stopping {OLD}")], forceRecreate=True),
+            found(state=ContainerState.EXITED),
+            "Recreating",
+            True,
+        ),
+    ],
+)
+def test_how_far_a_container_is(asked: RecreateRequest, container: Found | None, phase: str, killed: bool) -> None:
+    first = recreate_plan.states(asked, "containerd", {"app": container} if container else {}, NOW)[0]
+    assert (first.phase, first.is_killed) == (phase, killed)
+
+
+@pytest.mark.behaviour("CRR-37", "CRR-39")
+@pytest.mark.parametrize(
+    ("states", "strategy", "kill", "ended", "killed"),
+    [
+        (["Pending", "Pending"], {}, "app", False, [False, False]),
+        (["Recreating", "Pending"], {}, "side", False, [True, False]),
+        (["Recreating", "Pending"], {"orderedRecreate": True}, None, False, [True, False]),
+        (["Succeeded", "Pending"], {"orderedRecreate": True}, "side", False, [False, False]),
+        (["Failed", "Pending"], {}, None, True, [False, False]),
+        (["Failed", "Pending"], {"failurePolicy": "Ignore"}, "side", False, [False, False]),
+        (["Failed", "Succeeded"], {"failurePolicy": "Ignore"}, None, True, [False, False]),
+        (["Succeeded", "Succeeded"], {}, None, True, [False, False]),
+        (["Succeeded", "Recreating"], {}, None, False, [False, True]),
+    ],
+)
+def test_one_walk_through_the_containers(
+    states: list[str], strategy: dict[str, Any], kill: str | None, ended: bool, killed: list[bool]
+) -> None:
+    asked = request([state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)], **strategy)
+    current = asked.status.container_recreate_states
+    walk = recreate_plan.walk(asked, current, {"app": found(), "side": found()})
+    assert (walk.kill.name if walk.kill else None, walk.ended) == (kill, ended)
+    assert [one.is_killed for one in walk.states] == killed
+
+
+@pytest.mark.behaviour("CRR-37")
+def test_a_container_that_the_node_does_not_have_is_waited_for() -> None:
+    asked = request([state("Pending"), state("Pending", name="side")])
+    assert recreate_plan.walk(asked, asked.status.container_recreate_states, {"side": found()}).kill is None
+
+
+@pytest.mark.behaviour("CRR-34")
+@pytest.mark.parametrize(
+    ("ids", "name"),
+    [
+        (["containerd://a", "containerd://b"], "containerd"),
+        (["cri-o://a"], "cri-o"),
+        (["containerd://a", "docker://b"], None),
+        ([""], None),
+        (["abc"], None),
+        (["://abc"], None),
+        ([], None),
+    ],
+)
+def test_which_runtime_a_request_is_for(ids: list[str], name: str | None) -> None:
+    containers = [{"name": f"c{n}", "statusContext": {"containerID": one}} for n, one in enumerate(ids)]
+    asked = decode_recreate_request(msgspec.json.encode({"metadata": {}, "spec": {"containers": containers}}))
+    if name is None:
+        with pytest.raises(ValueError):
+            recreate_plan.runtime_name(asked)
+    else:
+        assert recreate_plan.runtime_name(asked) == name
+
+
+PHASES = st.sampled_from(["Pending", "Recreating", "Succeeded", "Failed"])
+
+
+@pytest.mark.behaviour("CRR-37")
+@given(st.lists(PHASES, min_size=2, max_size=2), st.booleans(), st.sampled_from(["Fail", "Ignore"]))
+def test_no_walk_kills_what_is_not_pending(states: list[str], ordered: bool, policy: str) -> None:
+    asked = request(
+        [state(phase, name=name) for name, phase in zip(("app", "side"), states, strict=True)],
+        orderedRecreate=ordered,
+        failurePolicy=policy,
+    )
+    walk = recreate_plan.walk(asked, asked.status.container_recreate_states, {"app": found(), "side": found()})
+    if walk.kill is not None:
+        assert states[["app", "side"].index(walk.kill.name)] == "Pending"
+        assert not walk.ended
+
+
+# --- On a node
+
+
+async def state_of(one: Node, name: str = "again") -> dict[str, Any]:
+    status = await one.status(RECREATE_REQUESTS, name)
+    return {
+        "phase": status.get("phase", ""),
+        **{entry["name"]: entry["phase"] for entry in status.get("containerRecreateStates", [])},
+    }
+
+
+async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
+    async def look() -> bool:
+        return await state_of(one, name) == wanted
+
+    try:
+        await one.until(look, 120)
+    except AssertionError:
+        raise AssertionError(f"{await state_of(one, name)} is not {wanted}") from None
+
+
+@pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
+@virtual
+async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their_successors() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        uid = pod["metadata"]["uid"]
+        await one.request(pod, "app", "side")
+        await until_state(one, phase="Recreating", app="Recreating", side="Recreating")
+        assert len(one.runtime.stops) == 2
+        await one.snapshot(uid, "app")
+        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+        await one.snapshot(uid, "app", "side")
+        await until_state(one, phase="Completed", app="Succeeded", side="Succeeded")
+        status = await one.status(RECREATE_REQUESTS, "again")
+        assert status["completionTime"]
+        assert "message" not in status
+        assert [grace for _, grace in one.runtime.stops] == [30, 30]
+        assert await one.events("Killing") == [
+            f"Killing: Stopping container {name} by ContainerRecreateRequest again" for name in ("app", "side")
+        ]
+
+
+@pytest.mark.behaviour("CRR-37")
+@virtual
+async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        await one.request(pod, "app", "side", orderedRecreate=True)
+        await until_state(one, phase="Recreating", app="Recreating", side="Pending")
+        await one.clock.sleep(60)
+        assert len(one.runtime.stops) == 1
+        await one.snapshot(pod["metadata"]["uid"], "app")
+        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+
+
+@pytest.mark.behaviour("CRR-31", "CRR-43")
+@virtual
+async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"}, {"name": "side"})
+        await one.request(pod, "app", name="first")
+        await one.clock.sleep(2)
+        await one.request(pod, "side", name="second")
+        await until_state(one, "first", phase="Recreating", app="Recreating")
+        await until_state(one, "second", phase="Pending")
+        await one.snapshot(pod["metadata"]["uid"], "app", name="first")
+        await until_state(one, "first", phase="Completed", app="Succeeded")
+        await until_state(one, "second", phase="Recreating", side="Recreating")
+
+
+@pytest.mark.behaviour("CRR-33")
+@pytest.mark.parametrize(
+    ("asked", "left"),
+    [(None, 0.0), (0, 0.0), (60, 0.0), (61, 1.1), (2**63 - 1, 2.0**63), (-1, 0.0)],
+)
+def test_how_long_the_pod_is_to_be_unready_yet(asked: int | None, left: float) -> None:
+    """No number ends the calendar, and with it the agent's work on the Pod."""
+    since = msgspec.structs.replace(
+        request(unreadyGracePeriodSeconds=asked).status,
+        conditions=(Condition("PreRecreateGrace", "True", NOW - timedelta(seconds=60)),),
+    )
+    held = msgspec.structs.replace(request(unreadyGracePeriodSeconds=asked), status=since)
+    assert recreate_plan.grace_left(held, NOW) == pytest.approx(left)
+
+
+@pytest.mark.behaviour("CRR-33")
+@virtual
+async def test_the_pod_is_unready_for_a_while_before_its_containers_are_stopped() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=30)
+        await until_state(one, phase="Recreating")
+        await one.clock.sleep(100)
+        assert one.runtime.stops == []
+        since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
+        status = {"conditions": [{**condition, "lastTransitionTime": since}]}
+        await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
+        await one.clock.sleep(25)
+        assert one.runtime.stops == []
+        await one.clock.sleep(10)
+        assert len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-39", "CRR-40")
+@pytest.mark.parametrize(
+    ("policy", "after"),
+    [
+        ("Fail", {"phase": "Completed", "app": "Failed", "side": "Pending"}),
+        ("Ignore", {"phase": "Recreating", "app": "Failed", "side": "Recreating"}),
+    ],
+)
+def test_a_container_that_cannot_be_stopped(policy: str, after: dict[str, str]) -> None:
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"}, {"name": "side"})
+            stop, broken = one.runtime.stop, one.newest(pod["metadata"]["uid"], "app").id
+
+            async def refusing(container_id: str, grace: int) -> None:
+                if container_id == broken:
+                    raise CriError("it will not")
+                await stop(container_id, grace)
+
+            one.runtime.stop = refusing  # type: ignore[method-assign]
+            await one.request(pod, "app", "side", failurePolicy=policy)
+            await until_state(one, **after)
+            states = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+            assert states[0]["message"] == "kill container error: it will not"
+
+    test()
+
+
+@pytest.mark.behaviour("KD-50", "KD-51", "CRR-61")
+@pytest.mark.parametrize(
+    ("hook", "grace", "left", "warning"),
+    [
+        ({"exec": {"command": ["sleep", "4"]}}, 10, 6, ""),
+        ({"exec": {"command": ["sleep", "40"]}}, 10, 2, "preStop hook not completed in grace period of 10 s"),
+        (
+            {"exec": {"command": ["false"]}},
+            10,
+            10,
+            'Exec lifecycle hook ([false]) for Container "app" in Pod "{pod}" failed - '
+            "error: command 'false' exited with 1: , message: \"\"",
+        ),
+        ({"sleep": {"seconds": 3}}, 10, 7, ""),
+        (
+            {"tcpSocket": {"port": 1}},
+            10,
+            10,
+            "Cannot run handler: invalid handler: it is neither exec nor httpGet nor sleep",
+        ),
+        (
+            {"httpGet": {"port": "http", "path": "/end"}},
+            10,
+            10,
+            'HTTP lifecycle hook (/end) for Container "app" in Pod "{pod}" failed - '
+            "error: the container has no port 'http', message: \"\"",
+        ),
+        ({"exec": {"command": ["true"]}}, 0, 2, ""),
+    ],
+)
+def test_hooks_take_their_time_from_the_grace_period(hook: dict[str, Any], grace: int, left: int, warning: str) -> None:
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"})
+            hooks = {"app": {"preStop": hook}}
+            await one.request(pod, "app", terminationGracePeriodSeconds=grace, hooks=hooks)
+            await until_state(one, phase="Recreating", app="Recreating")
+            assert [grace for _, grace in one.runtime.stops] == [left]
+            metadata = pod["metadata"]
+            told = warning.replace("{pod}", f"{metadata['name']}_{metadata['namespace']}({metadata['uid']})")
+            assert await one.events("FailedPreStopHook") == ([f"FailedPreStopHook: {told}"] if warning else [])
+            if not grace:
+                assert one.runtime.commands == []
+
+    test()
+
+
+@pytest.mark.behaviour("CRR-68")
+@virtual
+async def test_a_hook_in_a_request_is_not_run() -> None:
+    asked: list[str] = []
+
+    class Listening(Network):
+        async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
+            asked.append(host)
+            return 200
+
+    async with node_with_agent(network=Listening()) as (one, _):
+        for name, hooks in (("forged", {}), ("recorded", {"app": {"preStop": {"httpGet": {"port": 80}}}})):
+            pod = await one.pod({"name": "app"}, name=name)
+            said = {"preStop": {"httpGet": {"host": "169.254.169.254", "path": "/latest/meta-data", "port": 80}}}
+            await one.request(pod, "app", name=name, said=said, hooks=hooks)
+            await until_state(one, name, phase="Recreating", app="Recreating")
+    assert asked == ["127.0.0.1"]
+    assert len(one.runtime.stops) == 2
+
+
+@pytest.mark.behaviour("CRR-67")
+@virtual
+async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting() -> None:
+    async with node_with_agent() as (one, _):
+        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+        hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
+        for number in range(WORKERS + 1):
+            pod = await one.pod({"name": "app"}, name=f"slow-{number}")
+            asked = {"terminationGracePeriodSeconds": 10**9, "hooks": hooks}
+            await one.request(pod, "app", name=f"slow-{number}", **asked)
+        await one.clock.sleep(60)
+        pod = await one.pod({"name": "app"}, namespace="others")
+        await one.request(pod, "app")
+        await one.until(lambda: stopped(one))
+        stops = [container for container, _ in one.runtime.stops]
+        assert stops == [one.newest(pod["metadata"]["uid"], "app").id]
+
+
+@pytest.mark.behaviour("CRR-42")
+@virtual
+async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        uid = pod["metadata"]["uid"]
+        first = one.newest(uid, "app")
+        first.state = ContainerState.EXITED
+        one.restart(first)
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating", app="Recreating")
+        await one.snapshot(uid, "app")
+        await until_state(one, phase="Completed", app="Succeeded")
+        assert one.runtime.stops == []
+        await one.request(pod, "app", name="forced", forceRecreate=True)
+        await until_state(one, "forced", phase="Recreating", app="Recreating")
+        await one.clock.sleep(60)
+        assert len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-50")
+@virtual
+async def test_another_pod_that_took_the_name_is_left_alone() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        one.runtime.known.clear()
+        await one.pod({"name": "app"})
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating", app="Pending")
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+
+
+@pytest.mark.behaviour("CRR-50")
+@virtual
+async def test_a_pod_of_another_namespace_is_left_alone_whatever_the_labels_say() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        for container in one.runtime.known.values():
+            container.labels["io.kubernetes.pod.namespace"] = "others"
+        await one.request(pod, "app", forceRecreate=True)
+        await until_state(one, phase="Recreating", app="Pending")
+        await one.clock.sleep(60)
+        assert one.runtime.stops == []
+        for container in one.runtime.known.values():
+            container.labels["io.kubernetes.pod.namespace"] = NAMESPACE
+        await one.until(lambda: stopped(one))
+
+
+async def stopped(one: Node) -> bool:
+    return len(one.runtime.stops) == 1
+
+
+@pytest.mark.behaviour("CRR-34")
+@virtual
+async def test_a_runtime_that_is_not_there_ends_the_request() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        pod["status"]["containerStatuses"][0]["containerID"] = "docker://abc"
+        await one.request(pod, "app")
+        await until_state(one, phase="Completed")
+        status = await one.status(RECREATE_REQUESTS, "again")
+        assert status["message"] == "failed to find runtime service: no runtime docker on this node"
+
+
+@pytest.mark.behaviour("KD-17", "CRR-37")
+@pytest.mark.parametrize("forced", [False, True])
+@pytest.mark.parametrize("after", range(1, 14, 2))
+def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: bool, after: int) -> None:
+    @virtual
+    async def test() -> None:
+        async with node() as one:
+            one.runtime.on_stop = one.restart
+            pod = await one.pod({"name": "app"})
+            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 1.0
+            await one.request(pod, "app", forceRecreate=forced)
+            async with running(one.agent().run()):
+                await one.clock.sleep(after / 8)
+            async with running(one.agent().run()):
+
+                async def stopped() -> bool:
+                    return len(one.runtime.known) == 2
+
+                await one.until(stopped)
+                await one.clock.sleep(60)
+                await one.snapshot(pod["metadata"]["uid"], "app")
+                await until_state(one, phase="Completed", app="Succeeded")
+            # It may be asked twice for the same container; the successor is left alone.
+            assert len({container for container, _ in one.runtime.stops}) == 1
+            assert len(one.runtime.known) == 2
+
+    test()
+
+
+@pytest.mark.behaviour("CRR-37", "CRR-41")
+@virtual
+async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time() -> None:
+    async with node() as one:
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", forceRecreate=True)
+        body = {"status": {"phase": "Recreating", "containerRecreateStates": [{"name": "app", "phase": "Pending"}]}}
+        written = await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
+        agent = one.agent(watches=False)
+        for store in (agent.node_images, agent.node_pod_probes, agent.pods):
+            assert store is not None
+            store.replace([])
+        agent.requests.replace([decode_recreate_request(msgspec.json.encode(written))])
+        async with running(agent.run()):
+            await one.until(lambda: stopped(one), 5)
+            for _ in range(3):  # longer than anybody waits for a watch that stands still
+                await one.clock.sleep(15)
+                agent.recreator.controller.queue.add(ObjectKey(NAMESPACE, "web-0"))
+        assert len(one.runtime.stops) == 1
+        (state,) = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+        assert state["isKilled"]
+
+
+@pytest.mark.behaviour("KD-16")
+@virtual
+async def test_a_runtime_that_is_away_is_waited_for() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        one.runtime.away = True
+        await one.request(pod, "app")
+        await until_state(one, phase="Recreating")
+        await one.clock.sleep(60)
+        one.runtime.away = False
+        await until_state(one, phase="Recreating", app="Recreating")
+
+
+@pytest.mark.behaviour("CRR-35", "CRR-38")
+@virtual
+async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should() -> None:
+    async with node_with_agent() as (one, _):
+        one.runtime.on_stop = one.restart
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", minStartedSeconds=10)
+        await until_state(one, phase="Recreating", app="Recreating")
+        began = one.clock.monotonic()
+        await one.snapshot(pod["metadata"]["uid"], "app")
+        await one.clock.sleep(9)
+        await until_state(one, phase="Recreating", app="Recreating")
+        await until_state(one, phase="Completed", app="Succeeded")
+        # The node looks again every ten seconds.
+        assert 10 <= one.clock.monotonic() - began <= 21
+
+
+@pytest.mark.behaviour("CRR-63")
+@pytest.mark.parametrize("forced", [False, True])
+def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
+    """The request ends while the agent stops a container: what it finds out afterwards comes too late."""
+
+    @virtual
+    async def test() -> None:
+        async with node_with_agent() as (one, _):
+            pod = await one.pod({"name": "app"})
+            one.newest(pod["metadata"]["uid"], "app").stop_seconds = 10.0
+            await one.request(pod, "app", forceRecreate=forced)
+
+            async def stopping() -> bool:
+                return bool(one.runtime.stops)
+
+            await one.until(stopping)
+            # Whatever else is written meanwhile.
+            snapshot = {
+                "containerStatusSnapshot": [{"name": "app", "containerID": "x", "ready": True, "restartCount": 0}]
+            }
+            await one.client.patch(RECREATE_REQUESTS, "again", {"status": snapshot}, NAMESPACE, subresource="status")
+            states = [{"name": "app", "phase": "Failed", "message": "the Pod has ended"}]
+            ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "containerRecreateStates": states}
+            await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+            await one.clock.sleep(60)
+            assert (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"] == states
+            assert len(one.runtime.stops) == 1
+
+    test()
+
+
+@virtual
+async def test_a_request_that_is_deleted_is_forgotten() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+        await until_state(one, phase="Recreating")
+        await one.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
+        await one.clock.sleep(60)
+        with pytest.raises(NotFound):
+            await one.status(RECREATE_REQUESTS, "again")
+        assert one.runtime.stops == []
+
+
+@pytest.mark.behaviour("CRR-63")
+@virtual
+async def test_the_end_that_the_manager_wrote_stays() -> None:
+    async with node_with_agent() as (one, _):
+        pod = await one.pod({"name": "app"})
+        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+        await until_state(one, phase="Recreating")
+        ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "message": "pod has gone"}
+        await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+        await one.clock.sleep(60)
+        assert await one.status(RECREATE_REQUESTS, "again") == ended

@@ -1,0 +1,91 @@
+"""Pods by node and revision: kept one change at a time, they are what counting all of them gives."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.dashboard.totals import PodTotals, state_of
+from app.kube.objects import Pod, decode_pod
+from app.kube.store import Change
+from app.pods.predicates import Owner
+
+pytestmark = pytest.mark.behaviour("CLI-60")
+
+
+def pod(
+    node: str = "n1",
+    revision: str = "a",
+    uid: str = "w",
+    phase: str = "Running",
+    *,
+    ready: bool = True,
+    **metadata: Any,
+) -> Pod:
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": uid, "controller": True}
+    labels = {"controller-revision-hash": revision}
+    return decode_pod(
+        orjson.dumps(
+            {
+                "metadata": {"name": "p", "labels": labels, "ownerReferences": [owner], **metadata},
+                "spec": {"nodeName": node},
+                "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]},
+            }
+        )
+    )
+
+
+PODS = st.builds(
+    pod,
+    st.sampled_from(["", "n1", "n2"]),
+    st.sampled_from(["a", "b"]),
+    st.sampled_from(["w", "v"]),
+    st.sampled_from(["Running", "Pending", "Failed", "Succeeded"]),
+    ready=st.booleans(),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.one_of(st.none(), PODS)), max_size=40))
+def test_changes_add_up_to_what_is_there(changes: list[tuple[int, Pod | None]]) -> None:
+    totals, there = PodTotals(), dict[int, Pod]()
+    for key, new in changes:
+        old = there.pop(key, None)
+        if new is not None:
+            there[key] = new
+        if old is not None or new is not None:
+            totals.observe(Change(old, new))
+    fresh = PodTotals()
+    for one in there.values():
+        fresh.observe(Change(None, one))
+    assert totals == fresh
+    assert sum(sum(node.pods.model_dump().values()) for node in totals.nodes()) == len(there) == totals.total
+
+
+@pytest.mark.parametrize(
+    ("found", "state"),
+    [
+        (pod(), "ready"),
+        (pod(ready=False), "not_ready"),
+        (pod(phase="Pending", ready=False), "pending"),
+        (pod(phase="Failed"), "failed"),
+        (pod(phase="Succeeded"), "finished"),
+        (pod(deletionTimestamp="2026-11-22T12:00:00Z"), "terminating"),
+    ],
+)
+def test_states(found: Pod, state: str) -> None:
+    assert state_of(found) == state
+
+
+WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "", "w")
+
+
+def test_the_revision_that_new_pods_get_comes_first() -> None:
+    totals = PodTotals()
+    for one in (pod(), pod(), pod(revision="b"), pod(revision="b", ready=False), pod(phase="Failed")):
+        totals.observe(Change(None, one))
+    found = [(one.name, one.pods, one.ready, one.target) for one in totals.revisions(WEB, "web-b")]
+    assert found == [("b", 2, 1, True), ("a", 2, 2, False)]

@@ -1,0 +1,80 @@
+"""What a CloneSet creates."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from app.features.cloneset.plan.settings import Gates
+from app.features.cloneset.plan.update import PodMaker
+from app.manager.gates import GATES
+from app.pods.predicates import Owner
+
+OWNER = Owner("apps.kruise.io/v1beta1", "CloneSet", "web", "shop", "uid-web")
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web", "tier": "front"}, "annotations": {"cfg": "1"}},
+    "spec": {"containers": [{"name": "main", "image": "nginx"}], "readinessGates": [{"conditionType": "mine"}]},
+}
+CLAIM = {
+    "metadata": {"name": "data", "labels": {"disk": "fast"}, "annotations": {"a": "b"}, "finalizers": ["x/keep"]},
+    "spec": {"accessModes": ["ReadWriteOnce"]},
+}
+
+
+def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
+    return PodMaker(OWNER, TEMPLATE, [CLAIM], "web-5646455f95", {"app": "web"}, bare_hash, ready_gate)
+
+
+@pytest.mark.parametrize(
+    ("switched", "tracked"),
+    [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)],
+)
+def test_pods_are_tracked_where_asked_for_or_where_nobody_could_take_it_away(
+    switched: dict[str, bool], tracked: bool
+) -> None:
+    gates = Gates.of(lambda name: switched.get(name, GATES[name].default))
+    made = PodMaker(OWNER, TEMPLATE, [], "web-1", {}, managed_fields=gates.managed_fields)
+    assert made.new_pod("7f4x2", ()).managed_fields is tracked
+
+
+@pytest.mark.behaviour("CS-118")
+def test_a_claim_has_the_labels_of_its_own_template_and_of_the_selector() -> None:
+    (claim,) = maker().claims("abcde", ())
+    assert claim["metadata"] == {
+        "name": "data-web-abcde",
+        "namespace": "shop",
+        "labels": {"disk": "fast", "app": "web", "apps.kruise.io/cloneset-instance-id": "abcde"},
+        "annotations": {"a": "b"},
+        "finalizers": ["x/keep"],
+        "ownerReferences": [OWNER.reference],
+    }
+    assert not maker().claims("abcde", {"data-web-abcde"})
+
+
+@pytest.mark.behaviour("CS-142", "CS-172")
+@pytest.mark.parametrize(("bare_hash", "revision"), [(False, "web-5646455f95"), (True, "5646455f95")])
+def test_a_new_pod(bare_hash: bool, revision: str) -> None:
+    pod = maker(bare_hash=bare_hash).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    assert pod["metadata"] == {
+        "name": "web-abcde",
+        "generateName": "web-",
+        "namespace": "shop",
+        "labels": {
+            "app": "web",
+            "tier": "front",
+            "apps.kruise.io/cloneset-instance-id": "abcde",
+            "controller-revision-hash": revision,
+            "pod-template-hash": "5646455f95",
+            "lifecycle.apps.kruise.io/state": "PreparingNormal",
+        },
+        "annotations": {"cfg": "1", "lifecycle.apps.kruise.io/timestamp": "2026-01-02T03:04:05Z"},
+        "ownerReferences": [OWNER.reference],
+    }
+    assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-abcde"}}]
+
+
+@pytest.mark.behaviour("PM-4", "PM-176")
+@pytest.mark.parametrize("ready_gate", [True, False])
+def test_a_new_pod_waits_for_what_admission_would_have_it_wait_for(ready_gate: bool) -> None:
+    pod = maker(ready_gate=ready_gate).pod("abcde", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC))
+    gates = [gate["conditionType"] for gate in pod["spec"]["readinessGates"]]
+    assert gates == ["mine", "InPlaceUpdateReady", *(["KruisePodReady"] if ready_gate else [])]

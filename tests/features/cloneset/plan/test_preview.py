@@ -1,0 +1,266 @@
+"""What a roll-out would do, told before it does, and why a Pod is as it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.plan.preview import explain, preview
+from app.features.cloneset.plan.rollout import rollout_state
+from app.features.cloneset.plan.settings import Gates, ResolvedSpec, resolve_spec
+from app.features.cloneset.types import CloneSet
+from app.kube.objects import ContainerStatus, ObjectMeta, PodCondition, PodStatus
+from app.pods.revisions import Create, Revision, plan_revision, short_hash
+from app.workloads.pods import PodFacts
+from app.workloads.report import Action, Preview
+from app.workloads.settings import Revisions
+from tests.features.cloneset.samples import HOLD, pod
+from tests.features.cloneset.writing import clone_set, rolling
+
+NOW = 1_000.0
+
+
+def resolved(
+    image: str = "nginx:2", strategy: dict[str, Any] | None = None, env: bool = False, **spec: Any
+) -> ResolvedSpec:
+    container: dict[str, Any] = {"name": "main", "image": image}
+    if env:
+        container["env"] = [{"name": "A", "value": "1"}]
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
+    made = clone_set("web", template=template, updateStrategy=strategy or rolling(policy="InPlaceIfPossible"), **spec)
+    return resolve_spec(CloneSet.model_validate(with_defaults(made)), Gates())
+
+
+def revision(of: ResolvedSpec, number: int) -> Revision:
+    plan = plan_revision("web", of.content.data, [], 0)
+    assert isinstance(plan, Create)
+    return Revision(plan.name, number, plan.data)
+
+
+OLD = revision(resolved("nginx:1"), 1)
+OLD_HASH = short_hash(OLD.name)
+
+
+def told(wanted: ResolvedSpec, pods: list[PodFacts]) -> Preview:
+    update = revision(wanted, 2)
+    return preview(wanted, pods, Revisions(OLD, update, [OLD, update]), NOW, lambda _: None)
+
+
+def old_pods(count: int, **fields: Any) -> list[PodFacts]:
+    return [pod(OLD_HASH, name=f"web-{index}", **fields) for index in range(count)]
+
+
+def turns(found: Preview) -> list[tuple[int, str, str]]:
+    return [(one.step, one.action.value, one.pod) for one in found.steps]
+
+
+@pytest.mark.behaviour("CS-124", "CS-130")
+def test_an_image_change_goes_in_place_as_many_at_once_as_may_be_unavailable() -> None:
+    found = told(resolved(replicas=5, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), old_pods(5))
+    assert turns(found) == [(1 + n // 2, "update in place", f"web-{n}") for n in range(5)]
+    assert {one.reason for one in found.steps} == {"image of main becomes nginx:2"}
+    assert found.rest == ()
+    assert found.ends == ""
+
+
+@pytest.mark.behaviour("CS-132")
+def test_a_field_that_cannot_change_in_place_is_named_and_the_pods_are_replaced() -> None:
+    found = told(resolved(env=True, replicas=3), old_pods(3))
+    assert [(one.step, one.action) for one in found.steps] == [(n, Action.RECREATE) for n in (1, 2, 3)]
+    assert found.steps[0].reason == "add /spec/containers/0/env: cannot be changed in a running Pod"
+
+
+@pytest.mark.behaviour("CS-84")
+def test_the_partition_is_where_it_ends() -> None:
+    found = told(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", partition=2)), old_pods(4))
+    assert len(found.steps) == 2
+    assert found.rest == ("web-2", "web-3")
+    assert found.ends == "partition: 2 Pods keep their revision"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "ends"),
+    [
+        (rolling(paused=True), "paused: the others are updated when it is resumed"),
+        ({"type": "OnDelete"}, "OnDelete: the others are updated when somebody deletes them"),
+    ],
+)
+@pytest.mark.behaviour("CS-123")
+def test_what_holds_a_roll_out_is_told(strategy: dict[str, Any], ends: str) -> None:
+    found = told(resolved(replicas=3, strategy=strategy), old_pods(3))
+    assert found.steps == ()
+    assert found.ends == ends
+
+
+@pytest.mark.behaviour("CS-132")
+def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
+    found = told(resolved(env=True, replicas=3, strategy=rolling(policy="InPlaceOnly")), old_pods(3))
+    assert found.steps == ()
+    assert found.ends.startswith("find Pod web-0 update strategy is InPlaceOnly but can not update in-place: add /spec")
+
+
+@pytest.mark.behaviour("CS-130")
+def test_a_pod_in_a_state_of_somebody_elses_is_named_and_nothing_is_said_to_happen_to_it() -> None:
+    odd = pod(OLD_HASH, name="web-odd", lifecycle="Foo")
+    found = told(
+        resolved(replicas=2, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), [odd, *old_pods(1)]
+    )
+    assert turns(found) == [(1, "update in place", "web-0")]
+    assert found.rest == ("web-odd",)
+    assert found.ends == "Pod web-odd: not allowed in lifecycle state 'Foo'"
+
+
+@pytest.mark.behaviour("PM-140")
+def test_pods_whose_env_nobody_would_refresh_are_told_to_be_replaced() -> None:
+    def labelled(tier: str) -> ResolvedSpec:
+        field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
+        container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
+        template = {"metadata": {"labels": {"app": "web", "tier": tier}}, "spec": {"containers": [container]}}
+        strategy = rolling(policy="InPlaceIfPossible")
+        made = clone_set("web", template=template, updateStrategy=strategy, replicas=1)
+        return resolve_spec(CloneSet.model_validate(with_defaults(made)), Gates())
+
+    before, wanted = revision(labelled("a"), 1), labelled("b")
+    runs = pod(short_hash(before.name), name="web-0")
+    status = PodStatus(container_statuses=(ContainerStatus(name="main", container_id="containerd://1"),))
+    runs.pod = msgspec.structs.replace(runs.pod, status=status)
+    after = revision(wanted, 2)
+    found = preview(wanted, [runs], Revisions(before, after, [before, after]), NOW, lambda _: None)
+    assert turns(found) == [(1, "recreate", "web-0")]
+    assert found.steps[0].reason.startswith("no node agent reports the Pod's containers")
+
+
+@pytest.mark.behaviour("CS-90")
+def test_surge_comes_first_and_is_given_back() -> None:
+    found = told(resolved(replicas=4, strategy=rolling(maxSurge=2, maxUnavailable=0)), old_pods(4))
+    actions = [one.action for one in found.steps]
+    assert actions[:2] == [Action.CREATE, Action.CREATE]
+    assert found.steps[0].reason == "maxSurge"
+    assert found.rest == ()
+
+
+@pytest.mark.behaviour("CS-90")
+def test_with_the_gate_a_surge_stands_in_while_all_pods_go_in_place_and_stay() -> None:
+    wanted = resolved(replicas=3, strategy=rolling(policy="InPlaceIfPossible", maxSurge=1, maxUnavailable=0))
+    wanted = replace(wanted, settings=replace(wanted.settings, gates=Gates(in_place_surge=True)))
+    found = told(wanted, old_pods(3))
+    assert turns(found) == [
+        (1, "create", "web-(new 1)"),
+        (2, "update in place", "web-0"),
+        (3, "update in place", "web-1"),
+        (4, "update in place", "web-2"),
+        (5, "delete", "web-(new 1)"),
+    ]
+
+
+@pytest.mark.behaviour("CS-124")
+def test_broken_pods_that_use_up_the_budget_are_named() -> None:
+    pods = [*old_pods(3), pod(revision(resolved(), 2).name.rpartition("-")[2], name="web-sick", available=False)]
+    found = told(resolved(replicas=4, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=1)), pods)
+    assert found.steps == ()
+    assert found.ends == "maxUnavailable 1 is used up by Pods that are not available: web-sick"
+
+
+@pytest.mark.behaviour("CS-130")
+def test_a_hook_is_waited_for_and_told() -> None:
+    lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
+    found = told(resolved(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
+    assert [one.reason for one in found.steps] == ["image of main becomes nginx:2, after its inPlaceUpdate hook"]
+
+
+@pytest.mark.behaviour("CS-100", "CS-104")
+def test_scaling_comes_before_updating() -> None:
+    found = told(resolved(replicas=2), old_pods(4))
+    assert [one.action for one in found.steps][:2] == [Action.DELETE, Action.DELETE]
+    more = told(resolved(replicas=3), old_pods(2))
+    assert more.steps[0].action is Action.CREATE
+    assert more.steps[0].pod == "web-(new 1)"
+
+
+# --- explain
+
+
+def explained(wanted: ResolvedSpec, pods: list[PodFacts], about: PodFacts) -> str:
+    update = revision(wanted, 2)
+    rollout = rollout_state(pods, wanted.settings, OLD_HASH, short_hash(update.name), NOW)
+    return "\n".join(explain(about.pod, wanted, rollout, told(wanted, pods), update, lambda _: None))
+
+
+def test_a_pod_whose_turn_comes_is_told_when_and_how() -> None:
+    pods = old_pods(2)
+    text = explained(resolved(replicas=2), pods, pods[1])
+    assert text.splitlines() == [
+        f"revision: {OLD_HASH}, older than the update revision {short_hash(revision(resolved(), 2).name)}",
+        "available; lifecycle state Normal",
+        "next: will be updated in place in step 2 of 2: image of main becomes nginx:2",
+        "scale-in: number 2 of 2 in the order of deletion",
+    ]
+
+
+def test_what_keeps_a_pod_from_being_available_is_told() -> None:
+    gate = PodCondition(type="KruisePodReady", status="False", message='[{"userAgent":"me","key":"hold"}]')
+    sick = pod(OLD_HASH, name="web-sick", available=False, lifecycle="PreparingUpdate", update_hooked=True)
+    sick = replace(
+        sick,
+        pod=replace_status(sick, PodStatus(phase="Running", conditions=(gate,))),
+    )
+    lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
+    text = explained(resolved(replicas=1, lifecycle=lifecycle), [sick], sick)
+    assert "not available; lifecycle state PreparingUpdate" in text
+    assert 'condition KruisePodReady is False: [{"userAgent":"me","key":"hold"}]' in text
+    assert f"its update waits until these are taken away: finalizer {HOLD}" in text
+
+
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
+def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) -> None:
+    lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
+    one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    text = explained(resolved(replicas=1, lifecycle=lifecycle), [one], one)
+    assert "  it comes into service once it has these: label traffic=on" in text.splitlines()
+
+
+@pytest.mark.behaviour("CLI-7")
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
+            "its update in place goes on: container main has no status",
+        ),
+        ("none", "its update in place cannot go on: Pod default/web-0: annotation apps.kruise.io/inplace-update-state"),
+    ],
+)
+def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> None:
+    one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
+    one.pod = replace_status(one, PodStatus(phase="Running"))
+    annotations = {"apps.kruise.io/inplace-update-state": record}
+    one.pod = msgspec.structs.replace(
+        one.pod, metadata=msgspec.structs.replace(one.pod.metadata, annotations=annotations)
+    )
+    assert said in explained(resolved(replicas=1), [one], one)
+
+
+def test_a_pod_that_does_not_count_is_told_why() -> None:
+    left = pod(OLD_HASH, name="web-left")
+    text = explained(resolved(replicas=1), old_pods(1), left)
+    assert text == "does not count: its labels do not match the selector app=web"
+
+
+def test_a_pod_somebody_wants_gone_is_told() -> None:
+    pods = old_pods(2)
+    text = explained(resolved(replicas=2, scaleStrategy={"podsToDelete": ["web-0"]}), pods, pods[0])
+    assert "somebody asked to have it deleted (podsToDelete)" in text
+
+
+def replace_status(facts: PodFacts, status: PodStatus) -> Any:
+    return msgspec.structs.replace(facts.pod, status=status, metadata=named(facts.pod.metadata))
+
+
+def named(metadata: ObjectMeta) -> ObjectMeta:
+    return msgspec.structs.replace(metadata, labels={**metadata.labels, "app": "web"})

@@ -1,0 +1,191 @@
+"""Which Pods are created and deleted now."""
+
+import pytest
+
+from app.features.cloneset.plan.scale import PodCounts, Removal, ScalePlan, Shortfall, diff, plan_scale
+from app.features.cloneset.plan.settings import RollingUpdate, Settings, limits
+from app.workloads.pods import PodFacts
+from tests.features.cloneset.samples import NEW, OLD, pod
+
+
+def by_name(pods):
+    return sorted(pods, key=lambda p: p.name)
+
+
+def planned(
+    pods: list[PodFacts],
+    replicas: int,
+    *,
+    settings: Settings | None = None,
+    may_cancel_deletion: bool = True,
+    **strategy,
+) -> ScalePlan:
+    strategy = {"max_unavailable": 1, **strategy}
+    settings = settings or Settings(replicas=replicas, rolling_update=RollingUpdate(**strategy))
+    numbers = limits(settings)
+    pod_counts = PodCounts()
+    for one in pods:
+        pod_counts.count(
+            new=one.revision == NEW,
+            preparing_delete=one.preparing_delete,
+            marked=one.marked,
+            available=one.available(0.0),
+        )
+    difference = diff(
+        pod_counts, numbers, same_revision=False, exclude_preparing_delete=settings.exclude_preparing_delete
+    )
+    return plan_scale(
+        pods,
+        pod_counts,
+        numbers,
+        difference,
+        is_new=lambda p: p.revision == NEW,
+        is_marked=lambda p: p.marked,
+        available=sum(p.available(0.0) for p in pods),
+        now=0.0,
+        order=by_name,
+        may_cancel_deletion=may_cancel_deletion,
+    )
+
+
+def removed(plan: ScalePlan) -> list[PodFacts]:
+    return [removal.pod for removal in plan.remove]
+
+
+@pytest.mark.behaviour("CS-100", "CS-108")
+def test_missing_old_pods_are_created_first() -> None:
+    plan = planned([pod(OLD), pod(OLD), pod(NEW)], 4, partition=3)
+    assert (plan.create_current, plan.create_update) == (1, 0)
+
+
+@pytest.mark.behaviour("CS-99", "CS-100")
+def test_scale_out_is_limited_and_says_so() -> None:
+    settings = Settings(replicas=7, rolling_update=RollingUpdate(max_unavailable=1), scale_max_unavailable=2)
+    plan = planned([pod(), pod(), pod()], 7, settings=settings)
+    assert (plan.create, plan.limited_to, plan.shortfall) == (2, 2, Shortfall.SCALE_UP_LIMITED)
+
+
+@pytest.mark.behaviour("CS-96", "CS-97")
+def test_a_pod_that_prepares_its_deletion_is_revived_when_it_is_wanted_again() -> None:
+    leaving = [pod(lifecycle="PreparingDelete", name=name, delete_hooked=True) for name in ("a", "b")]
+    pods = [pod(), *leaving]
+    assert planned(pods, 2).cancel_deletion == (leaving[0],)
+    assert planned(pods, 3).cancel_deletion == tuple(leaving)
+    assert planned(pods, 3, may_cancel_deletion=False) == ScalePlan(shortfall=Shortfall.PREPARING_DELETE)
+
+
+@pytest.mark.behaviour("CS-97")
+@pytest.mark.parametrize(("partition", "revived"), [(0, "new"), (1, "new"), (2, "old")])
+def test_of_those_on_their_way_out_those_come_back_that_the_partition_wants(partition: int, revived: str) -> None:
+    """One old Pod serves."""
+    back = [
+        pod(at, lifecycle="PreparingDelete", name=name, delete_hooked=True) for at, name in ((OLD, "old"), (NEW, "new"))
+    ]
+    for leaving in (back, back[::-1]):
+        plan = planned([pod(OLD), *leaving], 2, partition=partition)
+        assert [one.name for one in plan.cancel_deletion] == [revived]
+
+
+@pytest.mark.behaviour("CS-97")
+def test_a_marked_pod_is_never_revived() -> None:
+    leaving = pod(lifecycle="PreparingDelete", marked=True, delete_hooked=True)
+    assert planned([pod(), leaving], 2).cancel_deletion == ()
+
+
+@pytest.mark.behaviour("CS-97", "CS-137")
+def test_reviving_never_makes_more_active_than_the_surge_allows() -> None:
+    """Five serve, one of them marked, and one is preparing its deletion: reviving it before would make six."""
+    pods = [pod(marked=True), *(pod() for _ in range(4)), pod(lifecycle="PreparingDelete", delete_hooked=True)]
+    plan = planned(pods, 5)
+    assert plan.cancel_deletion == ()
+    assert removed(plan) == [pods[0]]
+
+
+@pytest.mark.behaviour("CS-102", "CS-181")
+def test_a_released_hook_lets_the_pod_go_before_anything_else_is_deleted() -> None:
+    released = pod(lifecycle="PreparingDelete")
+    plan = planned([released, pod(marked=True), pod(), pod()], 2)
+    assert plan.remove == (Removal(released, prepare=False),)
+
+
+@pytest.mark.behaviour("CS-103", "CS-105", "CS-110")
+def test_marked_pods_go_within_the_limit_and_wait_for_their_hook() -> None:
+    broken, hooked, third = pod(marked=True, available=False), pod(marked=True, delete_hooked=True), pod(marked=True)
+    plan = planned([broken, hooked, third, pod(), pod()], 5, max_unavailable=2)
+    assert plan.remove == (Removal(broken, prepare=False), Removal(hooked, prepare=True))
+
+
+@pytest.mark.behaviour("CS-103")
+def test_broken_marked_pods_do_not_let_a_healthy_one_go_beyond_the_limit() -> None:
+    """W34 counts one more than may go: a marked Pod that is broken is unavailable too."""
+    broken, healthy = pod(marked=True, available=False), pod(marked=True)
+    assert removed(planned([broken, healthy, pod(), pod(), pod()], 5)) == [broken]
+
+
+@pytest.mark.behaviour("CS-94", "CS-103")
+def test_a_marked_pod_that_is_ready_only_lately_takes_no_available_one_from_the_others() -> None:
+    """R5 mu1, four available and a marked one that minReadySeconds still runs for: it goes at once."""
+    fresh = pod(marked=True, available=False, ready=True)
+    assert removed(planned([*(pod() for _ in range(4)), fresh], 5)) == [fresh]
+    assert removed(planned([pod(available=False), *(pod() for _ in range(3)), fresh], 5)) == []
+
+
+@pytest.mark.behaviour("CS-104", "CS-181")
+def test_no_ordinary_scale_in_while_a_deletion_is_prepared() -> None:
+    pods = [pod(lifecycle="PreparingDelete", delete_hooked=True), *(pod() for _ in range(4))]
+    assert planned(pods, 2) == ScalePlan()
+
+
+@pytest.mark.behaviour("CS-104", "CS-183")
+def test_scale_in_takes_old_pods_first_and_keeps_the_partition() -> None:
+    old = [pod(OLD, name=f"o{i}") for i in range(3)]
+    new = [pod(NEW, name=f"n{i}") for i in range(3)]
+    assert removed(planned([*new, *old], 4, partition=2)) == [old[0], new[0]]
+    assert removed(planned([*new, *old], 4)) == old[:2]
+
+
+@pytest.mark.behaviour("CS-104", "CS-182")
+def test_ready_but_unavailable_pods_stay_where_nothing_is_to_spare() -> None:
+    pods = [pod(available=False, ready=True) for _ in range(5)]
+    assert removed(planned(pods, 3)) == []
+
+
+@pytest.mark.behaviour("CS-104", "CS-109")
+def test_victims_that_are_not_ready_go_freely() -> None:
+    pods = [pod(name=f"a{i}", available=False) for i in range(3)] + [pod(name="b")]
+    assert removed(planned(pods, 1)) == pods[:3]
+
+
+@pytest.mark.behaviour("CS-111")
+def test_naming_pods_and_lowering_replicas_by_as_many_deletes_exactly_those() -> None:
+    marked = pod(marked=True)
+    assert removed(planned([*(pod() for _ in range(4)), marked], 4)) == [marked]
+
+
+@pytest.mark.behaviour("CS-100")
+def test_a_limit_of_zero_does_not_keep_what_should_go() -> None:
+    """W39: OpenKruise never gets to finish the deletion that would free the limit."""
+    settings = Settings(
+        replicas=5,
+        rolling_update=RollingUpdate(max_unavailable=1),
+        scale_max_unavailable=1,
+        exclude_preparing_delete=True,
+    )
+    released = pod(lifecycle="PreparingDelete", marked=True)
+    plan = planned([*(pod() for _ in range(4)), released], 5, settings=settings)
+    assert (plan.create, plan.limited_to, removed(plan)) == (0, 0, [released])
+
+
+@pytest.mark.behaviour("CS-105", "CS-135")
+def test_a_pod_that_is_just_arriving_says_only_then_that_it_waits_for_its_hook() -> None:
+    coming = {"available": False, "lifecycle": "PreparingNormal", "marked": True, "awaits_initial_conditions": True}
+    hooked, free = pod(delete_hooked=True, **coming), pod(**coming)
+    assert planned([pod(), hooked, free], 3).remove == (Removal(free, prepare=False),)
+
+
+@pytest.mark.behaviour("CS-195")
+def test_one_reconcile_creates_no_more_than_some_hundreds() -> None:
+    plan = planned([pod(OLD)], 2**31 - 1, partition=3)
+    assert (plan.create_current, plan.create_update) == (2, 498)
+    plan = planned([pod(OLD)], 2**31 - 1, partition="90%")
+    assert (plan.create_current, plan.create_update) == (500, 0)

@@ -1,0 +1,172 @@
+"""Which Pods are updated now, and by what step."""
+
+import pytest
+
+from app.features.cloneset.kind import with_defaults
+from app.features.cloneset.plan.rollout import Inputs, counted, planned_update, rollout_state, update
+from app.features.cloneset.plan.scale import Diff
+from app.features.cloneset.plan.settings import Gates, RollingUpdate, Settings, resolve_spec
+from app.features.cloneset.plan.update import chosen_pods, plan_update, update_order
+from app.features.cloneset.types import CloneSet
+from app.pods.lifecycle import Hook, Lifecycle
+from app.pods.revisions import Revision
+from app.workloads.pods import InPlaceUpdates, PodFacts
+from app.workloads.settings import Revisions, UpdatePolicy
+from app.workloads.steps import Step, StepKind, UpdatePlan
+from tests.features.cloneset.samples import HOLD, NEW, OLD, pod
+from tests.features.cloneset.writing import clone_set, rolling
+
+
+def as_listed(pods):
+    return pods
+
+
+def parse(text: str) -> list[PodFacts]:
+    return [pod(OLD if letter.lower() == "o" else NEW, available=letter.isupper()) for letter in text.replace(" ", "")]
+
+
+@pytest.mark.behaviour("CS-124", "CS-109")
+@pytest.mark.parametrize(
+    ("pods", "update", "maximum", "updated"),
+    [
+        pytest.param("OOO", 3, 1, 1, id="L1"),
+        pytest.param("oOO", 3, 1, 1, id="L2"),
+        pytest.param("ooooo", 5, 2, 2, id="L3"),
+        pytest.param("ooonn", 3, 2, 0, id="L4"),
+        pytest.param("ooonN", 3, 2, 1, id="L5"),
+        pytest.param("oooonN", 3, 3, 2, id="L6"),
+        pytest.param("OOOOOOn", 5, 2, 1, id="L7"),
+        pytest.param("nnnnnOO", -4, 3, 3, id="L8"),
+        pytest.param("OOOOOOOnn", 7, 1, 0, id="L9"),
+        pytest.param("Oo", 2, 1, 1, id="a broken Pod does not wait behind a healthy one"),
+    ],
+)
+def test_worked_example(pods: str, update: int, maximum: int, updated: int) -> None:
+    listed = parse(pods)
+    chosen = chosen_pods(listed, Diff(update=update, update_max=maximum), update=NEW, now=0.0, order=as_listed)
+    assert len(chosen) == updated
+    if pods in ("oOO", "Oo"):
+        assert [p.available(0.0) for p in chosen] == [False]
+
+
+@pytest.mark.behaviour("CS-124")
+def test_who_prepares_its_deletion_is_no_candidate() -> None:
+    pods = [
+        pod(OLD, lifecycle="PreparingDelete"),
+        pod(OLD, lifecycle="Updating", in_grace=True),
+        pod(OLD, lifecycle="Updated", in_grace=True),
+    ]
+    chosen = chosen_pods(pods, Diff(update=3, update_max=9), update=NEW, now=0.0, order=as_listed)
+    assert chosen == pods[1:]
+
+
+@pytest.mark.behaviour("CS-128", "CS-188")
+def test_who_waits_for_its_update_is_replaced_although_the_only_pod_that_serves_is_marked() -> None:
+    """The policy became ReCreate meanwhile; nobody may be taken out of service beside the one that prepares."""
+    marked, preparing, new = pod(OLD, marked=True), pod(OLD, lifecycle="PreparingUpdate"), pod(NEW)
+    pods = [marked, preparing, new]
+    settings = Settings(replicas=3, rolling_update=RollingUpdate(partition=1, max_unavailable=1))
+    rollout = rollout_state(pods, settings, OLD, NEW, 0.0)
+    plan = update(rollout, update_order(pods, None), lambda _pod: "the policy is ReCreate")
+    assert plan.steps == (Step(StepKind.RECREATE, preparing, "the policy is ReCreate"),)
+
+
+HOOKED = Lifecycle(in_place_update=Hook(finalizers=(HOLD,)))
+
+
+def planned(policy: UpdatePolicy, pods, obstacle=lambda _pod: None, lifecycle=None, **strategy) -> UpdatePlan:
+    rolling = RollingUpdate(policy=policy, **strategy)
+    return plan_update(
+        pods,
+        Diff(update=len(pods), update_max=len(pods) + 1),
+        Settings(replicas=len(pods), rolling_update=rolling, lifecycle=lifecycle),
+        current=OLD,
+        update=NEW,
+        now=0.0,
+        order=as_listed,
+        obstacle=obstacle,
+    )
+
+
+@pytest.mark.behaviour("CS-130")
+@pytest.mark.parametrize(
+    ("state", "hooked", "step"),
+    [
+        ("", False, StepKind.IN_PLACE),
+        ("", True, StepKind.PREPARE),
+        ("PreparingNormal", True, StepKind.PREPARE),
+        ("Normal", False, StepKind.IN_PLACE),
+        ("Normal", True, StepKind.PREPARE),
+        ("PreparingUpdate", True, None),
+        ("PreparingUpdate", False, StepKind.IN_PLACE),
+        ("Updating", True, StepKind.IN_PLACE),
+        ("Updated", False, StepKind.REARM),
+        ("Mine", False, StepKind.REFUSE),
+    ],
+)
+def test_step_by_lifecycle_state(state: str, hooked: bool, step: StepKind | None) -> None:
+    one = pod(OLD, lifecycle=state, update_hooked=hooked)
+    plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, [one], lifecycle=HOOKED)
+    assert [s.kind for s in plan.steps] == ([step] if step else [])
+
+
+@pytest.mark.behaviour("CS-130")
+def test_updated_without_a_hook_goes_to_normal_first() -> None:
+    plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, [pod(OLD, lifecycle="Updated")])
+    assert plan.steps == ()
+
+
+@pytest.mark.behaviour("CS-132")
+def test_what_cannot_be_updated_in_place_is_marked_for_deletion() -> None:
+    pods = [pod(OLD), pod(OLD)]
+    plan = planned(UpdatePolicy.IN_PLACE_IF_POSSIBLE, pods, obstacle=lambda p: "/spec/x" if p is pods[0] else None)
+    assert plan.steps == (Step(StepKind.RECREATE, pods[0], "/spec/x"), Step(StepKind.IN_PLACE, pods[1]))
+
+
+@pytest.mark.behaviour("CS-132")
+def test_in_place_only_fails_on_the_first_that_cannot() -> None:
+    pods = [pod(OLD), pod(OLD, name="web-b"), pod(OLD)]
+    plan = planned(UpdatePolicy.IN_PLACE_ONLY, pods, obstacle=lambda p: "/spec/x" if p is pods[1] else None)
+    assert plan.steps == (Step(StepKind.IN_PLACE, pods[0]),)
+    assert plan.failure == "find Pod web-b update strategy is InPlaceOnly but can not update in-place"
+    assert plan.obstacle == "/spec/x"
+
+
+@pytest.mark.behaviour("CS-123", "CS-133")
+def test_paused_updates_nobody() -> None:
+    assert planned(UpdatePolicy.RECREATE, [pod(OLD)], paused=True) == UpdatePlan()
+
+
+@pytest.mark.behaviour("CS-123", "CS-186")
+def test_on_delete_updates_nobody() -> None:
+    settings = Settings(on_delete=True, rolling_update=None)
+    plan = plan_update(
+        [pod(OLD)],
+        Diff(update=1, update_max=1),
+        settings,
+        current=OLD,
+        update=NEW,
+        now=0.0,
+        order=as_listed,
+        obstacle=lambda _pod: None,
+    )
+    assert plan == UpdatePlan()
+
+
+@pytest.mark.behaviour("CS-130", "CS-135")
+def test_a_pod_that_is_just_arriving_is_updated_only_then() -> None:
+    coming = {"available": False, "lifecycle": "PreparingNormal"}
+    there, awaits_initial_conditions = pod(OLD, **coming), pod(OLD, awaits_initial_conditions=True, **coming)
+    plan = planned(UpdatePolicy.IN_PLACE_ONLY, [there, awaits_initial_conditions], max_unavailable=2)
+    assert [step.pod for step in plan.steps] == [there]
+
+
+@pytest.mark.behaviour("CS-132")
+def test_a_pod_that_is_marked_for_its_replacement_is_not_marked_again() -> None:
+    owner = clone_set("web", updateStrategy=rolling(maxUnavailable=2), replicas=2)
+    resolved = resolve_spec(CloneSet.model_validate(with_defaults(owner)), Gates())
+    pods = [pod(OLD, name="web-0", marked=True, available=False), pod(OLD, name="web-1")]
+    revisions = Revisions(Revision(f"web-{OLD}", 1, b"{}"), Revision(f"web-{NEW}", 2, b"{}"), ())
+    inputs = Inputs(resolved, pods, revisions, InPlaceUpdates(), 0.0)
+    plan = planned_update(inputs, counted(inputs))
+    assert [step.pod.name for step in plan.steps] == ["web-1"]

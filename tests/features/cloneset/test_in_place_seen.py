@@ -1,0 +1,138 @@
+"""In-place updates as people see them from outside, on virtual time (U-24, U-95, U-96)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.sandbox.kubelet.program import BEHAVIOUR, Pace
+from tests.features.cloneset.test_reconcile import is_ready
+from tests.features.cloneset.world import rolling, small_cluster, template
+from tests.kube.fakes import virtual
+
+STATE = "apps.kruise.io/inplace-update-state"
+GRACE = "apps.kruise.io/inplace-update-grace"
+
+
+def seen(pod: dict[str, Any]) -> tuple[str, bool, str, str]:
+    """The phase, whether it is ready, its image, and the revision it bears."""
+    metadata = pod["metadata"]
+    phase = orjson.loads(metadata["annotations"].get(STATE, "{}")).get("state", "")
+    return phase, is_ready(pod), pod["spec"]["containers"][0]["image"], metadata["labels"]["controller-revision-hash"]
+
+
+def identity(pod: dict[str, Any]) -> tuple[str, str, str, str]:
+    """What an update in place keeps."""
+    return pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"]["podIP"], pod["spec"]["nodeName"]
+
+
+@virtual
+@pytest.mark.behaviour("PM-39", "PM-42", "PM-174", "PM-189", "CS-131")
+async def test_out_of_service_for_the_grace_period_then_the_image_then_back(caplog: pytest.LogCaptureFixture) -> None:
+    """U-24, U-95."""
+    caplog.set_level("INFO")
+    async with small_cluster(pace=Pace(restart=2.0)) as cluster:
+        await cluster.apply(
+            replicas=1, updateStrategy=rolling(inPlaceUpdateStrategy={"gracePeriodSeconds": 10}), minReadySeconds=1
+        )
+        before = await cluster.settled(availableReplicas=1)
+        (pod,) = await cluster.pods()
+        kept, start = identity(pod), cluster.clock.monotonic()
+        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+        walk: list[tuple[tuple[str, bool, str, str], float]] = []
+
+        async def done() -> bool:
+            (pod,) = await cluster.pods()
+            if not walk or walk[-1][0] != seen(pod):
+                walk.append((seen(pod), cluster.clock.monotonic() - start))
+            assert (GRACE in pod["metadata"]["annotations"]) is (walk[-1][0][0] == "Preparing")
+            return walk[-1][0][0] == "Updated" and is_ready(pod)
+
+        await cluster.until(done, "it is updated")
+        status = await cluster.settled(updatedAvailableReplicas=1)
+        new, old = status["updateRevision"], before["currentRevision"]
+        # Between its two writes a Pod is out of service at its old revision.
+        steps = [
+            (step, round(at))
+            for step, at in walk
+            if step not in (("", True, "nginx:1", old), ("", False, "nginx:1", old))
+        ]
+        assert steps[:2] == [(("Preparing", False, "nginx:1", new), 0), (("Updating", False, "nginx:2", new), 10)]
+        assert steps[-1] == (("Updated", True, "nginx:2", new), 12)
+        (pod,) = await cluster.pods()
+        assert identity(pod) == kept
+        assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
+        assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 1
+        logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("inplace: ")]
+        pod_name = f"Pod default/{kept[0]}"
+        assert logged == [
+            f"inplace: {pod_name} goes to {new} after a grace period of 10 s",
+            f"inplace: {pod_name} is updated after 12 s",
+        ]
+
+
+@virtual
+@pytest.mark.behaviour("PM-54", "PM-56", "CS-76")
+async def test_a_rollback_in_place_heals_pods_whose_new_image_crashes() -> None:
+    """U-96."""
+    async with small_cluster(pace=Pace(restart=1.0)) as cluster:
+        await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
+        first = await cluster.settled(availableReplicas=3)
+        kept = {identity(pod) for pod in await cluster.pods()}
+        bad = template(image="nginx:bad")
+        bad["metadata"]["annotations"] = {BEHAVIOUR: '{"main": {"exitAfter": 0.1, "exitCode": 1}}'}
+        await cluster.patch({"spec": {"template": bad}})
+
+        async def crashing() -> bool:
+            states = [pod["status"]["containerStatuses"][0] for pod in await cluster.pods()]
+            return (
+                sum((state["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states) == 2
+            )
+
+        await cluster.until(crashing, "two crash over and over")
+        await cluster.clock.sleep(30)
+        # No third one is taken while two are down.
+        assert (await cluster.status())["updatedReplicas"] == 2
+        await cluster.patch(
+            {"spec": {"template": {**template(), "metadata": {**template()["metadata"], "annotations": None}}}}
+        )
+        last = await cluster.settled(updatedAvailableReplicas=3, seconds=600)
+        assert last["updateRevision"] == last["currentRevision"] == first["updateRevision"]
+        assert {identity(pod) for pod in await cluster.pods()} == kept
+        assert sorted(one["revision"] for one in await cluster.revisions()) == [2, 3]
+
+
+@virtual
+@pytest.mark.behaviour("CS-132", "CS-162", "PM-54")
+async def test_in_place_is_several_times_faster_since_only_what_changes_starts_anew() -> None:
+    """U-98: a sidecar that takes long to start goes on where Pods are updated in place."""
+    async with small_cluster(pace=Pace(start=2.0, restart=2.0, stop=1.0)) as cluster:
+        pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
+        pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}
+        await cluster.apply(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))
+        await cluster.settled(availableReplicas=100)
+        first = {identity(pod) for pod in await cluster.pods()}
+
+        async def updated_to(image: str, policy: str) -> float:
+            """Virtual seconds from the change to the last Pod that is available again."""
+            began = cluster.clock.monotonic()
+            containers = [{"name": "main", "image": image}, {"name": "proxy", "image": "envoy:1"}]
+            spec = {
+                "template": {"spec": {"containers": containers}},
+                "updateStrategy": rolling(policy, maxUnavailable="10%"),
+            }
+            await cluster.patch({"spec": spec})
+            await cluster.settled(replicas=100, updatedAvailableReplicas=100, seconds=1000)
+            assert {pod["spec"]["containers"][0]["image"] for pod in await cluster.pods()} == {image}
+            return cluster.clock.monotonic() - began
+
+        in_place = await updated_to("nginx:2", "InPlaceIfPossible")
+        kept = await cluster.pods()
+        assert {identity(pod) for pod in kept} == first
+        restarts = {one["name"]: one["restartCount"] for pod in kept for one in pod["status"]["containerStatuses"]}
+        assert restarts == {"main": 1, "proxy": 0}
+        recreated = await updated_to("nginx:3", "ReCreate")
+        assert not {uid for _, uid, *_ in first} & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+        assert in_place * 3 < recreated

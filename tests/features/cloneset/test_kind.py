@@ -1,0 +1,273 @@
+"""CloneSets between their versions: what each shows of the other, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.api.conversion import convert
+from app.features.cloneset.kind import canonical_v1alpha1
+
+Json = dict[str, Any]
+ALPHA, BETA = "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1"
+EXCLUDE = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
+PULL = "apps.kruise.io/image-predownload-"
+NOTES = "kruise.io/conversion-data"
+
+
+def obj(version: str, *, metadata: Json | None = None, **spec: Any) -> Json:
+    whole = {"selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": []}}, **spec}
+    return {"apiVersion": version, "kind": "CloneSet", "metadata": {"name": "c", **(metadata or {})}, "spec": whole}
+
+
+def up(*, metadata: Json | None = None, **spec: Any) -> Json:
+    return convert(obj(ALPHA, metadata=metadata, **spec), BETA)
+
+
+def down(*, metadata: Json | None = None, **spec: Any) -> Json:
+    return convert(obj(BETA, metadata=metadata, **spec), ALPHA)
+
+
+@pytest.mark.behaviour("CS-12")
+def test_the_two_forms_of_one_cloneset() -> None:
+    stored = up(
+        metadata={"annotations": {f"{PULL}parallelism": "4"}},
+        scaleStrategy={"disablePVCReuse": True},
+        updateStrategy={"type": "InPlaceIfPossible", "partition": "30%", "maxSurge": 1},
+    )
+    assert stored["spec"]["scaleStrategy"] == {"enablePVCReuse": False}
+    assert stored["spec"]["updateStrategy"] == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {
+            "podUpdatePolicy": "InPlaceIfPossible",
+            "partition": "30%",
+            "maxSurge": 1,
+            "inPlaceUpdateStrategy": {"imagePreDownloadParallelism": 4},
+        },
+    }
+
+
+@pytest.mark.behaviour("CS-6", "CS-7")
+@pytest.mark.parametrize(
+    ("flat", "nested"),
+    [
+        ({}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
+        ({"type": "Bad"}, {"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "ReCreate"}}),
+        ({"type": "OnDelete"}, {"type": "OnDelete"}),
+        ({"type": "OnDelete", "partition": 2}, {"type": "OnDelete", "rollingUpdate": {"partition": 2}}),
+    ],
+)
+def test_update_types_in_v1beta1(flat: Json, nested: Json) -> None:
+    assert up(updateStrategy=flat)["spec"]["updateStrategy"] == nested
+
+
+@pytest.mark.behaviour("CS-7")
+@pytest.mark.parametrize(
+    ("nested", "flat"),
+    [
+        ({}, {"type": "ReCreate"}),
+        ({"type": "RollingUpdate", "rollingUpdate": {"podUpdatePolicy": "Bad"}}, {"type": "ReCreate"}),
+        ({"type": "OnDelete", "rollingUpdate": {"partition": 1}}, {"type": "OnDelete", "partition": 1}),
+    ],
+)
+def test_update_types_in_v1alpha1(nested: Json, flat: Json) -> None:
+    assert down(updateStrategy=nested)["spec"]["updateStrategy"] == flat
+
+
+@pytest.mark.behaviour("CS-9")
+def test_the_exclusion_of_pods_that_prepare_deletion_is_a_label_in_v1alpha1() -> None:
+    assert up(metadata={"labels": {EXCLUDE: "true"}})["spec"]["scaleStrategy"]["excludePreparingDelete"] is True
+    assert "excludePreparingDelete" not in up(metadata={"labels": {EXCLUDE: "yes"}})["spec"]["scaleStrategy"]
+    shown = down(scaleStrategy={"enablePVCReuse": False, "excludePreparingDelete": True})
+    assert shown["metadata"]["labels"] == {EXCLUDE: "true"}
+    # B-1: an edit in v1alpha1 does not lose it.
+    shown["spec"]["replicas"] = 7
+    assert convert(shown, BETA)["spec"]["scaleStrategy"]["excludePreparingDelete"] is True
+    # And taken away there, it is away.
+    del shown["metadata"]["labels"]
+    assert "excludePreparingDelete" not in convert(shown, BETA)["spec"]["scaleStrategy"]
+
+
+@pytest.mark.behaviour("CS-10", "CS-11")
+def test_tuning_of_pulls_ahead_is_annotations_in_v1alpha1() -> None:
+    annotations = {f"{PULL}parallelism": "4", f"{PULL}timeout-seconds": "60", f"{PULL}min-updated-ready-pods": "30%"}
+    rolling = up(metadata={"annotations": annotations})["spec"]["updateStrategy"]["rollingUpdate"]
+    # B-16: a percentage, which the field cannot hold, stays where it is read from.
+    wanted = {"imagePreDownloadParallelism": 4, "imagePreDownloadTimeoutSeconds": 60}
+    assert rolling["inPlaceUpdateStrategy"] == wanted
+    in_place = {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": "8"}
+    shown = down(updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"inPlaceUpdateStrategy": in_place}})
+    assert shown["metadata"]["annotations"][f"{PULL}parallelism"] == "8"
+    assert shown["spec"]["updateStrategy"]["inPlaceUpdateStrategy"] == {"gracePeriodSeconds": 5}
+    shown["metadata"]["annotations"][f"{PULL}parallelism"] = "9"
+    again = convert(shown, BETA)["spec"]["updateStrategy"]["rollingUpdate"]["inPlaceUpdateStrategy"]
+    assert again == {"gracePeriodSeconds": 5, "imagePreDownloadParallelism": 9}
+
+
+@pytest.mark.behaviour("CS-11", "CS-14")
+def test_an_empty_block_is_not_shown_in_v1alpha1() -> None:
+    strategy = {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"podUpdatePolicy": "InPlaceOnly", "inPlaceUpdateStrategy": {}},
+    }
+    shown = down(updateStrategy=strategy, scaleStrategy={"enablePVCReuse": False})
+    assert shown["spec"]["updateStrategy"] == {"type": "InPlaceOnly"}
+    assert NOTES not in shown["metadata"].get("annotations", {})
+
+
+@pytest.mark.behaviour("CS-8")
+@pytest.mark.parametrize(
+    ("scale", "shown"),
+    [
+        ({}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": None}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": False}, {"disablePVCReuse": True}),
+        ({"enablePVCReuse": True}, {}),
+        ({"enablePVCReuse": True, "maxUnavailable": 1}, {"maxUnavailable": 1}),
+    ],
+)
+def test_reuse_of_claims_is_the_other_way_round_in_v1alpha1(scale: Json, shown: Json) -> None:
+    assert down(scaleStrategy=scale)["spec"]["scaleStrategy"] == shown
+
+
+@pytest.mark.behaviour("CS-14")
+@pytest.mark.parametrize(
+    ("in_place", "shown"),
+    [
+        ({"gracePeriodSeconds": 0}, None),
+        ({"gracePeriodSeconds": None}, None),
+        ({"gracePeriodSeconds": 0, "markPodNotReady": True}, {"gracePeriodSeconds": 0, "markPodNotReady": True}),
+        ({"gracePeriodSeconds": 5}, {"gracePeriodSeconds": 5}),
+    ],
+)
+def test_a_block_that_says_nothing_is_not_shown_in_v1alpha1(in_place: Json, shown: Json | None) -> None:
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"inPlaceUpdateStrategy": in_place}}
+    assert down(updateStrategy=strategy)["spec"]["updateStrategy"].get("inPlaceUpdateStrategy") == shown
+
+
+# --- Nothing is lost
+
+TEXT = st.sampled_from(["", "a", "true", "4", "04", "30%", "-1", "x y", "9999999999"])
+COUNT = st.one_of(st.integers(-3, 30), st.sampled_from(["10%", "x", "-1%", "12.5%"]))
+ROLLING: dict[str, st.SearchStrategy[Any]] = {
+    "partition": COUNT,
+    "maxUnavailable": COUNT,
+    "maxSurge": COUNT,
+    "paused": st.booleans(),
+    "priorityStrategy": st.just({"orderPriority": [{"orderedKey": "k"}]}),
+    "scatterStrategy": st.just([{"key": "k", "value": "v"}]),
+}
+METADATA = st.fixed_dictionaries(
+    {"name": st.just("c")},
+    optional={
+        "labels": st.dictionaries(st.sampled_from([EXCLUDE, "app"]), st.sampled_from(["true", "false", "web"])),
+        "annotations": st.dictionaries(
+            st.sampled_from([f"{PULL}parallelism", f"{PULL}timeout-seconds", f"{PULL}min-updated-ready-pods", "note"]),
+            TEXT,
+        ),
+    },
+)
+POLICY = st.sampled_from(["", "ReCreate", "InPlaceIfPossible", "InPlaceOnly", "Bad"])
+SCALE: dict[str, st.SearchStrategy[Any]] = {
+    "podsToDelete": st.lists(st.sampled_from(["p", "q"])),
+    "maxUnavailable": COUNT,
+}
+GRACE: dict[str, st.SearchStrategy[Any]] = {"gracePeriodSeconds": st.integers(-1, 9)}
+COMMON: dict[str, st.SearchStrategy[Any]] = {
+    "replicas": st.integers(0, 9),
+    "minReadySeconds": st.integers(0, 9),
+    "lifecycle": st.just({"preDelete": {"labelsHandler": {"a": "b"}}}),
+    "newer": st.just({"field": 1}),
+}
+FLAT = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.one_of(POLICY, st.just("OnDelete")),
+        **ROLLING,
+        "inPlaceUpdateStrategy": st.fixed_dictionaries({}, optional=GRACE),
+    },
+)
+IN_PLACE = st.fixed_dictionaries(
+    {},
+    optional={
+        **GRACE,
+        "imagePreDownloadParallelism": COUNT,
+        "imagePreDownloadTimeoutSeconds": st.integers(-1, 9),
+        "imagePreDownloadMinUpdatedReadyPods": st.integers(-1, 9),
+    },
+)
+NESTED = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(["", "RollingUpdate", "OnDelete", "Bad"]),
+        "rollingUpdate": st.fixed_dictionaries(
+            {}, optional={"podUpdatePolicy": POLICY, **ROLLING, "inPlaceUpdateStrategy": IN_PLACE}
+        ),
+    },
+)
+
+
+def specs(scale: dict[str, st.SearchStrategy[Any]], strategy: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    optional = {
+        **COMMON,
+        "scaleStrategy": st.fixed_dictionaries({}, optional={**SCALE, **scale}),
+        "updateStrategy": strategy,
+    }
+    return st.fixed_dictionaries({"selector": st.just({}), "template": st.just({})}, optional=optional)
+
+
+ALPHAS = st.builds(
+    lambda metadata, spec: {"apiVersion": ALPHA, "kind": "CloneSet", "metadata": metadata, "spec": spec},
+    METADATA,
+    specs({"disablePVCReuse": st.booleans()}, FLAT),
+)
+BETAS = st.builds(
+    lambda metadata, spec: {"apiVersion": BETA, "kind": "CloneSet", "metadata": metadata, "spec": spec},
+    METADATA,
+    specs({"enablePVCReuse": st.booleans(), "excludePreparingDelete": st.booleans()}, NESTED),
+)
+
+
+def without_empty_maps(given: Json) -> Json:
+    """Labels and annotations that hold nothing are the same as none; what conversion notes for itself is nothing."""
+    given["metadata"].get("annotations", {}).pop(NOTES, None)
+    for field in ("labels", "annotations"):
+        if given["metadata"].get(field) == {}:
+            del given["metadata"][field]
+    return given
+
+
+@pytest.mark.behaviour("CS-5", "MGR-50")
+@settings(max_examples=400, deadline=None)
+@given(ALPHAS)
+def test_a_v1alpha1_object_comes_back_as_it_was(given: Json) -> None:
+    before = copy.deepcopy(given)
+    back = convert(convert(given, BETA), ALPHA)
+    assert given == before
+    assert without_empty_maps(canonical_v1alpha1(back)) == without_empty_maps(canonical_v1alpha1(before))
+
+
+@pytest.mark.behaviour("CS-5", "MGR-50")
+@settings(max_examples=400, deadline=None)
+@given(BETAS)
+def test_a_v1beta1_object_comes_back_as_it_was(given: Json) -> None:
+    before = copy.deepcopy(given)
+    back = convert(convert(given, ALPHA), BETA)
+    assert given == before
+    assert without_empty_maps(back) == without_empty_maps(before)
+
+
+@pytest.mark.behaviour("MGR-50")
+@settings(max_examples=200, deadline=None)
+@given(BETAS, st.integers(10, 99))
+def test_an_edit_in_v1alpha1_is_there_in_v1beta1_and_changes_nothing_else(given: Json, replicas: int) -> None:
+    shown = convert(given, ALPHA)
+    shown["spec"]["replicas"] = replicas
+    after = convert(shown, BETA)
+    assert after["spec"].pop("replicas") == replicas
+    given["spec"].pop("replicas", None)
+    assert without_empty_maps(after) == without_empty_maps(given)

@@ -1,0 +1,188 @@
+"""What ``pykruise plan`` says is what the controller then does, for random CloneSets, Pods and gates, on the sandbox.
+
+``KRUISE_PREVIEWS=2000 pytest tests/features/cloneset/test_preview_comes_true.py`` tries more of them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from app.api import names
+from app.features.cloneset.commands import parsed
+from app.features.cloneset.plan.preview import preview
+from app.features.cloneset.plan.settings import Gates
+from app.features.cloneset.reads import related_objects, situation
+from app.kube.resources import PODS
+from app.kube.wire import Request
+from app.workloads.reconciler import EventMappers
+from app.workloads.report import Action, Preview, PreviewStep
+from tests.features.cloneset.world import CLONESETS, NAMESPACE, SmallCluster, small_cluster, template
+from tests.kube.fakes import virtual
+
+SEEDS = range(int(os.environ.get("KRUISE_PREVIEWS", "40")))
+#: Seconds of the virtual clock after which nothing happens any more.
+REST = 90.0
+#: Seconds in which Pods come up, or go.
+STEP = 40.0
+#: Gates that have no say in which Pods change, or for which the cluster here has no counterpart.
+_LEFT_ALONE = {"ready_gate", "managed_fields", "pre_download", "budget"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A CloneSet at rest, and what is changed then."""
+
+    before: dict[str, Any]
+    after: dict[str, Any]
+    marked: int
+    gates: Gates
+
+
+def case_of(seed: int) -> Case:
+    """Everything about the case follows from its seed."""
+    rng = Random(seed)
+    replicas = rng.randint(1, 5)
+    gates = Gates(**{one.name: rng.random() < 0.3 for one in fields(Gates) if one.name not in _LEFT_ALONE})
+    policy = rng.choice(("InPlaceIfPossible", "InPlaceIfPossible", "ReCreate", "InPlaceOnly"))
+    surge = 0 if policy == "InPlaceOnly" else rng.choice((0, 0, 1, 2, "50%"))
+    unavailable = rng.choice((1, 1, 2, "50%", *((0,) if surge else ())))
+    block = {
+        "podUpdatePolicy": policy,
+        "maxSurge": surge,
+        "maxUnavailable": unavailable,
+        "partition": rng.choice((0, 0, 0, 1, 2, "50%")),
+        "paused": rng.random() < 0.1,
+    }
+    change = rng.choice(("image", "image", "image", "env", "nothing"))
+    image = "nginx:2" if change == "image" else "nginx:1"
+    after = template(image=image)
+    if change == "env":
+        after["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    strategy = {"type": "OnDelete"} if rng.random() < 0.05 else {"type": "RollingUpdate", "rollingUpdate": block}
+    return Case(
+        before={"replicas": replicas, "template": template()},
+        after={
+            "replicas": max(0, replicas + rng.choice((0, 0, 0, 0, 1, -1))),
+            "template": after,
+            "updateStrategy": strategy,
+            "scaleStrategy": {"excludePreparingDelete": rng.random() < 0.2},
+        },
+        marked=rng.choice((0, 0, 0, 1)),
+        gates=gates,
+    )
+
+
+def by_step(found: Preview) -> list[set[tuple[Action, str]]]:
+    """Of the Pods that are there: what happens to them, together and one after the other."""
+    steps: dict[int, set[tuple[Action, str]]] = {}
+    for one in found.steps:
+        if "(new " not in one.pod:
+            steps.setdefault(one.step, set()).add((one.action, one.pod))
+    return list(steps.values())
+
+
+class Noted:
+    """What the controller does to Pods, by the requests it sends. ``at``: Pods that are there, and their revisions."""
+
+    def __init__(self, cluster: SmallCluster, at: dict[str, str]) -> None:
+        self.cluster = cluster
+        self.at = at
+        self.turns: list[tuple[Action, str]] = []
+        self.created = 0
+        self.deleted: list[str] = []
+        self.last = cluster.clock.monotonic()
+        cluster.sent.intercept = self.note
+
+    def note(self, request: Request) -> None:
+        _, pods, rest = request.path.partition("/pods")
+        if request.method == "GET" or not pods:
+            return
+        self.last = self.cluster.clock.monotonic()
+        name = rest.split("/")[1] if rest else ""
+        if request.method == "POST" and not rest:
+            self.created += 1
+        elif request.method == "DELETE":
+            self.deleted.append(name)
+            self._turn(Action.DELETE, name)
+        elif request.method == "PATCH" and request.body:
+            labels = orjson.loads(request.body)["metadata"].get("labels") or {}
+            if names.SPECIFIED_DELETE in labels:
+                self._turn(Action.RECREATE, name)
+            revision = labels.get(names.CONTROLLER_REVISION_HASH, "").rpartition("-")[2]
+            if revision and revision != self.at.get(name):
+                self._turn(Action.IN_PLACE, name)
+
+    def _turn(self, action: Action, name: str) -> None:
+        if name in self.at and (Action.RECREATE, name) not in self.turns:
+            self.turns.append((action, name))
+
+    async def until_rest(self) -> None:
+        """Until nothing was written for a while."""
+        while self.cluster.clock.monotonic() - self.last < REST:
+            await self.cluster.clock.sleep(1.0)
+
+
+async def foretold(cluster: SmallCluster, gates: Gates, spec: dict[str, Any]) -> Preview:
+    """What ``pykruise plan`` says of that spec."""
+    live = await cluster.user.get(CLONESETS, "web", NAMESPACE)
+    wanted = parsed({**live, "spec": {**live["spec"], **spec}})
+    found = situation(wanted, await related_objects(cluster.user, wanted), gates)
+    now = cluster.clock.now().timestamp()
+    return preview(found.resolved, found.pods, found.revisions, now, found.node_labels)
+
+
+@pytest.fixture(autouse=True)
+def _in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The preview takes what one step touched to be available before the next: the controller here looks at Pods only
+    when all that it began has had the time to come up."""
+    monkeypatch.setattr(EventMappers, "coalesce_delay", lambda _self, _change, _key: STEP)
+
+
+@virtual
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_the_controller_does_what_the_preview_says(seed: int) -> None:
+    case = case_of(seed)
+    async with small_cluster(case.gates, seed=seed) as cluster:
+        await cluster.apply(**case.before)
+        await cluster.settled(readyReplicas=case.before["replicas"])
+        await cluster.clock.sleep(2 * STEP)
+        pods = sorted(await cluster.pods(), key=lambda pod: str(pod["metadata"]["name"]))
+        for pod in pods[: case.marked]:
+            body = {"metadata": {"labels": {names.SPECIFIED_DELETE: "true"}}}
+            await cluster.user.patch(PODS, pod["metadata"]["name"], body, NAMESPACE)
+        coming = await foretold(cluster, case.gates, case.after)
+        at = {
+            pod["metadata"]["name"]: pod["metadata"]["labels"]["controller-revision-hash"].rpartition("-")[2]
+            for pod in pods
+        }
+        noted = Noted(cluster, at)
+        await cluster.patch({"spec": case.after})
+        await noted.until_rest()
+        agree(coming, noted)
+
+
+def agree(coming: Preview, noted: Noted) -> None:
+    """The same turns in the same order, where what stands in one step may come in any; the same Pods come and go."""
+    left = list(noted.turns)
+    for step in by_step(coming):
+        assert set(left[: len(step)]) == step, (coming, noted.turns)
+        left = left[len(step) :]
+    assert not left, (coming, noted.turns)
+    replaced = sum(one.action is Action.RECREATE for one in coming.steps)
+    assert noted.created == replaced + count(coming, Action.CREATE), coming
+    assert len(noted.deleted) == replaced + count(coming, Action.DELETE), coming
+    assert noted.at.keys() & set(noted.deleted) == {one.pod for one in coming.steps if goes(one, noted.at)}
+
+
+def count(coming: Preview, action: Action) -> int:
+    return sum(one.action is action for one in coming.steps)
+
+
+def goes(one: PreviewStep, at: dict[str, str]) -> bool:
+    return one.pod in at and one.action in (Action.DELETE, Action.RECREATE)

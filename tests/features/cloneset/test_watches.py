@@ -1,0 +1,703 @@
+"""Which changes wake a CloneSet, and what holds a pass back."""
+
+import copy
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from app.features.cloneset.feature import FEATURE
+from app.features.cloneset.plan.rollout import Inputs, counted
+from app.features.cloneset.plan.scale import ScalePlan
+from app.features.cloneset.plan.settings import Gates, resolve_spec
+from app.features.cloneset.types import CloneSet
+from app.features.cloneset.writes import CloneSetSnapshot, CloneSetState, PodsAndClaims
+from app.kube.controller import Result
+from app.kube.errors import Forbidden, ServerError
+from app.kube.expectations import ScaleAction
+from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change
+from app.pods.inplace.eligibility import Blocked
+from app.pods.inplace.state import UpdateSpec
+from app.pods.lifecycle import LifecycleState
+from app.pods.revisions import Revision, revision_of, short_hash
+from app.workloads.pods import InPlaceUpdates, ObservedPods
+from app.workloads.settings import Revisions
+from tests.features.cloneset.shell import DECODERS, Shell
+from tests.features.cloneset.test_takeover import recorded
+from tests.kube.fakes import virtual
+
+KEY = ObjectKey("moving", "hooked")
+
+
+def objects() -> dict[str, list[dict[str, Any]]]:
+    """The CloneSet without claims, and all that is its."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in recorded("01-created-v1beta1.json"):
+        owners = [owner["name"] for owner in one["metadata"].get("ownerReferences", [])]
+        if "hooked" in (one["metadata"]["name"], *owners):
+            found.setdefault(one["kind"], []).append(one)
+    return found
+
+
+def filled(**options: Any) -> tuple[Shell, dict[str, list[dict[str, Any]]]]:
+    shell, found = Shell(**options), objects()
+    shell.show(*(one for kind in found.values() for one in kind))
+    return shell, found
+
+
+def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
+    return decode_pod(orjson.dumps({**found, "metadata": {**found["metadata"], **metadata}}))
+
+
+@pytest.mark.behaviour("CS-44", "CS-45", "CS-46", "CS-47", "CS-48")
+@virtual
+async def test_whom_a_pod_concerns() -> None:
+    shell, found = filled()
+    reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
+    one = pod_of(found["Pod"][0])
+    scale = reconciler.writer.expectations.scale
+    reconciler.states.of(KEY, uid, reconciler.writer.forget)
+    scale.expect(uid, ScaleAction.CREATE, one.metadata.name)
+    other_name = {**found["Pod"][0]["metadata"]["ownerReferences"][0], "name": "x"}
+    for forged in ({"namespace": "elsewhere"}, {"ownerReferences": [other_name]}):
+        reconciler.mappers.keys_for_pod(Change(None, pod_of(found["Pod"][0], **forged)))
+        assert scale.unsatisfied(uid) is not None
+    assert list(reconciler.mappers.keys_for_pod(Change(None, one))) == [KEY]
+    assert scale.unsatisfied(uid) is None
+    scale.expect(uid, ScaleAction.DELETE, one.metadata.name)
+    assert list(reconciler.mappers.keys_for_pod(Change(one, one))) == [KEY]
+    assert scale.unsatisfied(uid) is not None
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    assert list(reconciler.mappers.keys_for_pod(Change(one, going))) == [KEY]
+    assert scale.unsatisfied(uid) is None
+    orphan = pod_of(found["Pod"][0], ownerReferences=[])
+    assert list(reconciler.mappers.keys_for_pod(Change(one, orphan))) == [KEY]
+    assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
+
+
+@pytest.mark.behaviour("CS-9", "CS-91")
+@virtual
+async def test_a_label_that_the_older_version_has_for_a_field_counts_though_the_generation_stays() -> None:
+    """The API server counts generations in the version that was written, where the spec is still the same."""
+    shell, found = filled(gates=Gates())
+    owner = copy.deepcopy(found["CloneSet"][0])
+    pod = copy.deepcopy(found["Pod"][0])
+    state = {"lifecycle.apps.kruise.io/state": "PreparingDelete", "apps.kruise.io/specified-delete": "true"}
+    pod["metadata"]["labels"] |= state
+    pod["metadata"] |= {"finalizers": ["example.com/hold"], "resourceVersion": "600000"}
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "600000"}
+    owner["spec"]["lifecycle"] = {"preDelete": {"finalizersHandler": ["example.com/hold"]}}
+    shell.show(owner, pod)
+    await shell.reconcile("hooked", "moving")
+    assert ("POST", "/api/v1/namespaces/moving/pods") not in shell.writes
+    owner["metadata"] |= {"resourceVersion": "700000"}
+    owner["metadata"]["labels"] = {"apps.kruise.io/cloneset-scaling-exclude-preparing-delete": "true"}
+    owner["spec"].setdefault("scaleStrategy", {})["excludePreparingDelete"] = True
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert ("POST", "/api/v1/namespaces/moving/pods") in shell.writes
+
+
+@pytest.mark.behaviour("CS-52", "CS-65", "CS-171", "CS-175", "CS-176")
+@virtual
+async def test_an_expectation_holds_the_pass_back_until_it_times_out() -> None:
+    leaked: list[str] = []
+
+    class Metrics:
+        def expectation_leaked(self, namespace: str, name: str) -> None:
+            leaked.append(name)
+
+        def in_place_started(self, namespace: str) -> None: ...
+        def in_place_failed(self, namespace: str) -> None: ...
+        def in_place_finished(self, namespace: str, seconds: float) -> None: ...
+
+    shell, found = filled(metrics=Metrics(), expectation_timeout=60.0, force_expectations=True)
+    uid = found["CloneSet"][0]["metadata"]["uid"]
+    shell.reconciler.writer.expectations.scale.expect(uid, ScaleAction.CREATE, "hooked-never")
+    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=60.0)
+    await shell.clock.sleep(61)
+    assert await shell.reconcile("hooked", "moving") == Result(requeue_after=10.0)
+    assert leaked == ["hooked"]
+    assert shell.server.requests == []
+    await shell.reconcile("hooked", "moving")
+    assert shell.server.requests != []
+
+
+@pytest.mark.behaviour("CS-57", "CS-178")
+@virtual
+async def test_a_pod_that_the_cache_shows_too_old_holds_the_pass_back() -> None:
+    shell, found = filled()
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    newer = pod_of(found["Pod"][0], resourceVersion="999999")
+    writer.expectations.versions.expect(newer.metadata)
+    writer.expectations.written[uid] = {newer.metadata.uid}
+    result = await shell.reconcile("hooked", "moving")
+    assert result == Result(requeue_after=300.0)
+    assert shell.server.requests == []
+    shell.show({**found["Pod"][0], "metadata": {**found["Pod"][0]["metadata"], "resourceVersion": "999999"}})
+    await shell.reconcile("hooked", "moving")
+    assert shell.server.requests != []
+
+
+@pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
+@virtual
+async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
+    shell = Shell()
+    assert await shell.reconcile("hooked", "moving") is None
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["spec"]["selector"] = {"matchExpressions": [{"key": "app", "operator": "Nonsense"}]}
+    owner["metadata"] |= {"generation": owner["metadata"]["generation"] + 1, "resourceVersion": "700000"}
+    shell.show(owner)
+    assert await shell.reconcile("hooked", "moving") is None
+    assert shell.server.requests == []
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "700001"}
+    owner["spec"]["replicas"] = 9
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert {path.rsplit("/", 1)[-1] for _, path in shell.writes} == {"status"}
+
+
+@virtual
+async def test_a_pod_of_another_namespace_belongs_to_nobody_here_whatever_it_claims() -> None:
+    writes: list[list[Any]] = []
+    for forged in (False, True):
+        shell, found = filled()
+        if forged:
+            pod = copy.deepcopy(found["Pod"][0])
+            pod["metadata"] |= {"namespace": "theirs", "name": "forged", "uid": "forged"}
+            shell.show(pod)
+        await shell.reconcile("hooked", "moving")
+        writes.append(list(shell.writes))
+    assert writes[0] == writes[1]
+
+
+@pytest.mark.behaviour("CS-44")
+@virtual
+async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_before_it() -> None:
+    shell, found = filled()
+    known = found["CloneSet"][0]
+    known["spec"]["replicas"] = 9
+    known["metadata"] |= {"generation": 7, "resourceVersion": "700000"}
+    shell.show(known)
+    await shell.reconcile("hooked", "moving")
+    assert shell.writes[-1][1].endswith("/status")
+
+    def seen(**metadata: Any) -> CloneSet:
+        return CloneSet.model_validate({**known, "metadata": {**known["metadata"], **metadata}})
+
+    version = str(shell.server.version)
+    old, ours = seen(), seen(resourceVersion=version)
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(old, ours))) == []
+    for missed in ({"generation": 8}, {"annotations": {"a": "b"}}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}):
+        change = Change(old, seen(resourceVersion=version, **missed))
+        assert list(shell.reconciler.mappers.keys_for_workload(change)) == [KEY]
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(None, ours))) == [KEY]
+    assert list(shell.reconciler.mappers.keys_for_workload(Change(old, seen(resourceVersion="700001")))) == [KEY]
+
+
+@pytest.mark.behaviour("CS-60", "CS-66", "CS-136", "CS-134")
+@virtual
+async def test_scaling_and_updating_never_happen_in_one_pass() -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["replicas"] = 5
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    what = [(method, path.split("/")[-1] if "pods/" not in path else "pod") for method, path in shell.writes]
+    assert what.count(("POST", "pods")) == 2
+    assert ("PATCH", "pod") not in what
+    assert what.count(("POST", "controllerrevisions")) == 1
+
+
+@pytest.mark.behaviour("CS-113", "CS-142", "CS-176")
+@virtual
+async def test_the_short_hash_gate() -> None:
+    for short in (False, True):
+        shell, found = filled(gates=Gates(short_hash=short))
+        owner = copy.deepcopy(found["CloneSet"][0])
+        owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+        owner["spec"]["replicas"] = 4
+        shell.show(owner)
+        await shell.reconcile("hooked", "moving")
+        body = next(body for method, path, body in shell.server.requests if method == "POST" and path.endswith("/pods"))
+        labels = body["metadata"]["labels"]
+        assert labels["controller-revision-hash"] == ("" if short else "hooked-") + labels["pod-template-hash"]
+        assert labels["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
+        assert {"conditionType": "InPlaceUpdateReady"} in body["spec"]["readinessGates"]
+        assert body["metadata"]["ownerReferences"][0]["blockOwnerDeletion"] is True
+        assert body["metadata"]["name"] == f"hooked-{labels['apps.kruise.io/cloneset-instance-id']}"
+
+
+@pytest.mark.behaviour("CS-49")
+@virtual
+async def test_a_claim_concerns_its_cloneset_when_it_comes_goes_or_is_given_away() -> None:
+    shell = Shell()
+    claim = next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "PersistentVolumeClaim")
+    shell.show(claim)
+    (found,) = shell.caches.claims.list()
+    reconciler = shell.reconciler
+    assert list(reconciler.mappers.keys_for_claim(Change(None, found))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.mappers.keys_for_claim(Change(found, found))) == []
+    assert list(reconciler.mappers.keys_for_claim(Change(found, None))) == [ObjectKey("moving", "web")]
+    claim["metadata"] = claim["metadata"] | {"ownerReferences": [], "resourceVersion": "999999"}
+    given_away = decode_persistent_volume_claim(orjson.dumps(claim))
+    assert list(reconciler.mappers.keys_for_claim(Change(found, given_away))) == [ObjectKey("moving", "web")]
+    assert list(reconciler.mappers.keys_for_claim(Change(given_away, found))) == [ObjectKey("moving", "web")]
+    revision = decode_controller_revision(
+        orjson.dumps(next(one for one in recorded("01-created-v1beta1.json") if one["kind"] == "ControllerRevision"))
+    )
+    assert list(reconciler.mappers.keys_for_revision(Change(None, revision))) == []
+    assert "Nodes" not in {watched.name for watched in FEATURE.controllers[0].watched}
+
+
+@pytest.mark.behaviour("CS-159", "CS-163", "CS-165")
+@pytest.mark.parametrize(
+    ("policy", "replicas", "reason", "message"),
+    [
+        ("ReCreate", 2, "FailedDelete", "failed to delete pod {pod}: no"),
+        (
+            "ReCreate",
+            3,
+            "FailedUpdatePodReCreate",
+            "failed to patch pod specified-delete {pod} for update(revision {revision}): no",
+        ),
+        (
+            "InPlaceIfPossible",
+            3,
+            "FailedUpdatePodInPlace",
+            "failed to update pod {pod} in-place(revision {revision}): no",
+        ),
+    ],
+)
+@virtual
+async def test_what_is_told_of_a_pod_whose_write_is_refused(
+    policy: str, replicas: int, reason: str, message: str
+) -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": replicas, "lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"]["podUpdatePolicy"] = policy
+    if replicas == 3:
+        owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    shell.server.refuse = lambda request: "/pods/" in request.path and request.method != "GET"
+    with pytest.raises(Forbidden):
+        await shell.reconcile("hooked", "moving")
+    status = next(body["status"] for _, path, body in shell.server.requests if path.endswith("/hooked/status"))
+    (told,) = await shell.events(reason)
+    assert told["type"] == "Warning"
+    pod = told["message"].partition(" hooked-")[2].partition(" ")[0].rstrip(":")
+    revision = status.get("updateRevision", "")
+    assert told["message"] == message.format(pod=f"hooked-{pod}", revision=revision)
+    failed = "FailedScale" if replicas == 2 else "FailedUpdate"
+    assert {"type": failed, "status": "True", "message": "no"}.items() <= status["conditions"][-1].items()
+
+
+@pytest.mark.behaviour("PM-10")
+def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_place() -> None:
+    found = objects()
+    resolved = resolve_spec(CloneSet.model_validate(found["CloneSet"][0]), Gates())
+    next_one = copy.deepcopy(found["ControllerRevision"][-1])
+    next_one["metadata"] |= {"name": "hooked-next", "uid": "next"}
+    next_one["data"]["spec"]["template"]["spec"]["containers"][0]["image"] += "-next"
+    revisions = (found["ControllerRevision"][-1], next_one)
+    own, target = (revision_of(decode_controller_revision(orjson.dumps(one))) for one in revisions)
+    updates, at, settings = InPlaceUpdates(), short_hash(own.name), resolved.settings
+    assert isinstance(
+        updates.spec_between(at, target, [target], settings), Blocked
+    )  # nobody knows what it is made from
+    assert not isinstance(updates.spec_between(at, target, [own, target], settings), Blocked)
+
+
+@pytest.mark.behaviour("CS-135")
+@virtual
+async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_service() -> None:
+    shell, found = filled()
+    body = copy.deepcopy(found["Pod"][0])
+    body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "PreparingNormal"
+    body["metadata"]["annotations"].pop("apps.kruise.io/inplace-update-state", None)
+    body["status"] = {"phase": "Pending"}
+    node = body["spec"].pop("nodeName")
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    waiting = pod_of(body)
+    await writer.set_state(uid, waiting, LifecycleState.PREPARING_DELETE, None)
+    [(_, _, patch)] = shell.server.requests
+    assert patch["metadata"]["resourceVersion"] == waiting.metadata.resource_version
+    awaits_initial_conditions = pod_of({**body, "spec": {**body["spec"], "nodeName": node}})
+    await writer.set_state(uid, awaits_initial_conditions, LifecycleState.PREPARING_DELETE, None)
+    assert len(shell.server.requests) == 1
+
+
+@pytest.mark.behaviour("CS-57", "CS-66")
+@virtual
+async def test_after_a_write_without_an_answer_nothing_is_decided_on_what_was_seen_before() -> None:
+    """It may have been carried out: here it was."""
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), found["Pod"]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": len(pods) - 1}
+    owner["spec"]["lifecycle"] = {"preDelete": {"labelsHandler": {"app": pods[0]["metadata"]["labels"]["app"]}}}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    shell.show(owner)
+    for pod in pods:
+        newer = {**pod, "metadata": {**pod["metadata"], "resourceVersion": "999999"}}
+        shell.server.stored[f"/api/v1/namespaces/moving/pods/{pod['metadata']['name']}"] = newer
+    shell.server.lost = lambda request: request.method == "PATCH" and "/pods/" in request.path
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert len([path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]) == 1
+    shell.server.requests.clear()
+    waiting = await shell.reconcile("hooked", "moving")
+    assert waiting is not None
+    assert shell.writes == []
+
+
+@pytest.mark.behaviour("PM-29", "PM-71")
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(("live", "goes_on"), [("Normal", True), ("PreparingDelete", False)])
+@virtual
+async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_chosen_in(
+    live: str, goes_on: bool, in_place: bool
+) -> None:
+    """A pass whose request was long under way may come after another leader has told the Pod to go."""
+    shell, found = filled()
+    body, label = copy.deepcopy(found["Pod"][0]), "lifecycle.apps.kruise.io/state"
+    body["metadata"]["labels"][label] = "Normal"
+    newer = copy.deepcopy(body)
+    newer["metadata"]["resourceVersion"] = "999999"
+    newer["metadata"]["labels"][label] = live
+    path = f"/api/v1/namespaces/moving/pods/{body['metadata']['name']}"
+    shell.server.stored[path] = newer
+    writer, uid = shell.reconciler.writer, found["CloneSet"][0]["metadata"]["uid"]
+    if in_place:
+        at = body["metadata"]["labels"]["controller-revision-hash"]
+        await writer.update_in_place(uid, pod_of(body), UpdateSpec(revision="next"), {}, revision=at)
+    else:
+        await writer.set_state(uid, pod_of(body), LifecycleState.PREPARING_UPDATE, None)
+    sent = [body["metadata"] for method, _, body in shell.server.requests if method == "PATCH"]
+    written = [one.get("resourceVersion") for one in sent]
+    assert written == [body["metadata"]["resourceVersion"], *(["999999"] if goes_on else [])]
+
+
+@pytest.mark.behaviour("PM-173")
+@pytest.mark.parametrize(("live", "told"), [("Normal", 1), ("PreparingDelete", 0)])
+@virtual
+async def test_an_update_that_somebody_was_quicker_than_is_not_told_to_have_begun(live: str, told: int) -> None:
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"] |= {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 1}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    for one in found["Pod"]:
+        newer = copy.deepcopy(one)
+        newer["metadata"]["resourceVersion"] = "999999"
+        newer["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = live
+        shell.server.stored[f"/api/v1/namespaces/moving/pods/{one['metadata']['name']}"] = newer
+    await shell.reconcile("hooked", "moving")
+    assert len(await shell.events("SuccessfulUpdatePodInPlace")) == told
+
+
+@pytest.mark.behaviour("CS-122")
+@virtual
+async def test_a_pod_that_was_just_moved_on_is_not_updated_in_the_same_pass() -> None:
+    """It is not what it was when it was chosen."""
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"lifecycle": {}}
+    owner["spec"]["updateStrategy"]["rollingUpdate"] |= {
+        "podUpdatePolicy": "InPlaceIfPossible",
+        "maxUnavailable": "100%",
+    }
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    moving = copy.deepcopy(found["Pod"][0])
+    moving["metadata"]["resourceVersion"] = "700001"
+    moving["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "Updating"
+    shell.show(owner, moving)
+    await shell.reconcile("hooked", "moving")
+    patched = [
+        body for method, path, body in shell.server.requests if method == "PATCH" and moving["metadata"]["name"] in path
+    ]
+    assert [body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for body in patched] == ["Updated"]
+    others = [path for method, path, _ in shell.server.requests if method == "PATCH" and "/pods/" in path]
+    assert len(others) > 1
+
+
+@pytest.mark.behaviour("PM-10", "CS-73")
+@pytest.mark.parametrize("recorded_still", [True, False])
+@virtual
+async def test_a_revision_that_the_cache_lacks_is_looked_up_before_a_pod_is_replaced_for_it(
+    recorded_still: bool,
+) -> None:
+    """A manager that has just taken over may see Pods before the revision they were made from."""
+    shell, found = Shell(), objects()
+    (old,) = found.pop("ControllerRevision")
+    owner = found["CloneSet"][0]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    owner["spec"]["lifecycle"] = {}
+    path = f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"
+    if recorded_still:
+        shell.server.stored[path] = old
+    shell.show(*(one for kind in found.values() for one in kind))
+    await shell.reconcile("hooked", "moving")
+    marked = [body for _, path, body in shell.server.requests if "specified-delete" in orjson.dumps(body).decode()]
+    in_place = await shell.events("SuccessfulUpdatePodInPlace")
+    assert (bool(in_place), bool(marked)) == (recorded_still, not recorded_still)
+    await shell.reconcile("hooked", "moving")
+    assert [seen for _, seen, _ in shell.server.requests].count(path) == 1
+
+
+@pytest.mark.behaviour("CS-73", "CS-108")
+@virtual
+async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another() -> None:
+    shell, found = Shell(), objects()
+    (old,) = found.pop("ControllerRevision")
+    owner = found["CloneSet"][0]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    owner["spec"]["replicas"] = 4
+    owner["spec"]["updateStrategy"]["rollingUpdate"]["partition"] = 4
+    owner["status"]["currentRevision"] = old["metadata"]["name"]
+    shell.server.stored[f"/apis/apps/v1/namespaces/moving/controllerrevisions/{old['metadata']['name']}"] = old
+    shell.show(*(one for kind in found.values() for one in kind))
+    await shell.reconcile("hooked", "moving")
+    (made,) = [body for method, path, body in shell.server.requests if (method, path[-5:]) == ("POST", "/pods")]
+    assert made["metadata"]["labels"]["controller-revision-hash"] == old["metadata"]["name"]
+
+
+@pytest.mark.behaviour("CS-160", "CS-120")
+@virtual
+async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
+    shell = Shell()
+    found = recorded("01-created-v1beta1.json")
+    pod = next(one for one in found if one["kind"] == "Pod" and one["metadata"]["name"].startswith("web-"))
+    pod["status"]["phase"] = "Failed"
+    shell.show(*(one for one in found if one["kind"] in DECODERS))
+    shell.server.refuse = lambda request: "/persistentvolumeclaims/" in request.path
+    with pytest.raises(Forbidden):
+        await shell.reconcile("web", "moving")
+    (told,) = await shell.events("FailedUpdate")
+    assert (told["type"], told["message"]) == ("Warning", f"failed to update PVC data-{pod['metadata']['name']}: no")
+
+
+def snapshot_of(owner: CloneSet, pods_and_claims: PodsAndClaims) -> CloneSetSnapshot:
+    """A CloneSet of which only Pods and claims matter."""
+    nothing = Revision("", 0, b"")
+    resolved, revisions = resolve_spec(owner, Gates()), Revisions(nothing, nothing, ())
+    inputs = Inputs(resolved, [], revisions, InPlaceUpdates(), 0.0)
+    return CloneSetSnapshot(
+        workload=owner,
+        state=CloneSetState(owner.metadata.uid, KEY),
+        resolved=resolved,
+        status={},
+        observed=ObservedPods([], [], []),
+        claims=pods_and_claims.claims,
+        revisions=revisions,
+        now=datetime(2026, 1, 1, tzinfo=UTC),
+        inputs=inputs,
+        rollout=counted(inputs),
+        pods_and_claims=pods_and_claims,
+    )
+
+
+def claim_of(found: dict[str, Any], instance: str, **more: Any) -> Any:
+    """A claim of an instance of the CloneSet, as the cache holds it."""
+    metadata = {
+        "name": f"data-hooked-{instance}",
+        "namespace": "moving",
+        "uid": f"uid-{instance}",
+        "resourceVersion": "1",
+        "labels": {"apps.kruise.io/cloneset-instance-id": instance},
+        "ownerReferences": found["Pod"][0]["metadata"]["ownerReferences"],
+        **more,
+    }
+    return decode_persistent_volume_claim(orjson.dumps({"kind": "PersistentVolumeClaim", "metadata": metadata}))
+
+
+@pytest.mark.behaviour("CS-105", "CS-106")
+@pytest.mark.parametrize(("code", "reason", "goes"), [(409, "Conflict", False), (404, "NotFound", True)])
+@virtual
+async def test_claims_stay_with_another_pod_that_has_the_name_by_now(code: int, reason: str, goes: bool) -> None:
+    shell, found = filled()
+    owner = shell.caches.workloads.list()[0]
+    shell.server.answer["/api/v1/namespaces/moving/pods/" + found["Pod"][0]["metadata"]["name"]] = (code, reason)
+    assert await shell.reconciler.writer.delete_pod(owner, pod_of(found["Pod"][0])) is goes
+
+
+@pytest.mark.behaviour("CS-106")
+@pytest.mark.parametrize("replicas_then", [0, 2])
+@virtual
+async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_then: int) -> None:
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": 0, "lifecycle": {}}
+    owner["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = True
+    shell.show(owner)
+    instance = pods[0].metadata.labels["apps.kruise.io/cloneset-instance-id"]
+    claim = claim_of(found, instance)
+    shell.caches.claims.put(claim)
+    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+    shell.server.answer[path] = (500, "InternalError")
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert not [path for method, path in shell.writes if method == "PATCH" and "/pods/" in path]  # CS-66
+    for pod in pods:
+        shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+        shell.reconciler.mappers.keys_for_pod(Change(pod, None))
+    del shell.server.answer[path]
+    shell.server.requests.clear()
+    owner["spec"]["replicas"] = replicas_then
+    owner["metadata"] |= {"generation": 3, "resourceVersion": "700001"}
+    shell.show(owner)
+    await shell.reconcile("hooked", "moving")
+    assert ("DELETE", path) in shell.writes
+    # Whoever comes now must not count on it.
+    assert not [path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]
+
+
+@pytest.mark.behaviour("CS-66", "CS-106")
+@virtual
+async def test_who_deleted_a_pod_updates_none_in_that_pass_even_if_its_claims_stay() -> None:
+    shell, found = filled()
+    owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"] |= {"replicas": len(pods) - 1, "lifecycle": {}}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    shell.show(owner)
+    claims = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in pods]
+    for claim in claims:
+        shell.caches.claims.put(claim)
+        path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+        shell.server.answer[path] = (500, "InternalError")
+    with pytest.raises(ServerError):
+        await shell.reconcile("hooked", "moving")
+    assert [method for method, path in shell.writes if "/pods/" in path] == ["DELETE"]
+
+
+@pytest.mark.behaviour("CS-120")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_a_claim_is_left_over_only_if_its_pod_is_really_not_there(there: bool) -> None:
+    """The watch of Pods may be behind that of claims."""
+    shell, found = filled()
+    owner = shell.caches.workloads.list()[0]
+    if there:
+        shell.server.stored["/api/v1/namespaces/moving/pods/hooked-gx7bz"] = found["Pod"][0]
+    claim = claim_of(found, "gx7bz")
+    cleaned = await shell.reconciler._scaler.clean_up_claims(snapshot_of(owner, PodsAndClaims([], [], [claim])))
+    assert cleaned.pods_and_claims.claims == ([claim] if there else [])
+    assert (shell.writes == []) is there
+
+
+@pytest.mark.behaviour("CS-119")
+@pytest.mark.parametrize("kept", [True, False])
+def test_the_id_of_a_creation_that_failed_comes_after_those_whose_claims_are_there(kept: bool) -> None:
+    """It is used again for the claims that may have been made for it, not before the Pod that is waited for."""
+    shell, found = filled()
+    owner = CloneSet.model_validate(found["CloneSet"][0])
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    instance = going.metadata.labels["apps.kruise.io/cloneset-instance-id"]
+    snapshot = snapshot_of(owner, PodsAndClaims([], [going], [claim_of(found, instance)] if kept else []))
+    snapshot.state.failed_ids = {"7f4x2"}
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot, 1)
+    assert (ids, waiting) == (([], [going]) if kept else (["7f4x2"], []))
+
+
+@pytest.mark.behaviour("CS-119")
+@pytest.mark.parametrize(("reuse", "used", "waits"), [(True, 1, 1), (False, 2, 0)])
+def test_only_for_as_many_as_no_free_claim_is_there_for_is_waited(reuse: bool, used: int, waits: int) -> None:
+    shell, found = filled()
+    spec = copy.deepcopy(found["CloneSet"][0])
+    spec["spec"].setdefault("scaleStrategy", {})["enablePVCReuse"] = reuse
+    going = [pod_of(one, deletionTimestamp="2026-01-01T00:00:00Z") for one in found["Pod"]]
+    held = [claim_of(found, pod.metadata.labels["apps.kruise.io/cloneset-instance-id"]) for pod in going]
+    there = PodsAndClaims([], going, [claim_of(found, "aaaaa"), *held])
+    ids, waiting = shell.reconciler._scaler._instance_ids(snapshot_of(CloneSet.model_validate(spec), there), 2)
+    assert len(going) > 1
+    assert "aaaaa" in ids
+    assert (len(ids), len(waiting)) == (used, waits)
+
+
+@pytest.mark.behaviour("CS-73", "CS-100")
+@virtual
+async def test_where_nothing_can_be_made_of_the_current_revision_the_update_revision_is_taken() -> None:
+    shell, found = filled()
+    snapshot = snapshot_of(CloneSet.model_validate(found["CloneSet"][0]), PodsAndClaims([], [], []))
+    by_hand = Revision("hooked-byhand", 1, b"{}")
+    update = Revision("hooked-update", 2, snapshot.resolved.content.data)
+    snapshot = replace(snapshot, revisions=Revisions(by_hand, update, [by_hand, update]))
+    await shell.reconciler._scaler.carry_out(snapshot, ScalePlan(create_current=1), 0.0)
+    (made,) = [body for _, path, body in shell.server.requests if path.endswith("/pods")]
+    assert made["metadata"]["labels"]["controller-revision-hash"] == "hooked-update"
+
+
+@pytest.mark.parametrize(
+    ("live", "created"),
+    [({}, 1), ({"uid": "another"}, 0), ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, 0), (None, 0)],
+    ids=["there", "another", "going", "gone"],
+)
+@virtual
+async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
+    live: dict[str, Any] | None, created: int
+) -> None:
+    """The garbage collector takes each Pod of a CloneSet that is gone; the cache may be the last to know that."""
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    (owner,) = found["CloneSet"]
+    if live is not None:
+        path = "/apis/apps.kruise.io/v1beta1/namespaces/moving/clonesets/hooked"
+        shell.server.stored[path] = {**owner, "metadata": {**owner["metadata"], **live}}
+    pod = pod_of(found["Pod"][0])
+    shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+    shell.reconciler.mappers.keys_for_pod(Change(pod, None))
+    for _ in range(2):  # it asks again as long as the cache does not say so itself
+        shell.server.requests.clear()
+        await shell.reconcile("hooked", "moving")
+        assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == created
+        if created:
+            break
+        assert not shell.writes
+
+
+@virtual
+async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> None:
+    """Roles of an older release know nothing of that right."""
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    pod = pod_of(found["Pod"][0])
+    shell.caches.pods.remove(ObjectKey("moving", pod.metadata.name))
+    shell.reconciler.mappers.keys_for_pod(Change(pod, None))
+    shell.server.refuse = lambda request: request.path.endswith("/clonesets/hooked") and request.method == "GET"
+    shell.server.requests.clear()
+    await shell.reconcile("hooked", "moving")
+    assert len([path for method, path in shell.writes if method == "POST" and path.endswith("/pods")]) == 1
+
+
+@virtual
+async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
+    shell, found = filled()
+    await shell.reconcile("hooked", "moving")
+    pod = pod_of(found["Pod"][0])
+    shell.reconciler.writer.expectations.scale.expect(
+        found["CloneSet"][0]["metadata"]["uid"], ScaleAction.DELETE, pod.metadata.name
+    )
+    going = pod_of(found["Pod"][0], deletionTimestamp="2026-01-01T00:00:00Z")
+    shell.caches.pods.put(going)
+    shell.reconciler.mappers.keys_for_pod(Change(pod, going))
+    shell.reconciler.mappers.keys_for_pod(Change(going, None))
+    shell.server.requests.clear()
+    await shell.reconcile("hooked", "moving")
+    assert not [path for method, path, _ in shell.server.requests if (method, path[-7:]) == ("GET", "/hooked")]

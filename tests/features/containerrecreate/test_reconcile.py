@@ -1,0 +1,440 @@
+"""Containers are restarted on request: our webhook and controller with the real node agent on a simulated runtime."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.daemon.objects import RECREATE_REQUESTS
+from app.features.containerrecreate import plan
+from app.features.containerrecreate.feature import FEATURE
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.types import ContainerRecreateRequest
+from app.features.containerrecreate.webhooks import ClusterLookups, mutate
+from app.kube.admission import Denied
+from app.kube.callers import STRANGER
+from app.kube.client import Client
+from app.kube.clock import parsed_rfc3339
+from app.kube.controller import Controller
+from app.kube.errors import NotFound
+from app.kube.objects import Pod, decode_pod
+from app.kube.patches import apply
+from app.kube.reflector import Reflector
+from app.kube.resources import NODES, PODS
+from app.manager.gates import parse_gates
+from tests.admission.writing import BETA, review_of
+from tests.daemon.node import NAMESPACE, NODE, Node, node
+from tests.kit.features import context, stores_of
+from tests.kit.virtualtime import run
+from tests.kube.fakes import running
+
+Json = dict[str, Any]
+
+
+class Manager:
+    """The manager beside a node: its webhook, called as an API server would, and its controller."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    async def answer(self, body: Json, old: Json | None = None, gates: str = "") -> Any:
+        review = msgspec.structs.replace(review_of(CONTAINER_RECREATE_REQUEST, body, old), username="tenant")
+        return await mutate(ClusterLookups(self.node.client), parse_gates(gates).enabled, review)
+
+    async def request(self, *containers: str, name: str = "again", version: str = BETA, **spec: Any) -> Json:
+        """Create a request for web-0, filled in by the webhook."""
+        body = {
+            "apiVersion": version,
+            "kind": "ContainerRecreateRequest",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"podName": "web-0", "containers": [{"name": one} for one in containers], **spec},
+        }
+        answer = await self.answer(body)
+        assert not isinstance(answer, Denied), answer.message
+        return await self.node.client.create(RECREATE_REQUESTS, apply(answer.operations, body), NAMESPACE)
+
+    async def get(self, name: str = "again") -> Json:
+        found: Json = await self.node.client.get(RECREATE_REQUESTS, name, NAMESPACE)
+        return found
+
+    async def completed(self, name: str = "again", seconds: float = 200.0) -> Json:
+        async def look() -> Json | None:
+            status = (await self.get(name)).get("status") or {}
+            return status if status.get("completionTime") else None
+
+        found: Json = await self.node.until(look, seconds)
+        return found
+
+    async def kubelet(self) -> None:
+        """Starts what has ended anew, and reports it."""
+        while True:
+            await self.node.clock.sleep(0.5)
+            try:
+                pod = await self.node.client.get(PODS, "web-0", NAMESPACE)
+            except NotFound:
+                continue
+            restarted = False
+            for container in pod["spec"]["containers"]:
+                newest = self.node.newest(pod["metadata"]["uid"], container["name"])
+                if newest.state != 1:
+                    self.node.restart(newest)
+                    restarted = True
+            if restarted:
+                await self.node.report()
+
+
+@asynccontextmanager
+async def manager(*, agent: bool = True, kubelet: bool = True) -> AsyncIterator[Manager]:
+    async with node() as there, AsyncExitStack() as stack:
+        await there.client.create(NODES, {"metadata": {"name": NODE}})
+        found = Manager(there)
+        ours = Client(there.api.transport("manager"), there.clock)
+        (part,) = FEATURE.controllers
+        stores = stores_of(part)
+        for one in part.watched:
+            reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=Random(1))
+            await stack.enter_async_context(running(reflector.run()))
+        made = part.make(context(part, ours, stores))
+        controller = Controller(part.name, there.clock, made.watches, made.reconcile, workers=part.workers)
+        await stack.enter_async_context(running(controller.run()))
+        if kubelet:
+            await stack.enter_async_context(running(found.kubelet()))
+        if agent:
+            await stack.enter_async_context(running(there.agent().run()))
+        yield found
+
+
+def in_world(scenario: Any, **options: bool) -> None:
+    async def main() -> None:
+        async with manager(**options) as there:
+            await scenario(there)
+
+    run(main())
+
+
+GATE = {"readinessGates": [{"conditionType": "KruisePodReady"}]}
+
+
+async def pod_with_gate(there: Manager) -> Json:
+    client = there.node.client
+    body = {
+        "metadata": {"name": "web-0"},
+        "spec": {"nodeName": NODE, "containers": [{"name": "app", "image": "nginx:1"}], **GATE},
+    }
+    created = await client.create(PODS, body, NAMESPACE)
+    there.node.runtime.start(created["metadata"]["uid"], "app")
+    ready = [
+        {"type": type_, "status": "True"} for type_ in ("Ready", "ContainersReady", "KruisePodReady", "Initialized")
+    ]
+    return await there.node.report(conditions=ready)
+
+
+def condition(pod: Json, type_: str = "KruisePodReady") -> Json:
+    found: Json = next(one for one in pod["status"]["conditions"] if one["type"] == type_)
+    return found
+
+
+@pytest.mark.behaviour("CRR-4", "CRR-5", "CRR-12", "CRR-18", "CRR-20")
+def test_two_containers_are_restarted_and_others_stay() -> None:
+    async def scenario(there: Manager) -> None:
+        pod = await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
+        request = await there.request("app", "side")
+        labels = request["metadata"]["labels"]
+        assert labels == {
+            "crr.apps.kruise.io/active": "true",
+            "crr.apps.kruise.io/node-name": NODE,
+            "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
+        }
+        assert request["spec"]["strategy"] == {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}
+        status = await there.completed()
+        assert status["phase"] == "Completed"
+        assert [(one["name"], one["phase"]) for one in status["containerRecreateStates"]] == [
+            ("app", "Succeeded"),
+            ("side", "Succeeded"),
+        ]
+        assert {one["name"] for one in status["containerStatusSnapshot"]} == {"app", "side"}
+        after = await there.node.client.get(PODS, "web-0", NAMESPACE)
+        counts = {one["name"]: one["restartCount"] for one in after["status"]["containerStatuses"]}
+        assert counts == {"app": 1, "side": 1, "other": 0}
+
+        async def inactive() -> bool:
+            return "crr.apps.kruise.io/active" not in (await there.get())["metadata"]["labels"]
+
+        await there.node.until(inactive)
+
+    in_world(scenario)
+
+
+class Telling:
+    """Knows every Pod, and that the user may not read it."""
+
+    async def may_read_pod(self, *_: Any) -> bool:
+        return False
+
+    async def pod(self, *_: Any) -> Json:
+        raise AssertionError("the Pod is looked up")
+
+    node = pod
+
+
+@pytest.mark.behaviour("CRR-69")
+@pytest.mark.parametrize("stranger", [False, True], ids=["a user who may not read the Pod", "a stranger"])
+async def test_a_review_reveals_no_pod_that_its_caller_cannot_read(stranger: bool) -> None:
+    spec = {"podName": "web-0", "containers": [{"name": "app"}]}
+    metadata = {"name": "again", "namespace": NAMESPACE}
+    body = {"apiVersion": BETA, "kind": "ContainerRecreateRequest", "metadata": metadata, "spec": spec}
+    token = STRANGER.set(stranger)
+    try:
+        answer = await mutate(Telling(), parse_gates("").enabled, review_of(CONTAINER_RECREATE_REQUEST, body))
+    finally:
+        STRANGER.reset(token)
+    assert isinstance(answer, Denied)
+    assert answer.code == 403
+
+
+@pytest.mark.behaviour("CRR-10", "CRR-21", "CRR-22", "CRR-51", "CRR-33")
+def test_the_pod_is_out_of_service_for_the_grace_period_and_comes_back() -> None:
+    async def scenario(there: Manager) -> None:
+        await pod_with_gate(there)
+        before = there.node.clock.monotonic()
+        await there.request("app", strategy={"unreadyGracePeriodSeconds": 3})
+
+        async def held() -> Json | None:
+            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+            return pod if condition(pod)["status"] == "False" else None
+
+        pod = await there.node.until(held)
+        key = '[{"userAgent":"ContainerRecreateRequest","key":"shop/again"}]'
+        assert condition(pod)["message"] == key
+        assert condition(pod, "Ready")["status"] == "False"
+        request = await there.get()
+        assert request["metadata"]["finalizers"] == ["crr.apps.kruise.io/unready-acquired"]
+        status = await there.completed()
+        assert there.node.clock.monotonic() - before >= 3
+        (grace,) = status["conditions"]
+        assert (grace["type"], grace["status"], grace["reason"]) == ("PreRecreateGrace", "True", "PreRecreateGrace")
+
+        async def released() -> bool:
+            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+            return condition(pod)["status"] == "True" and "finalizers" not in (await there.get())["metadata"]
+
+        await there.node.until(released)
+        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+        assert condition(pod)["message"] == "[]"
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("CRR-10", "CRR-11")
+def test_a_request_that_is_deleted_lets_go_of_its_pod() -> None:
+    async def scenario(there: Manager) -> None:
+        await pod_with_gate(there)
+        await there.request("app", strategy={"unreadyGracePeriodSeconds": 1000})
+
+        async def held() -> bool:
+            return "finalizers" in (await there.get())["metadata"]
+
+        await there.node.until(held)
+        await there.node.clock.sleep(1)
+        await there.node.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
+
+        async def free() -> bool:
+            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+            left = (await there.node.client.list(RECREATE_REQUESTS)).items
+            return condition(pod)["status"] == "True" and not left
+
+        await there.node.until(free)
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("CRR-15", "CRR-17", "CRR-19", "CRR-13")
+def test_without_an_answer_of_the_node_a_request_ends_after_a_minute_and_goes_after_its_ttl() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+        await there.request("app", ttlSecondsAfterFinished=30)
+        await there.node.clock.sleep(55)
+        assert not (await there.get()).get("status", {}).get("completionTime")
+        status = await there.completed()
+        assert (status["phase"], status["message"]) == ("Completed", "daemon has not responded for a long time")
+        assert "containerRecreateStates" not in status
+        await there.node.clock.sleep(25)
+        await there.get()
+        await there.node.clock.sleep(10)
+        with pytest.raises(NotFound):
+            await there.get()
+
+    in_world(scenario, agent=False)
+
+
+@pytest.mark.behaviour("CRR-16")
+def test_past_its_deadline_a_request_ends_and_the_states_of_its_containers_stay() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"}, {"name": "side"})
+        await there.request("app", "side", activeDeadlineSeconds=20, strategy={"orderedRecreate": True})
+        status = await there.completed()
+        assert status["message"] == "recreating has exceeded the activeDeadlineSeconds"
+        phases = {state["name"]: state["phase"] for state in status["containerRecreateStates"]}
+        assert phases == {"app": "Recreating", "side": "Pending"}
+
+    # Without a kubelet the container never comes back.
+    in_world(scenario, kubelet=False)
+
+
+@pytest.mark.behaviour("CRR-14", "CRR-50")
+@pytest.mark.parametrize("again", [False, True], ids=["gone", "another of that name"])
+def test_a_request_ends_with_its_pod(again: bool) -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+        await there.request("app")
+        await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+        if again:
+            await there.node.pod({"name": "app"})
+        assert (await there.completed(seconds=5))["message"] == "pod has gone"
+
+    in_world(scenario, agent=False, kubelet=False)
+
+
+@pytest.mark.behaviour("CRR-60")
+def test_a_request_ends_where_the_pod_has_ended() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+        await there.request("app")
+        await there.node.client.patch(
+            PODS, "web-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status"
+        )
+        assert (await there.completed(seconds=5))["message"].startswith("the Pod has ended")
+
+    in_world(scenario, agent=False, kubelet=False)
+
+
+@pytest.mark.behaviour("CRR-3", "CRR-60")
+def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+        ended = [{"type": "SidecarTerminated", "status": "True"}]
+        await there.node.client.patch(
+            PODS, "web-0", {"status": {"phase": "Succeeded", "conditions": ended}}, NAMESPACE, subresource="status"
+        )
+        await there.request("app")
+        status = await there.completed()
+        assert not status.get("message")
+        assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("CRR-2", "CRR-3")
+def test_what_the_webhook_refuses() -> None:
+    async def scenario(there: Manager) -> None:
+        await there.node.pod({"name": "app"})
+
+        def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
+            return {
+                "apiVersion": BETA,
+                "kind": "ContainerRecreateRequest",
+                "metadata": {"name": "x", "namespace": NAMESPACE},
+                "spec": {"podName": pod, "containers": [{"name": one} for one in containers], **spec},
+            }
+
+        for wrong, message in (
+            (body("none", "app"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
+            (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
+            (body("web-0"), "spec.containers: Required value: name at least one container"),
+            (body("web-0", "app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
+        ):
+            answer = await there.answer(wrong)
+            assert isinstance(answer, Denied)
+            assert answer.message.startswith(message)
+            assert answer.code == 400
+        off = await there.answer(body("web-0", "app"), gates="KruiseDaemon=false")
+        assert isinstance(off, Denied)
+        assert off.message.startswith("feature-gate KruiseDaemon is not enabled; ")
+        assert off.code == 403
+        await there.node.client.delete(NODES, NODE)
+        answer = await there.answer(body("web-0", "app"))
+        assert answer.message.endswith(f"its Node {NODE} does not exist")
+        stored = body("web-0", "app")
+        changed = body("web-0", "app", activeDeadlineSeconds=30)
+        answer = await there.answer(changed, stored)
+        assert (answer.code, answer.message) == (403, "spec: Forbidden: a request cannot be changed; make another one")
+        assert not isinstance(await there.answer(stored, stored, gates="KruiseDaemon=false"), Denied)
+
+    in_world(scenario, agent=False, kubelet=False)
+
+
+def request(**status: Any) -> ContainerRecreateRequest:
+    return ContainerRecreateRequest.model_validate(
+        {
+            "metadata": {
+                "name": "r",
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {"crr.apps.kruise.io/pod-uid": "u"},
+            },
+            "spec": {
+                "podName": "p",
+                "containers": [{"name": "app", "statusContext": {"containerID": "containerd://1", "restartCount": 0}}],
+            },
+            "status": {"phase": "Recreating", **status},
+        }
+    )
+
+
+def pod(container: str, started: str | None) -> Pod:
+    state = {"running": {"startedAt": started}} if started else {"waiting": {}}
+    status = {"name": "app", "containerID": container, "ready": True, "restartCount": 1, "state": state}
+    return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": {"containerStatuses": [status]}}).encode())
+
+
+@pytest.mark.behaviour("CRR-20", "CRR-62")
+@pytest.mark.parametrize(
+    ("seen", "wanted"),
+    [
+        pytest.param(pod("containerd://1", "2025-12-31T00:00:00Z"), [], id="the old one"),
+        pytest.param(pod("containerd://1", "2026-01-01T00:00:00Z"), ["containerd://1"], id="started since"),
+        pytest.param(pod("containerd://2", "2025-12-31T23:59:59Z"), ["containerd://2"], id="another, a moment before"),
+        pytest.param(pod("containerd://2", None), [], id="not running"),
+    ],
+)
+def test_what_the_snapshot_holds(seen: Pod, wanted: list[str]) -> None:
+    now = parsed_rfc3339("2026-01-01T00:00:10Z")
+    assert now is not None
+    step = plan.step(request(), seen, now)
+    snapshot = (step.status or {}).get("containerStatusSnapshot", [])
+    assert [one["containerID"] for one in snapshot] == wanted
+    known = request(containerStatusSnapshot=[{"name": "app", "containerID": "containerd://9"}])
+    again = plan.step(known, seen, now).status
+    # Never back to nothing.
+    assert (again is not None) == bool(wanted)
+
+
+def ended_pod(state: Json, *conditions: str) -> Pod:
+    status = {
+        "phase": "Succeeded",
+        "containerStatuses": [{"name": "app", "state": state}, {"name": "main", "state": {"terminated": {}}}],
+        "conditions": [{"type": one, "status": "True"} for one in conditions],
+    }
+    return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": status}).encode())
+
+
+@pytest.mark.behaviour("SS-115", "CRR-60")
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [
+        pytest.param(ended_pod({"running": {}}), True, id="its node ends it"),
+        pytest.param(ended_pod({"running": {}}, "SidecarTerminated"), False, id="its sidecars still run"),
+        pytest.param(ended_pod({"terminated": {}}, "SidecarTerminated"), True, id="its sidecars have ended"),
+    ],
+)
+def test_a_request_goes_on_for_sidecars_of_a_pod_that_was_given_its_last_phase(seen: Pod, ends: bool) -> None:
+    now = parsed_rfc3339("2026-01-01T00:00:10Z")
+    assert now is not None
+    status = plan.step(request(), seen, now).status or {}
+    assert ("completionTime" in status) is ends
+    assert status.get("message", plan.POD_ENDED) == plan.POD_ENDED

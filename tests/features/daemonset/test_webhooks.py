@@ -1,0 +1,151 @@
+"""What the webhooks of DaemonSet refuse, warn of and fill in beyond what was recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api.conversion import convert
+from app.features.daemonset.kind import DAEMON_SET
+from tests.admission.writing import ALPHA, BETA, Json
+from tests.features.daemonset.writing import daemon_set, rolling, write
+
+PROGRESSIVE = "daemonset.kruise.io/progressive-create-pod"
+UNREADABLE = {"matchExpressions": [{"key": "a", "operator": "In"}]}
+
+
+@pytest.mark.behaviour("DS-11", "DS-12", "DS-13", "DS-14")
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (rolling(maxUnavailable=1, maxSurge=1), "maxSurge: Invalid value: 1: may not be set"),
+        (rolling(maxUnavailable=0, maxSurge="0%"), "maxUnavailable: Required value: cannot be 0"),
+        (rolling(maxUnavailable=1, maxSurge="abc"), "a valid percent string"),
+        (rolling(rollingUpdateType="InPlaceIfPossible", maxSurge=1), "must be 0 for InPlaceIfPossible type"),
+        (rolling(partition="101%"), "must not be greater than 100%"),
+        (rolling(partition="x"), "a valid percent string"),
+    ],
+)  # fmt: skip
+def test_an_update_strategy_that_cannot_work_is_refused(spec: Json, message: str) -> None:
+    for version in (ALPHA, BETA):
+        refused = write(daemon_set(version, updateStrategy=spec))
+        assert refused.code == 422
+        assert message in refused.message
+
+
+@pytest.mark.behaviour("DS-13")
+def test_a_partition_has_no_upper_bound_as_a_number() -> None:
+    assert write(daemon_set(updateStrategy=rolling(partition=10_000))).obj is not None
+
+
+@pytest.mark.behaviour("DS-12", "DS-5")
+def test_surging_with_max_unavailable_is_refused() -> None:
+    refused = write(daemon_set(ALPHA, updateStrategy=rolling(rollingUpdateType="Surging", maxUnavailable=1)))
+    assert "may not be set when maxUnavailable is non-zero" in refused.message
+
+
+@pytest.mark.behaviour("DS-14")
+def test_an_in_place_hook_is_refused() -> None:
+    refused = write(daemon_set(lifecycle={"inPlaceUpdate": {"labelsHandler": {"a": "b"}}}))
+    assert refused.message.startswith("spec.lifecycle.inPlaceUpdate: Forbidden")
+
+
+@pytest.mark.behaviour("DS-9")
+def test_a_deadline_of_the_pod_is_refused() -> None:
+    template: Json = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "a", "image": "b"}]}}
+    template["spec"]["activeDeadlineSeconds"] = 5
+    assert "activeDeadlineSeconds" in write(daemon_set(template=template)).message
+
+
+@pytest.mark.behaviour("DS-84")
+@pytest.mark.parametrize(
+    ("spec", "warning"),
+    [
+        ({"burstReplicas": "x"}, "250 is taken"),
+        ({"burstReplicas": -1}, "250 is taken"),
+        ({"burstReplicas": 0}, "no Pod is ever created"),
+        ({"lifecycle": {"preNormal": {"labelsHandler": {"a": "b"}}}}, "has no effect"),
+        ({"lifecycle": {"preDelete": {}}}, "it holds no Pod"),
+        ({"updateStrategy": {"type": "OnDelete", "rollingUpdate": {"paused": True}}}, "has no effect"),
+        ({"updateStrategy": rolling(selector=UNREADABLE)}, "no Pod is updated"),
+    ],
+)  # fmt: skip
+def test_what_openkruise_admits_and_was_not_meant_so_is_warned_of(spec: Json, warning: str) -> None:
+    found = write(daemon_set(**spec))
+    assert found.obj is not None, found.message
+    assert any(warning in one for one in found.warnings)
+
+
+@pytest.mark.behaviour("DS-82")
+def test_a_native_manifest_is_admitted_with_another_api_version() -> None:
+    native: dict[str, Any] = {
+        "apiVersion": BETA,
+        "kind": "DaemonSet",
+        "metadata": {"name": "fluentd", "namespace": "kube-system", "labels": {"k8s-app": "fluentd"}},
+        "spec": {
+            "selector": {"matchLabels": {"name": "fluentd"}},
+            "template": {
+                "metadata": {"labels": {"name": "fluentd"}},
+                "spec": {
+                    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}],
+                    "containers": [
+                        {
+                            "name": "fluentd",
+                            "image": "fluentd:v5",
+                            "resources": {"limits": {"memory": "200Mi"}},
+                            "volumeMounts": [{"name": "varlog", "mountPath": "/var/log"}],
+                        }
+                    ],
+                    "terminationGracePeriodSeconds": 30,
+                    "volumes": [{"name": "varlog", "hostPath": {"path": "/var/log"}}],
+                },
+            },
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%", "maxSurge": 0}},
+        },
+    }
+    for version in (ALPHA, BETA):
+        found = write({**native, "apiVersion": version})
+        assert found.obj is not None, found.message
+        assert not found.warnings
+
+
+@pytest.mark.behaviour("DS-1", "DS-2", "DS-3")
+def test_progressive_creation_is_a_field_in_one_version_and_an_annotation_in_the_other() -> None:
+    old = daemon_set(ALPHA, annotations={PROGRESSIVE: "true"})
+    new = convert(old, BETA)
+    assert new["spec"]["scaleStrategy"] == {"partitionedScaling": True}
+    assert new["metadata"]["annotations"] == {PROGRESSIVE: "true"}
+    assert convert(new, ALPHA) == old
+    off = {**new, "spec": {**new["spec"], "scaleStrategy": {"partitionedScaling": False}}}
+    seen = convert(off, ALPHA)
+    assert PROGRESSIVE not in seen["metadata"]["annotations"]
+    assert "scaleStrategy" not in seen["spec"]
+    back = convert(seen, BETA)
+    assert not back["spec"].get("scaleStrategy", {}).get("partitionedScaling")
+
+
+@pytest.mark.behaviour("DS-1")
+@pytest.mark.parametrize("value", ["True", "1", "false", ""])
+def test_any_other_value_of_the_annotation_means_nothing(value: str) -> None:
+    old = daemon_set(ALPHA, annotations={PROGRESSIVE: value})
+    new = convert(old, BETA)
+    assert "scaleStrategy" not in new["spec"]
+    assert convert(new, ALPHA) == old
+
+
+@pytest.mark.behaviour("DS-1", "DS-2")
+def test_the_hash_in_the_status_has_a_name_in_each_version() -> None:
+    old = {**daemon_set(ALPHA), "status": {"daemonSetHash": "abc", "numberReady": 3}}
+    new = convert(old, BETA)
+    assert new["status"] == {"updateRevision": "abc", "numberReady": 3}
+    assert convert(new, ALPHA) == old
+
+
+@pytest.mark.behaviour("DS-79")
+def test_the_columns_are_openkruise_s_and_wide_ones_have_their_former_names() -> None:
+    for version in DAEMON_SET.versions:
+        narrow = [one.name for one in version.columns if not one.priority]
+        wide = [one.name for one in version.columns if one.priority]
+        assert narrow == ["DESIRED", "CURRENT", "READY", "UP-TO-DATE", "AVAILABLE", "AGE"]
+        assert wide == ["CONTAINERS", "IMAGES", "DESIREDNUMBER", "CURRENTNUMBER", "UPDATEDNUMBERSCHEDULED"]

@@ -1,0 +1,431 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.features.deletionprotection.lookups import NotKnownError, WithoutCluster
+from app.features.deletionprotection.plan import Count, Gates, judge
+from app.kube.admission import Allowed, Denied, GroupVersionResource, Operation
+from app.kube.errors import Forbidden, NotFound, RequestInfo, Status, TransportError
+from app.kube.resources import Resource
+from tests.features.deletionprotection.asking import (
+    FORBIDDEN,
+    KINDS,
+    LABEL,
+    OF_SLICES,
+    WIDGETS,
+    Cluster,
+    deletion,
+    protected,
+    refusal,
+)
+
+WORKLOADS = ("Deployment", "ReplicaSet", "StatefulSet")
+OFF = Gates(enabled=False)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.behaviour("DP-8", "DP-50")
+def test_always_is_refused_for_every_kind(kind: str) -> None:
+    cluster = Cluster()
+    assert refusal(cluster.decide(deletion(kind, protected(kind)))) == FORBIDDEN + "Always"
+    assert cluster.asked == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [None, "", "always", "ALWAYS", "cascading", "true", "Never"])
+@pytest.mark.behaviour("DP-6")
+def test_any_other_value_protects_nothing(kind: str, value: str | None) -> None:
+    cluster = Cluster(pods=Count(3), claims=Count(3), crs=Count(3))
+    assert cluster.decide(deletion(kind, protected(kind, value, spec={"replicas": 3}))) == Allowed()
+    assert cluster.refusals == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"operation": Operation.UPDATE, "object": {}}, id="update"),
+        pytest.param({"operation": Operation.CREATE, "object": {}}, id="create"),
+        pytest.param({"subresource": "status"}, id="subresource"),
+        pytest.param({"old_object": None}, id="no old object"),
+        pytest.param({"old_object": {}}, id="empty old object"),
+    ],
+)
+@pytest.mark.behaviour("DP-1", "DP-2", "DP-10")
+def test_only_the_deletion_of_an_object_is_judged(kind: str, changed: dict[str, Any]) -> None:
+    assert judge(KINDS[kind], deletion(kind, **{"old": protected(kind), **_as_old(changed)}), Gates()) == Allowed()
+    assert Cluster().decide(deletion(kind, **{"old": protected(kind), **_as_old(changed)})) == Allowed()
+
+
+def _as_old(changed: dict[str, Any]) -> dict[str, Any]:
+    return {"old" if key == "old_object" else key: value for key, value in changed.items()}
+
+
+@pytest.mark.behaviour("DP-2")
+def test_an_item_of_a_collection_is_judged_and_named_by_its_own_metadata() -> None:
+    cluster = Cluster()
+    review = deletion("Deployment", protected("Deployment", metadata={"name": "web-7"}), name="")
+    assert refusal(cluster.decide(review)) == FORBIDDEN + "Always"
+    assert cluster.refusals == [("Deployment", "web", "web-7", "jane")]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.behaviour("DP-4")
+def test_a_terminating_object_may_be_deleted_again(kind: str) -> None:
+    old = protected(kind, metadata={"deletionTimestamp": "2026-11-21T03:10:17Z"})
+    assert Cluster().decide(deletion(kind, old)) == Allowed()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.behaviour("DP-5", "DP-44")
+def test_labels_count_as_soon_as_the_gate_is_on(kind: str) -> None:
+    review = deletion(kind, protected(kind))
+    assert judge(KINDS[kind], review, OFF) == Allowed()
+    assert isinstance(judge(KINDS[kind], review, Gates()), Denied)
+
+
+@pytest.mark.parametrize(
+    ("old", "field"),
+    [
+        ({"metadata": 3}, "metadata: expected an object, got an integer"),
+        ({"metadata": {"labels": ["a"]}}, "metadata.labels: expected an object, got a list"),
+        (protected("Deployment", "Cascading", spec={"replicas": "3"}), "spec.replicas: expected an integer, got a"),
+        (protected("Deployment", "Cascading", spec={"replicas": True}), "spec.replicas: expected an integer, got a"),
+        (protected("Deployment", "Cascading", spec=[]), "spec: expected an object, got a list"),
+    ],
+)
+@pytest.mark.behaviour("DP-7")
+def test_an_old_object_that_cannot_be_read_is_a_bad_request_naming_the_field(old: Any, field: str) -> None:
+    cluster = Cluster()
+    decision = cluster.decide(deletion("Deployment", old))
+    assert isinstance(decision, Denied)
+    assert decision.code == 400
+    assert decision.message.startswith(f"request.oldObject.{field}")
+    assert cluster.refusals == []
+
+
+@pytest.mark.parametrize("kind", [kind for kind, row in KINDS.items() if row not in OF_SLICES])
+@pytest.mark.behaviour("DP-7")
+def test_an_unknown_version_or_kind_at_a_built_in_path_passes(kind: str) -> None:
+    row = KINDS[kind]
+    unknown_version = GroupVersionResource(row.group, "v9", row.resource)
+    assert Cluster().decide(deletion(kind, protected(kind), resource=unknown_version)) == Allowed()
+    unknown_kind = GroupVersionResource(row.group, row.versions[0], "gadgets")
+    assert Cluster().decide(deletion(kind, protected(kind), resource=unknown_kind)) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dry_run": True},
+        {"options": {"propagationPolicy": "Orphan", "gracePeriodSeconds": 0}},
+        {"options": {"preconditions": {"uid": "other"}}},
+        {"username": "system:serviceaccount:kube-system:generic-garbage-collector"},
+        {"username": "system:serviceaccount:kube-system:namespace-controller"},
+        {"username": "system:serviceaccount:kruise-system:kruise-manager"},
+        {"username": "admin", "groups": ("system:masters",)},
+    ],
+)
+@pytest.mark.behaviour("DP-9", "DP-11", "DP-40")
+def test_neither_how_nor_who_changes_the_verdict(changed: dict[str, Any]) -> None:
+    cluster = Cluster()
+    assert refusal(cluster.decide(deletion("Service", protected("Service"), **changed))) == FORBIDDEN + "Always"
+    assert len(cluster.refusals) == 1
+
+
+@pytest.mark.parametrize("kind", WORKLOADS)
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        ({"replicas": 3}, {"replicas": 0}, "Cascading and replicas 3>0"),
+        ({"replicas": 1}, {}, "Cascading and replicas 1>0"),
+        ({"replicas": 0}, {"replicas": 3, "readyReplicas": 3}, None),
+        ({}, {"replicas": 3}, None),
+        ({"replicas": None}, {"replicas": 3}, None),
+    ],
+)
+@pytest.mark.behaviour("DP-20", "DP-21")
+def test_cascading_on_workloads_looks_at_the_replicas_asked_for(
+    kind: str, spec: dict[str, Any], status: dict[str, Any], text: str | None
+) -> None:
+    decision = Cluster().decide(deletion(kind, protected(kind, "Cascading", spec=spec, status=status)))
+    if text is None:
+        assert decision == Allowed()
+    else:
+        assert refusal(decision) == f"forbidden by ResourcesProtectionDeletion for {LABEL}={text}"
+
+
+@pytest.mark.parametrize("kind", [*WORKLOADS, "CloneSet"])
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        ({"replicas": 0}, {"replicas": 3}, "Cascading and active pods 3>0"),
+        ({}, {"replicas": 1}, "Cascading and active pods 1>0"),
+        ({"replicas": 2}, {"replicas": 3}, "Cascading and replicas 2>0"),
+        ({"replicas": 0}, {"replicas": 0}, None),
+        ({"replicas": 0}, {}, None),
+    ],
+)
+@pytest.mark.behaviour("DP-53")
+def test_with_its_gate_pods_that_are_still_there_count_beside_the_replicas_asked_for(
+    kind: str, spec: dict[str, Any], status: dict[str, Any], text: str | None
+) -> None:
+    old = protected(kind, "Cascading", spec=spec, status=status)
+    decision = Cluster().decide(deletion(kind, old), Gates(pods_count=True))
+    assert decision == Allowed() if text is None else refusal(decision) == FORBIDDEN + text
+    with_nothing_asked_for = spec.get("replicas", 0) == 0
+    assert (Cluster().decide(deletion(kind, old), Gates()) == Allowed()) is with_nothing_asked_for
+
+
+NAMESPACE = deletion("Namespace", protected("Namespace", "Cascading"))
+PODS, CLAIMS = ("pods", "shop"), ("claims", "shop")
+
+
+@pytest.mark.parametrize(
+    ("pods", "claims", "text", "asked"),
+    [
+        (Count(2), Count(5), "active pods 2>0", [PODS]),
+        (Count(0), Count(5), '"Bound" status pvc 5>0', [PODS, CLAIMS]),
+        (Count(500, at_least=True), Count(0), "active pods >=500>0", [PODS]),
+        (Count(0), Count(0), None, [PODS, CLAIMS]),
+    ],
+)
+@pytest.mark.behaviour("DP-22", "DP-23", "DP-25")
+def test_a_namespace_is_held_by_pods_first_then_by_bound_claims_and_by_nothing_else(
+    pods: Count, claims: Count, text: str | None, asked: list[Any]
+) -> None:
+    cluster = Cluster(pods=pods, claims=claims)
+    decision = cluster.decide(NAMESPACE)
+    assert (decision == Allowed()) if text is None else (refusal(decision) == f"{FORBIDDEN}Cascading and {text}")
+    assert cluster.asked == asked
+    # The namespace in the review of a Namespace is no part of its name in records.
+    assert cluster.refusals == ([("Namespace", "", "shop", "jane")] if text else [])
+
+
+STRANGERS = Gates(known_callers=False)
+KNOWN = protected("Namespace", "Cascading", metadata={"uid": "u-1"})
+
+
+@pytest.mark.behaviour("DP-56")
+@pytest.mark.parametrize(
+    ("cluster", "text"),
+    [
+        (Cluster(pods=Count(2)), "active pods >0"),
+        (Cluster(pods=Count(500, at_least=True)), "active pods >0"),
+        (Cluster(claims=Count(5)), '"Bound" status pvc >0'),
+    ],
+)
+def test_strangers_are_told_no_numbers_of_what_a_namespace_holds(cluster: Cluster, text: str) -> None:
+    cluster.live_uid = "u-1"
+    decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
+    assert refusal(decision) == f"{FORBIDDEN}Cascading and {text}"
+
+
+@pytest.mark.behaviour("DP-57")
+@pytest.mark.parametrize("pods", [Count(0), Count(2)], ids=["empty", "with Pods"])
+@pytest.mark.parametrize("live", ["", "u-2"], ids=["no such namespace", "another uid"])
+@pytest.mark.parametrize("uid", ["u-1", "", None], ids=["guessed", "empty", "absent"])
+def test_a_review_of_what_is_not_there_gets_one_answer_and_no_look(uid: str | None, live: str, pods: Count) -> None:
+    cluster = Cluster(pods=pods, live_uid=live)
+    old = protected("Namespace", "Cascading", metadata={} if uid is None else {"uid": uid})
+    decision = cluster.decide(deletion("Namespace", old), STRANGERS)
+    text = 'Namespace "shop" is not the object of this review (any more): try again'
+    assert decision == Denied(text, code=409, reason="Conflict")
+    assert cluster.asked == [("uid", "namespaces", "shop")]
+    assert cluster.refusals == []
+
+
+@pytest.mark.behaviour("DP-57")
+def test_the_uid_of_one_definition_tells_nothing_of_another() -> None:
+    """What is listed is what the definition of that name and uid defines."""
+    old = protected("CustomResourceDefinition", "Cascading", spec=WIDGETS, metadata={"name": "mine", "uid": "u-1"})
+    cluster = Cluster(crs=Count(3), live_uid="u-1")
+    held = cluster.decide(deletion("CustomResourceDefinition", old), Gates(crd_cascading=True, known_callers=False))
+    assert refusal(held) == f"{FORBIDDEN}Cascading and active CRs >0"
+    assert cluster.asked[0] == ("uid", "customresourcedefinitions", "widgets.example.com")
+
+
+@pytest.mark.behaviour("DP-24", "DP-57")
+def test_a_namespace_that_cannot_be_read_is_kept() -> None:
+    cluster = Cluster(live_uid=TimeoutError("no answer"))
+    decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
+    assert refusal(decision) == "forbidden by ResourcesProtectionDeletion for get namespaces error: no answer"
+
+
+@pytest.mark.behaviour("DP-57")
+def test_known_callers_are_not_asked_who_they_mean() -> None:
+    cluster = Cluster()
+    assert cluster.decide(deletion("Namespace", KNOWN)) == Allowed()
+    assert cluster.asked == [("pods", "shop"), ("claims", "shop")]
+
+
+BROKEN = TransportError(RequestInfo("GET", "/api/v1/pods"), "connection refused")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "what"),
+    [
+        (Cluster(pods=BROKEN), "list pods error: GET /api/v1/pods: connection refused"),
+        (Cluster(claims=BROKEN), "list pvc error: GET /api/v1/pods: connection refused"),
+        (Cluster(pods=TimeoutError("no answer")), "list pods error: no answer"),
+    ],
+)
+@pytest.mark.behaviour("DP-24")
+def test_what_cannot_be_listed_counts_as_there(cluster: Cluster, what: str) -> None:
+    assert refusal(cluster.decide(NAMESPACE)) == f"forbidden by ResourcesProtectionDeletion for {what}"
+    assert len(cluster.refusals) == 1
+
+
+def test_a_namespace_without_a_name_never_means_all_namespaces() -> None:
+    cluster = Cluster()
+    decision = cluster.decide(deletion("Namespace", {"metadata": {"labels": {LABEL: "Cascading"}}}))
+    assert isinstance(decision, Denied)
+    assert decision.code == 400
+    assert cluster.asked == []
+
+
+def crd(**spec: Any) -> dict[str, Any]:
+    return protected("CustomResourceDefinition", "Cascading", spec={**WIDGETS, **spec})
+
+
+@pytest.mark.behaviour("DP-26")
+def test_a_cascading_definition_cannot_go_at_all_while_its_gate_is_off() -> None:
+    cluster = Cluster()
+    decision = cluster.decide(deletion("CustomResourceDefinition", crd()), Gates())
+    gate = "DeletionProtectionForCRDCascadingGate"
+    assert refusal(decision).startswith(f"feature-gate {gate} is not enabled; ")
+    assert f"--feature-gates={gate}=true" in refusal(decision)
+    assert cluster.asked == []
+    assert len(cluster.refusals) == 1
+
+
+@pytest.mark.parametrize(
+    ("definition", "resource"),
+    [
+        (crd(), Resource("example.com", "v1", "widgets", "Widget")),
+        (crd(scope="Cluster"), Resource("example.com", "v1", "widgets", "Widget", namespaced=False)),
+        (crd(versions=None, version="v1beta1"), Resource("example.com", "v1beta1", "widgets", "Widget")),
+    ],
+)
+@pytest.mark.behaviour("DP-27", "DP-52")
+def test_a_definition_is_held_by_objects_listed_by_resource_in_the_stored_version(
+    definition: dict[str, Any], resource: Resource
+) -> None:
+    cluster = Cluster(crs=Count(4))
+    decision = cluster.decide(deletion("CustomResourceDefinition", definition))
+    assert refusal(decision) == f"{FORBIDDEN}Cascading and active CRs 4>0"
+    assert cluster.asked == [resource]
+    empty = Cluster()
+    assert empty.decide(deletion("CustomResourceDefinition", definition)) == Allowed()
+
+
+MISSING = Forbidden(
+    RequestInfo("GET", "/apis"), Status(message='widgets.example.com is forbidden: User "m" cannot list', code=403)
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "error", "text"),
+    [
+        (
+            {"plural": "widgets", "kind": "Widget", "listKind": "WidgetList"},
+            NotFound(RequestInfo("GET", "/apis"), Status(message="could not find the requested resource", code=404)),
+            "failed to list CRs of example.com/v1, Kind=Widget: could not find the requested resource",
+        ),
+        (
+            {"plural": "widgets", "kind": "Widget", "listKind": "Widgets"},
+            TimeoutError("no answer"),
+            "failed to list CRs of example.com/v1, Kind=Widget: no answer",
+        ),
+        (
+            {"plural": "widgets", "kind": "Widget", "listKind": "WidgetList"},
+            MISSING,
+            'failed to list CRs of example.com/v1, Kind=Widget: widgets.example.com is forbidden: User "m" cannot list'
+            "; give the manager the right to list widgets.example.com (chart value installation.roleListGroups), or "
+            f"remove the label {LABEL}",
+        ),
+    ],
+)
+@pytest.mark.behaviour("DP-28", "DP-42", "DP-52")
+def test_a_definition_stays_when_its_objects_cannot_be_listed(
+    names: dict[str, str], error: Exception, text: str
+) -> None:
+    cluster = Cluster(crs=error)
+    assert refusal(cluster.decide(deletion("CustomResourceDefinition", crd(names=names)))) == text
+    assert cluster.refusals == [("CustomResourceDefinition", "", "shop", "jane")]
+
+
+@pytest.mark.parametrize("spec", [{}, {"group": "a.b"}, {**WIDGETS, "versions": []}, {**WIDGETS, "versions": [1]}])
+@pytest.mark.behaviour("DP-7")
+def test_a_definition_that_cannot_be_read_is_a_bad_request(spec: dict[str, Any]) -> None:
+    old = protected("CustomResourceDefinition", "Cascading", spec=spec)
+    decision = Cluster().decide(deletion("CustomResourceDefinition", old))
+    assert isinstance(decision, Denied)
+    assert decision.code == 400
+    assert decision.message.startswith("request.oldObject.spec")
+
+
+@pytest.mark.parametrize("kind", ["Service", "Ingress"])
+@pytest.mark.behaviour("DP-29")
+def test_cascading_protects_no_service_and_no_ingress(kind: str) -> None:
+    assert Cluster().decide(deletion(kind, protected(kind, "Cascading"))) == Allowed()
+
+
+@pytest.mark.parametrize(
+    "review", [NAMESPACE, deletion("CustomResourceDefinition", crd())], ids=lambda review: review.kind.kind
+)
+def test_without_a_cluster_the_answer_says_what_is_not_known(review: Any) -> None:
+    unknown = NotKnownError("whether …")
+    cluster = Cluster(pods=unknown, crs=unknown)
+    assert cluster.decide(review) == Allowed(("not known without a cluster: whether …",))
+
+
+async def test_standalone_lookups_know_nothing() -> None:
+    nobody = WithoutCluster()
+    with pytest.raises(NotKnownError, match="Namespace shop has active Pods"):
+        await nobody.active_pods("shop")
+    with pytest.raises(NotKnownError, match="Namespace shop has Bound volume claims"):
+        await nobody.bound_claims("shop")
+    with pytest.raises(NotKnownError, match=r"widgets\.example\.com"):
+        await nobody.custom_resources(Resource("example.com", "v1", "widgets", "Widget"))
+
+
+json = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "Always", "Cascading", "v1", "List"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "metadata",
+                    "labels",
+                    "spec",
+                    "replicas",
+                    "name",
+                    "names",
+                    "group",
+                    "versions",
+                    "storage",
+                    "kind",
+                    LABEL,
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.sampled_from(sorted(KINDS)), st.dictionaries(st.sampled_from(["metadata", "spec", "status"]), json))
+@pytest.mark.behaviour("DP-7")
+def test_whatever_the_old_object_holds_there_is_an_answer(kind: str, old: dict[str, Any]) -> None:
+    decision = judge(KINDS[kind], deletion(kind, old), Gates(crd_cascading=True))
+    if isinstance(decision, Denied):
+        assert decision.code in (400, 403)
+        assert decision.message

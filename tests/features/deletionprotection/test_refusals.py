@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import io
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from app.features.deletionprotection import webhooks
+from app.features.deletionprotection.webhooks import RefusalCounters, RefusalRecord
+from app.framework.refusals import ProtectionLog
+from app.manager.shared import continued, families, text
+
+
+def exposed(counters: RefusalCounters) -> list[str]:
+    registry = CollectorRegistry()
+    registry.register(counters)
+    return [line for line in text(families(registry)).decode().splitlines() if not line.startswith("# HELP")]
+
+
+@pytest.mark.behaviour("DP-40", "DP-55")
+def test_refusals_are_counted_under_the_names_dashboards_know() -> None:
+    counters = RefusalCounters()
+    assert exposed(counters) == []  # no series before the first refusal
+    counters.count("Namespace", "", "shop", "jane")
+    counters.count("Namespace", "", "shop", "jane")
+    counters.count("CustomResourceDefinition", "", "widgets.example.com", "jane")
+    counters.count("Deployment", "web", "shop", 'odd"user')
+    counters.count("Service", "web", "shop", "jane")
+    assert exposed(counters) == [
+        "# TYPE namespace_deletion_protection counter",
+        'namespace_deletion_protection{name="shop",username="jane"} 2.0',
+        "# TYPE crd_deletion_protection counter",
+        'crd_deletion_protection{name="widgets.example.com",username="jane"} 1.0',
+        "# TYPE workload_deletion_protection counter",
+        'workload_deletion_protection{kind_namespace_name="Deployment_web_shop",username="odd\\"user"} 1.0',
+        'workload_deletion_protection{kind_namespace_name="Service_web_shop",username="jane"} 1.0',
+    ]
+
+
+@pytest.mark.behaviour("DP-40")
+def test_refusals_go_on_being_counted_when_their_process_is_started_again() -> None:
+    registries = []
+    for _ in range(2):
+        counters = RefusalCounters()
+        registries.append(CollectorRegistry())
+        registries[-1].register(counters)
+        counters.count("Namespace", "", "shop", "jane")
+    found = continued(families(registries[1]), families(registries[0]))
+    assert [sample[-1] for family in found for sample in family.samples] == [2.0]
+
+
+@pytest.mark.behaviour("DP-41", "DP-55")
+def test_each_refusal_is_a_line_in_the_protection_log(tmp_path: Path) -> None:
+    log = ProtectionLog(tmp_path)
+    log.check()
+    record = RefusalRecord(RefusalCounters(), log)
+    record("Namespace", "", "shop", "jane")
+    record("Service", "web", "shop", "jané")
+    lines = (tmp_path / "protection.log").read_text("utf-8").splitlines()
+    assert (
+        lines[0] == '{"Event":"DeletionProtection","Kind":"Namespace","Namespace":"","Name":"shop","UserAgent":"jane"}'
+    )
+    assert json.loads(lines[1])["UserAgent"] == "jané"
+    assert len(lines) == 2
+
+
+def test_of_made_up_names_a_line_quotes_little(tmp_path: Path) -> None:
+    """Ten refusals of one who calls himself by six megabytes pushed all older lines out of the file."""
+    record = RefusalRecord(RefusalCounters(), ProtectionLog(tmp_path))
+    record("Service", "w" * 1_000_000, "s" * 1_000_000, "\x1b" * 1_000_000)
+    line = (tmp_path / "protection.log").read_bytes()
+    assert len(line) < 2_000
+    assert json.loads(line)["Name"].startswith("ssss")
+
+
+def test_metrics_are_shown_while_another_thread_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    counters = RefusalCounters()
+    counters.count("Service", "web", "a", "jane")
+
+    class Overtaken(webhooks.Metric):
+        def add_sample(self, *args: Any, **more: Any) -> None:
+            counters.count("Service", "web", f"meanwhile-{len(self.samples)}", "jane")
+            super().add_sample(*args, **more)
+
+    monkeypatch.setattr(webhooks, "Metric", Overtaken)
+    assert [len(metric.samples) for metric in counters.collect()] == [1]
+
+
+@pytest.mark.behaviour("DP-41", "MGR-126")
+def test_where_the_log_cannot_be_written_lines_go_to_standard_output(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    output = io.StringIO()
+    log = ProtectionLog(tmp_path / "not-there", output)
+    with caplog.at_level(logging.WARNING):
+        log.check()
+        log.write("DeletionProtection", "Service", "web", "shop", "jane")
+        log.write("DeletionProtection", "Service", "web", "shop", "jane")
+    assert [json.loads(line)["Kind"] for line in output.getvalue().splitlines()] == ["Service", "Service"]
+    (warning,) = caplog.messages
+    assert "--protection-log-path" in warning
+    assert "not-there" in warning
+
+
+@pytest.mark.behaviour("MGR-126")
+def test_a_log_that_can_be_written_again_is_used_again(tmp_path: Path) -> None:
+    output = io.StringIO()
+    folder = tmp_path / "log"
+    log = ProtectionLog(folder, output)
+    log.write("DeletionProtection", "Service", "web", "first", "jane")
+    folder.mkdir()
+    log.write("DeletionProtection", "Service", "web", "second", "jane")
+    assert "first" in output.getvalue()
+    assert "second" not in output.getvalue()
+    assert json.loads((folder / "protection.log").read_text())["Name"] == "second"
+
+
+@pytest.mark.behaviour("DP-41")
+def test_a_protection_log_that_is_full_is_put_aside_once(tmp_path: Path) -> None:
+    logs = [ProtectionLog(tmp_path, max_bytes=200) for _ in range(2)]  # two processes of a replica
+    for number in range(8):
+        logs[number % 2].write("DeletionProtection", "Namespace", "", f"ns-{number}", "jane")
+    now, before = ((tmp_path / name).read_text("utf-8").splitlines() for name in ("protection.log", "protection.log.1"))
+    # Lines of about 90 bytes: a file is full with the third.
+    assert [json.loads(text)["Name"] for text in (*before, *now)] == [f"ns-{number}" for number in range(3, 8)]
+
+
+def test_a_log_that_another_process_put_aside_is_left_alone(tmp_path: Path) -> None:
+    log = ProtectionLog(tmp_path, max_bytes=1)
+    log.write("DeletionProtection", "Namespace", "", "first", "jane")
+    with (tmp_path / "protection.log.1").open("ab") as late:  # opened before it was put aside
+        log.path.write_text("new\n")
+        log._put_aside(late.fileno())
+    assert log.path.read_text("utf-8") == "new\n"
+
+
+def test_made_up_objects_and_users_do_not_make_metrics_grow() -> None:
+    counters = RefusalCounters()
+    for number in range(3_000):
+        counters.count("Namespace", "", f"made-up-{number}", f"user-{number}" * 1_000)
+        counters.count("CloneSet", "shop", f"web-{number}" * 100_000 if number % 1_000 == 999 else "web", "alice")
+    lines = exposed(counters)
+    assert len(lines) < 600
+    assert sum(map(len, lines)) < 500_000
+    assert sum(float(line.rpartition(" ")[2]) for line in lines if not line.startswith("#")) == 6_000
+    assert any('name="other"' in line and 'username="other"' in line for line in lines)

@@ -1,0 +1,55 @@
+"""Deletion protection without a cluster: what the object tells is decided, the rest is said to be unknown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.features.deletionprotection.table import FILE_NAME, SHIPPED, TableError
+from app.kube.admission import Allowed, Denied, Review
+from app.kube.clock import SystemClock
+from app.manager.gates import parse_gates
+from app.manager.standalone import Standalone
+from tests.features.deletionprotection.asking import FORBIDDEN, deletion, protected
+
+GATES = parse_gates("")
+
+
+async def decide(review: Review, folder: Path | None = None) -> Any:
+    standalone = Standalone(folder, GATES, SystemClock(), Random(1))
+    await standalone.reload()
+    assert standalone.problems == ()
+    ((_, decision),) = (await standalone.decide(review))[0]
+    return decision
+
+
+@pytest.mark.behaviour("DP-8")
+async def test_always_is_refused() -> None:
+    decision = await decide(deletion("Namespace", protected("Namespace")))
+    assert isinstance(decision, Denied)
+    assert decision.message == FORBIDDEN + "Always"
+
+
+async def test_what_only_a_cluster_knows_passes_with_a_warning() -> None:
+    decision = await decide(deletion("Namespace", protected("Namespace", "Cascading")))
+    text = "not known without a cluster: whether Namespace shop has active Pods or Bound volume claims"
+    assert decision == Allowed((text,))
+
+
+async def test_the_table_in_the_folder_is_used_and_is_no_object(tmp_path: Path) -> None:
+    only_services = SHIPPED.read_text().partition("kinds:")[0] + (
+        'kinds: [{kind: Service, group: "", resource: services, versions: [v1]}]'
+    )
+    (tmp_path / FILE_NAME).write_text(only_services)
+    assert isinstance(await decide(deletion("Service", protected("Service")), tmp_path), Denied)
+    standalone = Standalone(tmp_path, GATES, SystemClock(), Random(1))
+    assert (await standalone.decide(deletion("Namespace", protected("Namespace"))))[0] == []
+
+
+def test_a_table_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_text("kinds: 3")
+    with pytest.raises(TableError, match=FILE_NAME):
+        Standalone(tmp_path, GATES, SystemClock(), Random(1))

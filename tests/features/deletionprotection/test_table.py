@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from app.admission.configurations import ServiceEndpoint, validating_configuration
+from app.features.deletionprotection.table import FILE_NAME, SHIPPED, TableError, find_kind, load_table, parse_table
+from app.features.deletionprotection.webhooks import webhooks
+from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
+from tests.features.deletionprotection.asking import FORBIDDEN, LABEL, OF_SLICES, TABLE, Cluster, refusal
+
+CLONE_SET = """
+kinds:
+- {kind: CloneSet, group: apps.kruise.io, resource: clonesets, versions: [v1beta1, v1alpha1], cascading: replicas}
+"""
+
+
+@pytest.mark.behaviour("DP-30", "DP-31", "DP-32")
+def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers() -> None:
+    configuration = validating_configuration(webhooks(TABLE), ServiceEndpoint("s", "kruise-system"), "")
+    deletions = [entry for entry in configuration["webhooks"] if entry["rules"][0]["operations"] == ["DELETE"]]
+    assert len(deletions) == len(TABLE) == 7 + len(OF_SLICES)
+    own = {kind.webhook: kind.path for kind in OF_SLICES}
+    for entry in deletions:
+        if entry["name"] in own:
+            # One entry for what is written and what is deleted: the label is asked for where it is deleted.
+            assert entry["objectSelector"] == {}
+            (condition,) = entry["matchConditions"]
+            assert condition["expression"].startswith(
+                f"request.operation != 'DELETE' || (has(oldObject.metadata.labels) && '{LABEL}' in oldObject"
+            )
+        else:
+            assert entry["objectSelector"] == {"matchExpressions": [{"key": LABEL, "operator": "Exists"}]}
+        assert entry["failurePolicy"] == "Fail"
+        assert entry["namespaceSelector"] == {}
+    paths = {entry["name"]: entry["clientConfig"]["service"]["path"] for entry in deletions}
+    assert paths == {
+        "vnamespace.kb.io": "/validate-namespace",
+        "vcustomresourcedefinition.kb.io": "/validate-customresourcedefinition",
+        "vbuiltindeployment.kb.io": "/validate-apps-deployment",
+        "vbuiltinreplicaset.kb.io": "/validate-apps-replicaset",
+        "vbuiltinstatefulset.kb.io": "/validate-apps-statefulset",
+        "vservice.kb.io": "/validate-service",
+        "vingress.kb.io": "/validate-ingress",
+        # One with the webhook that judges what is written.
+        **own,
+    }
+    assert own["vcloneset.kb.io"] == "/validate-apps-kruise-io-cloneset"
+
+
+@pytest.mark.behaviour("DP-5")
+def test_the_paths_of_service_and_ingress_are_served_with_the_gate_only() -> None:
+    deletions = [webhook for webhook in webhooks(TABLE) if webhook.failure_policy == "Fail"]
+    gated = [webhook.name for webhook in deletions if webhook.gate]
+    assert gated == ["vservice.kb.io", "vingress.kb.io"]
+    assert {webhook.gate for webhook in deletions} == {"", "ResourcesDeletionProtection"}
+
+
+@pytest.mark.behaviour("DP-42")
+def test_rights_are_those_to_see_the_object_and_list_pods_and_claims_and_no_wildcard() -> None:
+    rules = [rule for webhook in webhooks(TABLE) for rule in webhook.permissions]
+    assert [(rule.verbs, rule.groups, rule.resources) for rule in rules] == [
+        (("list",), ("",), ("persistentvolumeclaims", "pods")),
+        (("get",), ("",), ("namespaces",)),
+        (("get",), ("apiextensions.k8s.io",), ("customresourcedefinitions",)),
+    ]
+
+
+def clone_set(operation: Operation = Operation.DELETE, version: str = "v1beta1", replicas: int = 2) -> Review:
+    old = {"metadata": {"name": "shop", "labels": {LABEL: "Cascading"}}, "spec": {"replicas": replicas}}
+    return Review(
+        "1",
+        operation,
+        GroupVersionKind("apps.kruise.io", version, "CloneSet"),
+        GroupVersionResource("apps.kruise.io", version, "clonesets"),
+        "shop",
+        "web",
+        username="jane",
+        old_object=old,
+    )
+
+
+@pytest.mark.behaviour("DP-20")
+def test_a_row_is_enough_for_a_further_kind() -> None:
+    table = parse_table(CLONE_SET, "x.yaml")
+    cluster = Cluster()
+    assert refusal(cluster.decide(clone_set(), table=table)) == f"{FORBIDDEN}Cascading and replicas 2>0"
+    assert cluster.refusals == [("CloneSet", "web", "shop", "jane")]
+    assert cluster.decide(clone_set(replicas=0), table=table) == Allowed()
+    webhook = webhooks(table)[0]
+    assert (webhook.name, webhook.path) == ("vcloneset.kb.io", "/validate-apps-kruise-io-cloneset")
+
+
+@pytest.mark.behaviour("DP-7")
+def test_an_unknown_version_of_a_kind_of_ours_is_a_bad_request() -> None:
+    decision = Cluster().decide(clone_set(version="v9"), table=parse_table(CLONE_SET, "x.yaml"))
+    assert isinstance(decision, Denied)
+    assert decision.code == 400
+
+
+def test_an_operators_folder_may_have_a_table_of_its_own(tmp_path: Path) -> None:
+    assert load_table(tmp_path) == load_table() == TABLE
+    (tmp_path / FILE_NAME).write_text(CLONE_SET)
+    assert [kind.kind for kind in load_table(tmp_path)] == ["CloneSet"]
+
+
+def test_the_shipped_table_is_found_beside_the_package() -> None:
+    assert SHIPPED.is_file()
+
+
+ROW = "kind: Gadget, group: example.com, resource: gadgets, versions: [v1]"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[", "t.yaml: is not YAML"),
+        ("", "t.yaml: document: Input should be"),
+        ("kinds: []\nmore: 1", "t.yaml: more: unknown field"),
+        ("kinds: [{kind: Gadget}]", "kinds.0.group: is required; kinds.0.resource: is required"),
+        (f"kinds: [{{{ROW}, color: red}}]", "kinds.0.color: unknown field"),
+        (f"kinds: [{{{ROW}, cascading: pods}}]", "kinds.0.cascading: Input should be 'replicas'"),
+        (f"kinds: [{{{ROW}, cascading: namespace}}]", "kinds.0.cascading: namespace has a meaning for namespaces only"),
+        (f"kinds: [{{{ROW}, webhook: v}}]", "kinds.0.webhook: String should match"),
+        (
+            f"kinds: [{{{ROW}}}, {{{ROW}}}]",
+            "kinds.1: another row has the same group and resource 'example.com/gadgets'",
+        ),
+        (
+            f"kinds: [{{{ROW}, webhook: a.b.c}}, {{{ROW.replace('gadgets', 'tools')}, webhook: a.b.c}}]",
+            "kinds.1: another row has the same webhook 'a.b.c'",
+        ),
+    ],
+)
+def test_a_table_that_cannot_be_used_says_file_row_and_field(text: str, said: str) -> None:
+    with pytest.raises(TableError) as error:
+        parse_table(text, "t.yaml")
+    assert said in str(error.value)
+    assert str(error.value).startswith("t.yaml: ")
+
+
+def test_a_table_that_cannot_be_read_says_its_file(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).write_bytes(b"kinds: \xff")
+    with pytest.raises(TableError, match="is not UTF-8 at byte 7"):
+        load_table(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(TableError, match="cannot be read"):
+        load_table(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("deployment", "Deployment"),
+        ("Deployment", "Deployment"),
+        ("deployments", "Deployment"),
+        ("deploy", "Deployment"),
+        ("deployment.apps", "Deployment"),
+        ("ns", "Namespace"),
+        ("crd", "CustomResourceDefinition"),
+        ("statefulset.apps", "StatefulSet"),
+    ],
+)
+def test_kinds_are_found_by_what_people_type(name: str, kind: str) -> None:
+    found = find_kind(TABLE, name)
+    assert found is not None
+    assert found.kind == kind
+
+
+@pytest.mark.parametrize("name", ["", "pod", "statefulset.example.com", "deployment."])
+def test_other_names_are_no_kind(name: str) -> None:
+    assert find_kind(TABLE, name) is None

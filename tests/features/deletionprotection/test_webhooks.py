@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.deletionprotection.plan import Gates
+from app.features.deletionprotection.webhooks import handlers
+from app.kube.admission import Allowed, Handler, Operation, Review
+from tests.features.deletionprotection.asking import KINDS, LABEL, TABLE, Cluster, deletion, protected
+
+
+def written(kind: str, value: str | None) -> Review:
+    """Somebody creates an object with that label."""
+    return deletion(kind, None, operation=Operation.CREATE, object=protected(kind, value))
+
+
+def decide(review: Review) -> Any:
+    (handler,) = [
+        handler
+        for handler in handlers(TABLE, Cluster(), Gates(), lambda *_: None)
+        if handler.webhook.name == "vdeletionprotectionlabel.kb.io"
+    ]
+    assert isinstance(handler, Handler)
+    return handler.decide(review)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "warning"),
+    [
+        ("Deployment", "always", "always protects nothing here: kind Deployment knows Always and Cascading"),
+        ("Service", "on", "on protects nothing here: kind Service knows Always"),
+        ("Service", "Cascading", "Cascading protects nothing here: kind Service knows Always"),
+        ("Ingress", "Cascading", "Cascading protects nothing here: kind Ingress knows Always"),
+    ],
+)
+@pytest.mark.behaviour("DP-54", "DP-6")
+def test_a_label_without_effect_is_written_with_a_warning(kind: str, value: str, warning: str) -> None:
+    assert decide(written(kind, value)) == Allowed((f"label {LABEL}={warning}",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [None, "Always"])
+@pytest.mark.behaviour("DP-54")
+def test_a_label_that_protects_is_no_reason_to_warn(kind: str, value: str | None) -> None:
+    assert decide(written(kind, value)) == Allowed()
+
+
+@pytest.mark.parametrize("kind", ["Namespace", "CustomResourceDefinition", "Deployment", "ReplicaSet", "StatefulSet"])
+@pytest.mark.behaviour("DP-54")
+def test_cascading_is_known_where_it_has_a_meaning(kind: str) -> None:
+    assert decide(written(kind, "Cascading")) == Allowed()
+
+
+@pytest.mark.parametrize("obj", [None, {}, {"metadata": 1}, {"metadata": {"labels": 1}}, {"metadata": {"labels": {}}}])
+def test_whatever_is_written_it_passes(obj: Any) -> None:
+    assert decide(deletion("Deployment", None, operation=Operation.CREATE, object=obj)) == Allowed()

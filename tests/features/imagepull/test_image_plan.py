@@ -1,0 +1,273 @@
+"""The pure half of image pulling: tags, targets, progress, secrets."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.features.imagepull.objects import NodeImage, decode_node_image
+from app.features.imagepull.plan import jobs as plan
+from app.features.imagepull.plan.nodes import NodeRule, awaited
+from app.features.imagepull.plan.tags import Request, Spread, add_tag, drop_job
+from app.features.imagepull.secrets import copy_name, recheck_seconds, references
+from app.features.imagepull.types import ImagePullJob
+from app.kube.images import FamiliarImage
+from app.kube.objects import Node, NodeCondition, NodeStatus, ObjectMeta
+from app.kube.resources import ObjectKey
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STAMP = "2026-01-01T00:00:00Z"
+PAST = "2025-12-31T23:50:00Z"
+
+
+def job(uid: str = "u1", **spec: Any) -> ImagePullJob:
+    completion = spec.pop("completionPolicy", {"type": "Always"})
+    return ImagePullJob.model_validate(
+        {
+            "metadata": {"name": "warm", "namespace": "default", "uid": uid},
+            "spec": {"image": "nginx:1", "completionPolicy": completion, "imagePullPolicy": "IfNotPresent", **spec},
+        }
+    )
+
+
+@pytest.mark.behaviour("IMG-54", "IMG-55")
+@pytest.mark.parametrize(
+    ("spec", "share", "wanted"),
+    [
+        pytest.param(
+            {
+                "completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 300, "activeDeadlineSeconds": 1200},
+                "pullPolicy": {"timeoutSeconds": 300, "backoffLimit": 3},
+            },
+            142 / 300,
+            {"timeoutSeconds": 300, "backoffLimit": 3, "activeDeadlineSeconds": 1200, "ttlSecondsAfterFinished": 742},
+            id="the worked example",
+        ),
+        pytest.param(
+            {"completionPolicy": {"type": "Always", "activeDeadlineSeconds": 700}},
+            0,
+            {"timeoutSeconds": 600, "backoffLimit": 3, "activeDeadlineSeconds": 700, "ttlSecondsAfterFinished": 1000},
+            id="the deadline",
+        ),
+        pytest.param(
+            {}, 0, {"timeoutSeconds": 600, "backoffLimit": 3, "ttlSecondsAfterFinished": 2100}, id="the attempts"
+        ),
+        pytest.param(
+            {"completionPolicy": {"type": "Never"}, "pullPolicy": {"timeoutSeconds": 3000, "backoffLimit": 0}},
+            0.5,
+            {
+                "timeoutSeconds": 3000,
+                "backoffLimit": 0,
+                "activeDeadlineSeconds": 3000,
+                "ttlSecondsAfterFinished": 86400,
+            },
+            id="never",
+        ),
+    ],
+)
+def test_how_long_a_tag_is_remembered(spec: Json, share: float, wanted: Json) -> None:
+    found = Request(FamiliarImage("nginx", "1"), job(**spec)).pull_policy(Spread(300, share))
+    assert found == wanted
+
+
+def asked(node_image: Json, uid: str = "u1", secrets: list[dict[str, str]] | None = None, **spec: Any) -> Json:
+    request = Request(FamiliarImage("nginx", "1"), job(uid, **spec), secrets or [])
+    add_tag(node_image, request, Spread(300, 0), STAMP)
+    return node_image
+
+
+@pytest.mark.behaviour("IMG-53", "IMG-93")
+def test_a_tag_comes_into_a_node_image() -> None:
+    node_image = {"status": {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": "Succeeded", "version": 4}]}}}}
+    found = asked(node_image, sandboxConfig={"labels": {"a": "b"}})["spec"]["images"]["nginx"]
+    (tag,) = found["tags"]
+    assert (tag["version"], tag["createdAt"]) == (5, STAMP)
+    assert found["sandboxConfig"] == {"labels": {"a": "b"}}
+    before = msgspec.json.encode(node_image)
+    assert msgspec.json.encode(asked(node_image)) == before
+    asked(node_image, "u2", pullPolicy={"timeoutSeconds": 1}, imagePullPolicy="Always")
+    (tag,) = found["tags"]
+    assert (tag["version"], tag["imagePullPolicy"], tag["pullPolicy"]["timeoutSeconds"]) == (6, "Always", 600)
+    assert [owner["uid"] for owner in tag["ownerReferences"]] == ["u1", "u2"]
+    drop_job(node_image, "u1", None)
+    assert [owner["uid"] for owner in found["tags"][0]["ownerReferences"]] == ["u2"]
+    drop_job(node_image, "u2", None)
+    assert node_image["spec"] == {}, "as in OpenKruise nothing empty is left"
+
+
+@pytest.mark.behaviour("IMG-101")
+def test_a_secret_that_comes_late_is_added_and_begins_a_round_only_where_one_failed() -> None:
+    secret = [{"namespace": "kruise-daemon-config", "name": "s", "mode": "batch"}]
+    for phase, version in (("Pulling", 0), ("Succeeded", 0), ("Failed", 1)):
+        node_image = asked({})
+        node_image["status"] = {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": phase}]}}}
+        entry = asked(node_image, secrets=secret)["spec"]["images"]["nginx"]
+        assert entry["pullSecrets"] == secret
+        assert entry["tags"][0].get("version", 0) == version
+
+
+@pytest.mark.behaviour("IMG-116")
+@pytest.mark.parametrize(
+    ("phase", "others", "change", "taken"),
+    [
+        ("Pulling", (), {"pullPolicy": {"timeoutSeconds": 9}}, True),
+        ("Pulling", (), {"pullPolicy": {"backoffLimit": 9}}, True),
+        ("Pulling", (), {"imagePullPolicy": "Always"}, True),
+        ("Pulling", (), {"imagePullPolicy": None}, True),
+        ("Pulling", (), {}, False),
+        ("Failed", (), {"pullPolicy": {"timeoutSeconds": 9}}, True),
+        ("Succeeded", (), {"imagePullPolicy": "Always"}, False),
+        ("Pulling", ("before",), {"imagePullPolicy": "Always"}, True),
+        ("Pulling", ("before",), {"pullPolicy": {"timeoutSeconds": 9}}, False),
+        ("Pulling", ("after",), {"imagePullPolicy": "Always"}, False),
+    ],
+)
+def test_a_changed_policy_reaches_nodes_that_have_not_succeeded(
+    phase: str, others: tuple[str, ...], change: Json, taken: bool
+) -> None:
+    given: Json = {}
+    for uid in ("before", "u1", "after"):
+        if uid == "u1" or uid in others:
+            asked(given, uid)
+    version = given["spec"]["images"]["nginx"]["tags"][0].get("version", 0)
+    given["status"] = {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": phase, "version": version}]}}}
+    given["metadata"] = {"name": "n"}
+    seen = decode_node_image(msgspec.json.encode(given))
+    progress = plan.progress_of(job(**change), FamiliarImage("nginx", "1"), [seen], [])
+    due = {"Pulling": progress.outdated, "Failed": progress.not_synced, "Succeeded": progress.outdated}[phase]
+    assert due == (("n",) if taken else ())
+    before = msgspec.json.encode(given)
+    (tag,) = asked(given, **change)["spec"]["images"]["nginx"]["tags"]
+    assert (msgspec.json.encode(given) != before) is taken
+    if taken:
+        policy = change.get("pullPolicy", {})
+        assert tag["version"] == version + 1
+        assert tag.get("imagePullPolicy") == change.get("imagePullPolicy", "IfNotPresent")
+        assert tag["pullPolicy"].items() >= policy.items()
+        after = decode_node_image(msgspec.json.encode(given))
+        assert plan.progress_of(job(**change), FamiliarImage("nginx", "1"), [after], []).outdated == ()
+
+
+def node_image(name: str, phase: str | None, *, labels: dict[str, str] | None = None) -> NodeImage:
+    found: Json = {"metadata": {"name": name, "labels": labels or {}}}
+    if phase is not None:
+        asked(found)
+        if phase:
+            found["status"] = {"imageStatuses": {"nginx": {"tags": [{"tag": "1", "phase": phase}]}}}
+    return decode_node_image(msgspec.json.encode(found))
+
+
+PHASES = (None, "", "Waiting", "Pulling", "Succeeded", "Failed")
+
+
+@pytest.mark.behaviour("IMG-49", "IMG-50", "IMG-51", "IMG-52")
+@given(st.lists(st.sampled_from(PHASES), max_size=12), st.integers(0, 14), st.booleans(), st.integers(0, 200))
+def test_no_more_nodes_than_allowed_and_every_node_is_counted_once(
+    phases: list[str | None], parallelism: int, never: bool, age: int
+) -> None:
+    nodes = [node_image(f"n{number:02}", phase) for number, phase in enumerate(phases)]
+    policy: Json = {"type": "Never"} if never else {"type": "Always", "activeDeadlineSeconds": 100}
+    wanted = job(parallelism=parallelism, completionPolicy=policy)
+    progress = plan.progress_of(wanted, FamiliarImage("nginx", "1"), nodes, [])
+    assert progress.desired == len(nodes)
+    step = plan.step(wanted, progress, NOW + timedelta(seconds=age), STAMP)
+    assert len(progress.active) + len(step.next_nodes) <= max(parallelism, len(progress.active))
+    assert list(step.next_nodes) == sorted(step.next_nodes)
+    assert set(step.next_nodes) <= set(progress.not_synced)
+    status = step.status
+    assert step.ended == ("completionTime" in status)
+    done = all(phase in ("Succeeded", "Failed") for phase in phases)
+    assert step.ended == (not never and (done or age >= 100))
+    if step.ended:
+        assert status["succeeded"] + status["failed"] == len(nodes)
+        assert not step.next_nodes
+
+
+@pytest.mark.behaviour("IMG-43")
+@pytest.mark.parametrize(
+    ("spec", "wanted"),
+    [
+        ({}, ["a", "b", "c"]),
+        ({"selector": {}}, ["a", "b", "c"]),
+        ({"selector": {"names": ["c", "a", "none"]}}, ["a", "c"]),
+        ({"selector": {"names": []}}, []),
+        ({"selector": {"matchLabels": {"zone": "x"}}}, ["b"]),
+    ],
+)
+def test_which_nodes_a_job_concerns(spec: Json, wanted: list[str]) -> None:
+    nodes = [node_image("c", None), node_image("b", None, labels={"zone": "x"}), node_image("a", None)]
+    assert NodeRule.of(job(**spec).spec).nodes(nodes, ()) == wanted
+
+
+@pytest.mark.behaviour("IMG-61")
+def test_names_and_references_of_copies() -> None:
+    assert copy_name(ObjectKey("a", "cred")) != copy_name(ObjectKey("b", "cred"))
+    assert len(copy_name(ObjectKey("a", "x" * 253))) <= 253
+    assert references(" a/y,a/x,,a/y") == ["a/x", "a/y"]
+    assert references(None) == []
+
+
+@pytest.mark.behaviour("IMG-52")
+@pytest.mark.parametrize(("value", "wanted"), [(None, 1), (0, 0), ("5", 5), ("x", 0), (3, 3)])
+def test_parallelism(value: Any, wanted: int) -> None:
+    assert plan.parallelism(job(**({} if value is None else {"parallelism": value}))) == wanted
+
+
+# ---- nodes without a NodeImage
+
+
+@pytest.mark.behaviour("IMG-109")
+@pytest.mark.parametrize(
+    ("ready", "ready_for", "began_before", "labels", "wanted"),
+    [
+        pytest.param("True", 10, 0, {}, 80.0, id="its NodeImage comes in 20 seconds, and may be a minute late"),
+        pytest.param("True", 89, 89, {}, 1.0, id="nearly a minute late"),
+        pytest.param("True", 90, 90, {}, None, id="a minute late"),
+        pytest.param("True", 9_000, 0, {}, 60.0, id="an old node, with a manager that is new"),
+        pytest.param("True", 9_000, 60, {}, None, id="an old node, and the job has waited for a minute"),
+        pytest.param("False", 10, 0, {}, None, id="not ready"),
+        pytest.param("True", 10, 0, {"type": "virtual-kubelet"}, None, id="virtual"),
+    ],
+)
+def test_how_long_a_job_waits_for_a_node_image(
+    ready: str, ready_for: int, began_before: int, labels: dict[str, str], wanted: float | None
+) -> None:
+    condition = NodeCondition("Ready", ready, last_transition_time=NOW - timedelta(seconds=ready_for))
+    node = Node(ObjectMeta(name="n1", labels=labels), status=NodeStatus(conditions=(condition,)))
+    assert awaited(node, 30.0, NOW - timedelta(seconds=began_before), NOW) == wanted
+
+
+@pytest.mark.behaviour("IMG-109", "IMG-50")
+def test_a_node_that_is_waited_for_is_not_asked_and_fails_at_the_deadline() -> None:
+    waiting = plan.Progress(succeeded=("n1",), awaited={"n2": 7.0})
+    step = plan.step(job(), waiting, NOW, STAMP)
+    assert (step.status["desired"], step.next_nodes, step.wait, step.ended) == (2, (), 7.0, False)
+    late = plan.step(job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 600}), waiting, NOW, PAST)
+    assert (late.status["failedNodes"], late.status["desired"], late.ended) == (["n2"], 2, True)
+
+
+# ---- memory
+
+
+def test_nodes_that_a_job_reached_keep_what_they_were_asked_once() -> None:
+    def found(node: str, **entry: Any) -> NodeImage:
+        tags = [{"tag": "1", "version": 1, "createdAt": STAMP, "ownerReferences": [{"uid": "u1"}]}]
+        images = {"nginx": {"tags": tags, **entry}}
+        return decode_node_image(msgspec.json.encode({"metadata": {"name": node}, "spec": {"images": images}}))
+
+    first, second = found("n1"), found("n2")
+    assert first.spec.images["nginx"] is second.spec.images["nginx"]
+    other = found("n3", sandboxConfig={"labels": {"a": "b"}}).spec.images["nginx"]
+    assert (other.sandbox_config, other.tags) == ({"labels": {"a": "b"}}, first.spec.images["nginx"].tags)
+
+
+@pytest.mark.behaviour("IMG-64")
+def test_sources_of_young_jobs_are_read_again_more_often() -> None:
+    ages = (-5.0, 0.0, 100.0, 600.0, 3_000.0, 86_400.0)
+    assert [recheck_seconds(age) for age in ages] == [10.0, 10.0, 10.0, 60.0, 300.0, 300.0]

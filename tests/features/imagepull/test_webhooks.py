@@ -1,0 +1,138 @@
+"""The webhooks of the image kinds: gates, defaults, and refusals as OpenKruise was seen to answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.api.kind import KindDefinition
+from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
+from app.features.imagepull.webhooks import handlers
+from app.kube.admission import Handler
+from app.kube.clock import SystemClock
+from app.manager.gates import parse_gates
+from tests.admission.recorded import cases
+from tests.admission.writing import ALPHA, BETA, written
+
+Json = dict[str, Any]
+ON = "ImagePullJobGate=true"
+KINDS = {
+    "imagepulljob": IMAGE_PULL_JOB,
+    "imagelistpulljob": IMAGE_LIST_PULL_JOB,
+    "nodeimage": NODE_IMAGE,
+}
+
+
+def of(kind: KindDefinition, gates: str = ON) -> list[Handler]:
+    found = handlers(SystemClock(), parse_gates(gates).enabled)
+    return [one for one in found if one.webhook.path.endswith(f"-{kind.kind.lower()}")]
+
+
+def words(message: str) -> str:
+    """A refusal without the name of the webhook."""
+    return message.partition("denied the request: ")[2] or message
+
+
+@pytest.mark.behaviour("IMG-4", "IMG-5", "IMG-6", "IMG-7", "IMG-8", "IMG-9", "IMG-10", "IMG-11", "IMG-12")
+@pytest.mark.parametrize("name", KINDS)
+def test_recorded_objects_are_answered_alike(name: str) -> None:
+    kind = KINDS[name]
+    for case in cases(name):
+        manifest = case["manifest"]
+        made = written(kind, of(kind), manifest)
+        assert (made.obj is not None) is case["ok"], (manifest, made.message)
+        if made.obj is None:
+            assert words(case["message"]) in made.message or " is invalid: " in made.message
+            continue
+        assert spec_of(made.obj) == spec_of(case["created"]), manifest
+        update = case.get("update")
+        if not update or "modified" in update["message"] or "not found" in update["message"]:
+            continue
+        changed = written(kind, of(kind), {**manifest, "spec": update["manifest"]}, made.obj)
+        assert (changed.obj is not None) is update["ok"], (manifest, update, changed.message)
+        if changed.obj is not None:
+            assert spec_of(changed.obj) == spec_of(update["result"]), (manifest, update)
+
+
+def spec_of(obj: Json) -> Json:
+    """The spec of an object, without times."""
+    spec: Json = json.loads(json.dumps(obj.get("spec") or {}))
+    for image in (spec.get("images") or {}).values() if isinstance(spec.get("images"), dict) else ():
+        for tag in image["tags"]:
+            tag.pop("createdAt", None)
+    return spec
+
+
+def job(version: str = BETA, **spec: Any) -> Json:
+    return {
+        "apiVersion": version,
+        "kind": "ImagePullJob",
+        "metadata": {"name": "warm", "namespace": "default"},
+        "spec": {"image": "nginx", "completionPolicy": {}, **spec},
+    }
+
+
+@pytest.mark.behaviour("IMG-4")
+@pytest.mark.parametrize(("version", "finalizers"), [(ALPHA, ["apps.kruise.io/deletion-protection"]), (BETA, None)])
+def test_defaults_and_the_finalizer_of_the_older_version(version: str, finalizers: list[str] | None) -> None:
+    made = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), job(version))
+    assert made.obj is not None
+    assert made.obj["spec"] == {
+        "image": "nginx",
+        "completionPolicy": {"type": "Always"},
+        "pullPolicy": {"timeoutSeconds": 600, "backoffLimit": 3},
+        "imagePullPolicy": "IfNotPresent",
+    }
+    assert made.obj["metadata"].get("finalizers") == finalizers
+    again = written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB), made.obj, made.obj)
+    assert again.obj == made.obj
+
+
+@pytest.mark.behaviour("IMG-2")
+@pytest.mark.parametrize(
+    ("name", "gates", "missing"),
+    [
+        ("imagepulljob", "", "ImagePullJobGate"),
+        ("imagepulljob", "ImagePullJobGate=true,KruiseDaemon=false", "KruiseDaemon"),
+        ("imagepulljob", "PreDownloadImageForInPlaceUpdate=true", ""),
+        ("imagelistpulljob", "", "ImagePullJobGate"),
+        ("nodeimage", "", ""),
+        ("nodeimage", "KruiseDaemon=false", "KruiseDaemon"),
+    ],
+)
+def test_a_gate_that_is_off_is_named(name: str, gates: str, missing: str) -> None:
+    kind = KINDS[name]
+    accepted = next(case["manifest"] for case in cases(name) if case["ok"])
+    made = written(kind, of(kind, gates), accepted)
+    if not missing:
+        assert made.message == ""
+        return
+    assert made.message.startswith(f"feature-gate {missing} is not enabled; start the manager with --feature-gates=")
+    # What it says is the way out.
+    way = made.message.partition("--feature-gates=")[2].partition(" ")[0]
+    assert written(kind, of(kind, f"{gates},{way}".strip(",")), accepted).message == ""
+    assert made.code == 403
+
+
+@pytest.mark.behaviour("IMG-2")
+def test_with_the_gate_off_what_leaves_may_go_on() -> None:
+    stored = {**job(), "spec": {"image": "", "completionPolicy": {}}}
+    stored["metadata"]["finalizers"] = ["apps.kruise.io/deletion-protection"]
+    freed = {**stored, "metadata": {"name": "warm", "namespace": "default"}}
+    assert written(IMAGE_PULL_JOB, of(IMAGE_PULL_JOB, ""), freed, stored).obj is not None
+
+
+@pytest.mark.behaviour("IMG-46")
+def test_recorded_objects_of_openkruise_pass_unchanged() -> None:
+    path = Path(__file__).parents[2] / "data" / "openkruise" / "13-node-agent.json"
+    by_kind = {kind.kind: kind for kind in KINDS.values()}
+    for item in json.loads(path.read_text("utf-8"))["items"]:
+        if kind := by_kind.get(item["kind"]):
+            labelled = {**item, "metadata": {**item["metadata"], "labels": {"a": "b"}}}
+            found = written(kind, of(kind), labelled, item)
+            assert found.message == ""
+            assert found.obj is not None
+            assert found.obj["spec"] == item["spec"]

@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.features.launchpriority.feature import FEATURE, GATE, NAME, WORKERS
+from app.features.launchpriority.reconcile import STALL_SECONDS, LaunchBarrierReconciler
+from app.kube.client import Client
+from app.kube.errors import ServerError
+from app.kube.events import EventRecorder
+from app.kube.objects import Pod, decode_pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Store
+from app.kube.wire import Request, Response
+from tests.features.launchpriority.pods import COMPLETED, CURRENT, ordered
+from tests.kit import virtualtime
+from tests.kit.features import controller_of
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import json_response, running, status_body, until, virtual
+from tests.pods.apiserver import ApiServer, config_map_path, pod_path
+
+KEY = ObjectKey("shop", "web-0")
+CREATE = "POST /api/v1/namespaces/shop/configmaps"
+ADD = f"PATCH {config_map_path()}"
+ANNOTATE = f"PATCH {pod_path()}"
+ORDER: dict[str, int | None] = {"a": 5, "b": 3, "c": 0}
+
+
+class Setting:
+    """Pod shop/web-0 on a server in memory, whose containers become ready when the test says so."""
+
+    def __init__(self, order: Mapping[str, int | None] | None = None) -> None:
+        self.order = dict(ORDER if order is None else order)
+        self.server = ApiServer()
+        self.pods: Store[Pod] = Store()
+        self.client = Client(self.server, VirtualClock())
+        self.events = EventRecorder(self.client, NAME)
+        self.reconcile = LaunchBarrierReconciler(self.client, self.pods, self.events)
+        self.ready: set[str] = set()
+        self.uid = "u1"
+        self.report()
+
+    def report(self, *ready: str) -> None:
+        """The kubelet reports these containers as ready too, and the watch shows it."""
+        self.ready |= set(ready)
+        present = self.server.objects.get(pod_path(), {}).get("metadata", {}).get("annotations", {})
+        metadata = {"uid": self.uid, "annotations": present}
+        self.server.put(pod_path(), ordered(self.order, self.ready, metadata=metadata))
+        self.server.show(self.pods, decode_pod)
+
+    @property
+    def data(self) -> dict[str, str]:
+        found: dict[str, str] = self.server.objects.get(config_map_path(), {}).get("data", {})
+        return found
+
+    @property
+    def completed(self) -> bool:
+        return self.annotations.get(COMPLETED) == "true"
+
+    @property
+    def annotations(self) -> dict[str, str]:
+        found: dict[str, str] = self.server.objects[pod_path()]["metadata"]["annotations"]
+        return found
+
+
+@virtual
+@pytest.mark.behaviour("PM-145", "PM-147", "PM-148")
+async def test_each_step_is_a_key_and_a_word_on_the_pod_that_wakes_the_kubelet() -> None:
+    setting = Setting()
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true"}
+    await setting.reconcile(KEY)  # an event that changes nothing
+    setting.report("a")
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true", "p_3": "true"}
+    assert setting.annotations == {CURRENT: "3"}
+    setting.report("b")
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true", "p_3": "true", "p_0": "true"}
+    assert setting.annotations == {COMPLETED: "true"}
+    await setting.reconcile(KEY)  # the cache does not show the annotation yet
+    assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
+
+
+@virtual
+@pytest.mark.behaviour("PM-146", "PM-151")
+async def test_the_controller_looks_at_ordered_pods_of_anybody_as_soon_as_they_appear() -> None:
+    setting = Setting()
+    controller = controller_of(FEATURE, setting.client, {"Pods": setting.pods}, events=setting.events)
+    async with running(controller.run()):
+        await until(lambda: setting.data)
+        setting.report("a")
+        await until(lambda: "p_3" in setting.data)
+        setting.report("b")
+        await until(lambda: setting.completed)
+        setting.report("c")
+    assert setting.server.writes() == [CREATE, ADD, ANNOTATE, ADD, ANNOTATE]
+    assert {request.headers["User-Agent"] for request in setting.server.requests} == {
+        "kruise-manager/container-launch-priority-controller"
+    }
+    assert (controller.name, controller.workers) == (NAME, WORKERS) == ("container-launch-priority-controller", 4)
+    assert GATE == "PodWebhook"
+    permissions = FEATURE.permissions(lambda _gate: True)
+    assert {resource for rule in permissions for resource in rule.resources} == {"pods", "configmaps", "events"}
+    assert not FEATURE.running(lambda gate: gate != GATE)
+
+
+@virtual
+@pytest.mark.behaviour("PM-147")
+async def test_after_a_restart_it_goes_on_where_it_was() -> None:
+    setting = Setting()
+    await setting.reconcile(KEY)
+    setting.report("a")
+    setting.reconcile = LaunchBarrierReconciler(setting.client, setting.pods, setting.events)
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true", "p_3": "true"}
+
+
+@virtual
+@pytest.mark.behaviour("PM-147")
+async def test_a_pod_that_was_only_not_marked_completed_is_marked() -> None:
+    setting = Setting({"a": 1, "b": 0})
+    data = {"p_1": "true", "p_0": "true"}
+    setting.server.put(config_map_path(), {"metadata": {"name": "web-0-barrier"}, "data": data})
+    setting.report("a")
+    await setting.reconcile(KEY)
+    assert setting.completed
+    assert setting.server.writes() == [CREATE, ANNOTATE]
+
+
+@virtual
+@pytest.mark.behaviour("PM-147")
+async def test_the_config_map_of_the_pod_before_is_replaced() -> None:
+    setting = Setting()
+    owners = [{"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "u0"}]
+    old = {"metadata": {"name": "web-0-barrier", "ownerReferences": owners}}
+    setting.server.put(config_map_path(), {**old, "data": {"p_5": "true", "p_3": "true", "p_0": "true"}})
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true"}
+    assert setting.server.objects[config_map_path()]["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+@virtual
+@pytest.mark.behaviour("PM-147")
+async def test_a_config_map_that_somebody_made_before_us_gets_the_key() -> None:
+    setting = Setting()
+    setting.server.put(config_map_path(), {"metadata": {"name": "web-0-barrier"}, "data": {"colour": "green"}})
+    await setting.reconcile(KEY)
+    assert setting.data == {"colour": "green", "p_5": "true"}
+
+
+@virtual
+@pytest.mark.behaviour("PM-149")
+async def test_a_container_that_fails_later_takes_no_key_away_but_is_waited_for() -> None:
+    setting = Setting()
+    await setting.reconcile(KEY)
+    setting.report("a")
+    await setting.reconcile(KEY)
+    setting.ready.discard("a")
+    setting.report("b")
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true", "p_3": "true"}
+    setting.report("a")
+    await setting.reconcile(KEY)
+    assert "p_0" in setting.data
+
+
+@virtual
+@pytest.mark.behaviour("PM-150")
+async def test_long_waiting_is_told_on_the_pod_ever_more_rarely_and_never_given_up() -> None:
+    setting = Setting()
+    times = []
+    result = await setting.reconcile(KEY)
+    for _ in range(3):
+        assert result is not None
+        times.append(result.requeue_after)
+        await setting.client.clock.sleep(result.requeue_after)
+        result = await setting.reconcile(KEY)
+    assert times == [STALL_SECONDS, 2 * STALL_SECONDS, 4 * STALL_SECONDS]
+    async with running(setting.events.run()):
+        assert await setting.events.flush(60)
+    (event,) = [obj for path, obj in setting.server.objects.items() if "/events/" in path]
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "LaunchPriorityWaiting", 3)
+    assert event["message"] == "b, c wait to be started until a (launch priority 5) is ready"
+    assert event["involvedObject"]["kind"] == "Pod"
+    assert "p_3" not in setting.data
+
+
+@virtual
+@pytest.mark.behaviour("PM-146")
+async def test_a_config_map_that_was_deleted_comes_back() -> None:
+    setting = Setting()
+    result = await setting.reconcile(KEY)
+    del setting.server.objects[config_map_path()]
+    assert result is not None
+    await setting.client.clock.sleep(result.requeue_after)
+    await setting.reconcile(KEY)
+    assert setting.data == {"p_5": "true"}
+
+
+@virtual
+async def test_a_pod_that_is_gone_needs_nothing() -> None:
+    setting = Setting({"a": 1, "b": 1})
+    assert await setting.reconcile(ObjectKey("shop", "other")) is None
+    del setting.server.objects[pod_path()]
+    await setting.reconcile(KEY)
+    assert setting.server.writes() == [CREATE, ANNOTATE]
+
+
+class Kubelet:
+    """Starts a container as soon as its key is there, and notes the order; ready some steps later."""
+
+    def __init__(self, setting: Setting, rng: random.Random) -> None:
+        self.setting = setting
+        self.rng = rng
+        self.started: list[str] = []
+
+    def step(self) -> None:
+        for name, priority in self.setting.order.items():
+            if name in self.started or (priority is not None and f"p_{priority}" not in self.setting.data):
+                continue
+            if priority is not None:
+                higher = {n for n, p in self.setting.order.items() if p is not None and p > priority}
+                assert higher <= self.setting.ready, f"{name} starts before {higher - self.setting.ready} are ready"
+            self.started.append(name)
+        waiting = [name for name in self.started if name not in self.setting.ready]
+        if waiting and self.rng.random() < 0.7:
+            self.setting.report(self.rng.choice(waiting))
+
+
+@given(
+    st.dictionaries(st.sampled_from("abcdef"), st.none() | st.integers(-3, 3), min_size=2),
+    st.integers(0, 2**32),
+)
+@pytest.mark.behaviour("PM-145", "PM-148")
+def test_whatever_fails_and_restarts_all_containers_start_in_their_order(
+    order: dict[str, int | None], seed: int
+) -> None:
+    rng = random.Random(seed)
+
+    async def main() -> None:
+        setting = Setting(order)
+
+        def unreliable(request: Request) -> Response | None:
+            if rng.random() < 0.8:
+                return None
+            if rng.random() < 0.5:
+                setting.server._answer(request)  # done, but the answer is lost
+            return json_response(500, status_body(500, "InternalError"))
+
+        setting.server.fail = unreliable
+        kubelet, failures = Kubelet(setting, rng), 0
+        for _ in range(400):
+            if rng.random() < 0.1:
+                setting.reconcile = LaunchBarrierReconciler(setting.client, setting.pods, setting.events)
+            try:
+                await setting.reconcile(KEY)
+            except ServerError:
+                failures += 1  # the queue would try again
+            kubelet.step()
+            if setting.ready == set(order):
+                break
+        assert sorted(kubelet.started) == sorted(order), f"after {failures} failures"
+        assert orjson.loads(orjson.dumps(setting.data)) == {f"p_{p}": "true" for p in order.values() if p is not None}
+
+    virtualtime.run(main())
+
+
+def test_nothing_is_asked_of_pods_without_an_order() -> None:
+    async def main() -> Any:
+        setting = Setting({"a": None, "b": None})
+        await setting.reconcile(KEY)
+        return setting.server.requests
+
+    assert virtualtime.run(main()) == []

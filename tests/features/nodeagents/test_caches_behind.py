@@ -1,0 +1,260 @@
+"""What controllers above node agents do while their caches do not show yet what they have just written themselves.
+
+The stores are filled by hand, so that a cache shows exactly what a test wants it to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+
+from app.api.crd import manifest
+from app.api.names import CRR_ACTIVE, CRR_POD_UID
+from app.features.containerrecreate.feature import FEATURE as REQUESTS_SLICE
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.imagepull.cache import NodeImages
+from app.features.imagepull.feature import FEATURE as IMAGES_SLICE
+from app.features.imagepull.kind import IMAGE_PULL_JOB, NODE_IMAGE, job_with_defaults
+from app.features.podprobe.feature import FEATURE as PROBES_SLICE
+from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
+from app.framework.watched import Scope
+from app.kube.client import Client
+from app.kube.errors import NotFound
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, NODES, PODS, ObjectKey, Resource
+from app.kube.store import Store
+from app.kube.wire import Request, Response, Transport
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.features import context, stores_of
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import virtual
+
+Json = dict[str, Any]
+SLICES = (IMAGES_SLICE, REQUESTS_SLICE, PROBES_SLICE)
+JOBS, NODE_IMAGES = IMAGE_PULL_JOB.resource(), NODE_IMAGE.resource()
+MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
+REQUESTS = CONTAINER_RECREATE_REQUEST.resource()
+ASK = ObjectKey("default", "ask")
+CONDITION = "example.com/who"
+AGENTS = "kruise-daemon-config"
+
+
+class Counted:
+    """A transport that counts conflicts."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.conflicts = 0
+        self.stream, self.close = inner.stream, inner.close
+
+    async def request(self, request: Request) -> Response:
+        await asyncio.sleep(0)  # others get on meanwhile, as they do on the way to a real API server
+        response = await self._inner.request(request)
+        self.conflicts += response.status == 409
+        return response
+
+
+class Behind:
+    """One controller whose cache is what ``look`` makes it."""
+
+    def __init__(self, api: ApiServer, clock: VirtualClock, name: str) -> None:
+        self.transport = Counted(api.transport("manager"))
+        self.client = Client(self.transport, clock)
+        self._part = next(part for one in SLICES for part in one.controllers if part.name == name)
+        self._stores = stores_of(self._part)
+        made = self._part.make(context(self._part, self.client, self._stores, gates="ImagePullJobGate=true"))
+        self.reconcile, self._watches = made.reconcile, made.watches
+        for one in self._part.watched:
+            self._store(one).replace([])
+
+    def _store(self, watched: Any) -> Store[Any]:
+        found: Store[Any] = self._stores(watched)
+        return found
+
+    async def look(self, *resources: Resource) -> None:
+        """The cache shows these as they are now; none: all."""
+        for one in self._part.watched:
+            if not resources or one.resource in resources:
+                listing = await self.client.list(one.resource, AGENTS if one.scope is Scope.AGENTS else "")
+                self._store(one).replace([one.decode(msgspec.json.encode(item)) for item in listing.items])
+
+
+@asynccontextmanager
+async def cluster() -> AsyncIterator[tuple[ApiServer, Client]]:
+    """The kinds and a node."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(1))
+    client = Client(api.transport(), clock)
+    kinds = [kind for one in SLICES for kind in one.kinds]
+    for kind in kinds:
+        await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    for kind in kinds:
+        while True:
+            try:
+                await client.list(kind.resource())
+                break
+            except NotFound:
+                await clock.sleep(0.1)
+    await client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
+    await client.create(NODES, {"metadata": {"name": "n1"}})
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch(NODES, "n1", {"status": ready}, subresource="status")
+    try:
+        yield api, client
+    finally:
+        api.close()
+
+
+async def create(client: Client, resource: Resource, body: Json, namespace: str = "") -> None:
+    """One of our kinds."""
+    await client.create(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **body}, namespace)
+
+
+async def pod(client: Client, name: str = "p1") -> Json:
+    spec = {
+        "nodeName": "n1",
+        "containers": [{"name": "main", "image": "i"}],
+        "readinessGates": [{"conditionType": "KruisePodReady"}],
+    }
+    await client.create(PODS, {"metadata": {"name": name, "labels": {"app": "web"}}, "spec": spec}, "default")
+    conditions = [{"type": type_, "status": "True"} for type_ in ("Initialized", "Ready", "KruisePodReady")]
+    status = {"phase": "Running", "podIP": "10.0.0.1", "conditions": conditions}
+    return await client.patch(PODS, name, {"status": status}, "default", subresource="status")
+
+
+async def marker(client: Client) -> None:
+    probe = {"exec": {"command": ["who"]}, "periodSeconds": 1}
+    asked = {"name": "who", "containerName": "main", "podConditionType": CONDITION, "probe": probe}
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "probes": [asked]}
+    await create(client, MARKERS, {"metadata": {"name": "ask"}, "spec": spec}, "default")
+
+
+@pytest.mark.behaviour("PPM-23", "PPM-24", "PPM-26")
+@pytest.mark.parametrize("answered", [True, False])
+@virtual
+async def test_a_result_that_comes_back_is_marked_though_the_cache_shows_it_still(answered: bool) -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "nodepodprobe-controller")
+        uid = (await pod(client))["metadata"]["uid"]
+        await marker(client)
+        probe = {"name": "ask#who", "containerName": "main", "probe": {"exec": {"command": ["who"]}}}
+        asked = {"name": "p1", "namespace": "default", "uid": uid, "IP": "", "probes": [probe]}
+        await create(client, NODE_PROBES, {"metadata": {"name": "n1"}, "spec": {"podProbes": [asked]}})
+
+        async def result(state: str) -> None:
+            states = [{"name": "ask#who", "state": state, "message": state}]
+            entry = {"name": "p1", "namespace": "default", "uid": uid, "probeStates": states}
+            await client.patch(NODE_PROBES, "n1", {"status": {"podProbeStatuses": [entry]}}, subresource="status")
+            await there.look(NODE_PROBES)
+            await there.reconcile(ObjectKey("", "n1"))
+
+        async def marked() -> str:
+            conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
+            return next(one["status"] for one in conditions if one["type"] == CONDITION)
+
+        await there.look()
+        await result("Succeeded")
+        await there.look()
+        if answered:
+            await result("Unknown")
+        else:
+            # The write was carried out, and its answer lost.
+            inner = there.transport.request
+
+            async def lost(request: Request) -> Response:
+                response = await inner(request)
+                if request.method != "PATCH":
+                    return response
+                return Response(500, response.headers, b"{}")
+
+            there.client.transport.request = lost  # type: ignore[method-assign]
+            with pytest.raises(Exception, match="500"):
+                await result("Unknown")
+            there.client.transport.request = inner  # type: ignore[method-assign]
+        assert await marked() == "False"
+        await result("Succeeded")
+        assert await marked() == "True"
+
+
+@pytest.mark.behaviour("PPM-15")
+@virtual
+async def test_a_marker_is_written_as_it_was_left() -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "podprobemarker-controller")
+        await marker(client)
+        await there.look()
+        await there.reconcile(ASK)
+        for number in range(2):
+            await pod(client, f"p{number}")
+            await there.look(PODS)
+            await there.reconcile(ASK)
+        assert (await client.get(MARKERS, "ask", "default"))["status"]["matchedPods"] == 2
+        await client.delete(MARKERS, "ask", "default")
+        assert there.transport.conflicts == 0
+
+
+@pytest.mark.behaviour("IMG-46")
+@virtual
+async def test_the_end_of_a_job_is_written_once() -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "imagepulljob-controller")
+        body = {"metadata": {"name": "warm"}, "spec": {"image": "nginx:1", "completionPolicy": {"type": "Always"}}}
+        await create(client, JOBS, job_with_defaults(body), "default")
+        await there.look(JOBS)
+        key = ObjectKey("default", "warm")
+        await there.reconcile(key)
+        assert (await client.get(JOBS, "warm", "default"))["status"]["completionTime"]
+        await there.look(JOBS)
+        for _ in range(2):
+            await there.reconcile(key)
+        assert there.transport.conflicts == 0
+        assert not (await client.get(JOBS, "warm", "default"))["metadata"].get("finalizers")
+
+
+@pytest.mark.behaviour("IMG-90")
+@virtual
+async def test_jobs_change_a_node_image_one_after_the_other() -> None:
+    async with cluster() as (api, client):
+        transport = Counted(api.transport("manager"))
+        await create(client, NODE_IMAGES, {"metadata": {"name": "n1"}, "spec": {}})
+        node_images = NodeImages(Client(transport, client.clock), Store())
+
+        def add(image: str) -> Any:
+            return lambda body: body.setdefault("spec", {}).setdefault("images", {}).update({image: {"tags": []}})
+
+        await asyncio.gather(*(node_images.change("n1", add(f"image-{number}")) for number in range(3)))
+        assert len((await client.get(NODE_IMAGES, "n1"))["spec"]["images"]) == 3
+        assert transport.conflicts == 0
+
+
+@pytest.mark.behaviour("CRR-21", "CRR-22")
+@pytest.mark.parametrize("at_once", [False, True])
+@virtual
+async def test_requests_take_a_pod_out_of_service_one_after_the_other(at_once: bool) -> None:
+    async with cluster() as (api, client):
+        there = Behind(api, client.clock, "containerrecreaterequest-controller")
+        uid = (await pod(client))["metadata"]["uid"]
+        for name in ("one", "two"):
+            metadata = {"name": name, "labels": {CRR_POD_UID: uid, CRR_ACTIVE: "true"}}
+            context_of = {"containerID": "x://1", "restartCount": 0}
+            containers = [{"name": "main", "statusContext": context_of}]
+            spec = {"podName": "p1", "containers": containers, "strategy": {"unreadyGracePeriodSeconds": 5}}
+            await create(client, REQUESTS, {"metadata": metadata, "spec": spec}, "default")
+            recreating = {"status": {"phase": "Recreating"}}
+            await client.patch(REQUESTS, name, recreating, "default", subresource="status")
+        await there.look()
+        if at_once:
+            await asyncio.gather(*(there.reconcile(ObjectKey("default", name)) for name in ("one", "two")))
+        else:
+            for name in ("one", "two"):
+                await there.reconcile(ObjectKey("default", name))
+        conditions = (await client.get(PODS, "p1", "default"))["status"]["conditions"]
+        message = next(one["message"] for one in conditions if one["type"] == "KruisePodReady")
+        assert "default/one" in message
+        assert "default/two" in message
+        assert there.transport.conflicts == 0

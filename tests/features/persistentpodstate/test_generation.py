@@ -1,0 +1,139 @@
+"""What the annotations of a workload ask for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api import names
+from app.features.persistentpodstate.plan import Step, Workload, generation
+from app.features.persistentpodstate.types import PersistentPodState
+from app.pods.ordinals import Slots
+from tests.features.persistentpodstate.states import HOST, TARGET, ZONE, Json, read, state
+
+SWITCH = names.AUTO_GENERATE_PERSISTENT_POD_STATE
+REQUIRED = names.REQUIRED_PERSISTENT_TOPOLOGY
+PREFERRED = names.PREFERRED_PERSISTENT_TOPOLOGY
+REMEMBERED = names.PERSISTENT_POD_ANNOTATIONS
+
+
+def workload(*, uid: str = "uid-web", leaving: bool = False, **annotations: str) -> Workload:
+    keys = {"switch": SWITCH, "required": REQUIRED, "preferred": PREFERRED, "remembered": REMEMBERED}
+    given = {keys[key]: value for key, value in annotations.items()}
+    return Workload("apps.kruise.io/v1beta1", "StatefulSet", "ns", "web", uid, leaving, given, Slots.of(1, 0, ()))
+
+
+def generated(*, uid: str = "uid-web", blocks: bool = False, **spec: Any) -> PersistentPodState:
+    body = state(**spec)
+    owner: Json = {**TARGET, "uid": uid, "controller": True, **({"blockOwnerDeletion": True} if blocks else {})}
+    body["metadata"]["ownerReferences"] = [owner]
+    return read(body)
+
+
+ON = workload(switch="true", required=ZONE, preferred=HOST)
+MADE: Json = {"required": [ZONE], "preferred": [(100, [HOST])]}
+
+
+@pytest.mark.behaviour("PPS-15", "PPS-41")
+def test_annotations_make_an_object_of_the_workload() -> None:
+    one = workload(switch="true", required=f" {ZONE},, {HOST} ,{ZONE}", preferred=HOST, remembered="a, b")
+    made = generation(one, None)
+    assert made.step is Step.CREATE
+    assert made.body == {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "PersistentPodState",
+        "metadata": {
+            "name": "web",
+            "namespace": "ns",
+            "ownerReferences": [
+                {
+                    "apiVersion": "apps.kruise.io/v1beta1",
+                    "kind": "StatefulSet",
+                    "name": "web",
+                    "uid": "uid-web",
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {
+            "targetRef": {"apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web"},
+            "requiredPersistentTopology": {"keys": [ZONE, HOST]},
+            "preferredPersistentTopology": [{"weight": 100, "preference": {"keys": [HOST]}}],
+            "persistentPodAnnotations": [{"key": "a"}, {"key": "b"}],
+        },
+    }
+
+
+@pytest.mark.behaviour("PPS-13", "PPS-17")
+@pytest.mark.parametrize(
+    "one",
+    [
+        workload(required=ZONE),
+        workload(switch="True", required=ZONE),
+        workload(switch="true"),
+        workload(switch="true", required=" , ", preferred=","),
+        workload(switch="true", required=ZONE, leaving=True),
+    ],
+    ids=["no switch", "no such value", "no topology", "empty topology", "leaving"],
+)
+def test_nothing_is_made(one: Workload) -> None:
+    assert generation(one, None).step is Step.NOTHING
+
+
+@pytest.mark.behaviour("PPS-16")
+def test_other_annotations_change_the_object_but_not_what_they_do_not_say() -> None:
+    assert generation(ON, generated(**MADE)).step is Step.NOTHING
+    kept = generated(**MADE, persistentPodStateRetentionPolicy="WhenDeleted")
+    assert generation(ON, kept).step is Step.NOTHING
+    changed = generation(workload(switch="true", preferred=ZONE, remembered="a"), kept)
+    assert changed.step is Step.CHANGE
+    assert changed.body == {
+        "spec": {
+            "requiredPersistentTopology": None,
+            "preferredPersistentTopology": [{"weight": 100, "preference": {"keys": [ZONE]}}],
+            "persistentPodAnnotations": [{"key": "a"}],
+        }
+    }
+
+
+@pytest.mark.behaviour("PPS-17")
+def test_without_a_topology_the_object_stays() -> None:
+    assert generation(workload(switch="true"), generated(**MADE)).step is Step.NOTHING
+
+
+@pytest.mark.behaviour("PPS-18")
+@pytest.mark.parametrize("off", [workload(switch="false", required=ZONE), workload(required=ZONE), workload()])
+def test_switched_off_the_generated_object_goes(off: Workload) -> None:
+    assert generation(off, generated(**MADE)).step is Step.DELETE
+
+
+@pytest.mark.behaviour("PPS-18")
+@pytest.mark.parametrize(
+    "present",
+    [
+        read(state(**MADE)),
+        generated(blocks=True, **MADE),
+        generated(required=[ZONE], preferred=[(7, [HOST])]),
+        generated(uid="other", **MADE),
+    ],
+    ids=["nobody's", "made by a controller of somebody's", "no annotations say so", "another workload's"],
+)
+def test_what_a_user_made_stays(present: PersistentPodState) -> None:
+    assert generation(workload(switch="false"), present).step is Step.NOTHING
+
+
+@pytest.mark.behaviour("PPS-45")
+def test_a_name_that_is_taken_is_left_alone() -> None:
+    assert generation(ON, read(state(**MADE))).step is Step.TAKEN
+    other = state(**MADE)
+    other["metadata"]["ownerReferences"] = [{**TARGET, "apiVersion": "apps/v1", "uid": "other", "controller": True}]
+    assert generation(ON, read(other)).step is Step.TAKEN
+
+
+@pytest.mark.behaviour("PPS-19")
+def test_what_belonged_to_a_former_workload_of_the_name_is_waited_for() -> None:
+    assert generation(ON, generated(uid="former", **MADE)).step is Step.WAIT
+    made = generated(**MADE)
+    leaving = made.metadata.model_copy(update={"deletion_timestamp": "2026-01-01T00:00:00Z"})
+    assert generation(ON, made.model_copy(update={"metadata": leaving})).step is Step.NOTHING

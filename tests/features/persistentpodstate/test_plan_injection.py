@@ -1,0 +1,199 @@
+"""What a Pod made anew gets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api import names
+from app.features.persistentpodstate.commands import rows
+from app.features.persistentpodstate.plan import parse_kinds
+from app.features.persistentpodstate.pod_admission import BY_TARGET, STATES, PersistentPodStateStep
+from app.features.persistentpodstate.types import PersistentPodState
+from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review
+from app.kube.objects import ObjectMeta, Pod
+from app.kube.patches import apply
+from app.kube.store import Store
+from app.pods.custom_workloads import ConfiguredList
+from app.pods.draft import PodDraft
+from tests.features.persistentpodstate.states import (
+    GAME,
+    GAMES,
+    HOST,
+    OWN,
+    TARGET,
+    ZONE,
+    Json,
+    configuration,
+    read,
+    state,
+)
+
+HERE: Json = {"web-1": {"nodeName": "n7", "nodeTopologyLabels": {ZONE: "z1", HOST: "n7"}}}
+
+
+def pod(name: str = "web-1", owner: Json | None = TARGET, spec: Json | None = None, **annotations: str) -> Json:
+    metadata: Json = {"name": name, "annotations": annotations} if name else {"generateName": "web-"}
+    if owner is not None:
+        metadata["ownerReferences"] = [{**owner, "uid": "uid-web", "controller": True}]
+    return {"metadata": metadata, "spec": {"containers": [{"name": "main"}], **(spec or {})}}
+
+
+async def created(made: Json, *states: Json, listed: str | None = None) -> Json:
+    store: Store[PersistentPodState] = Store(indexes={BY_TARGET: STATES.indexes[BY_TARGET]})
+    for one in states:
+        store.put(read(one))
+    kinds = ConfiguredList(configuration(listed), OWN, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY, parse_kinds)
+    review = Review(
+        uid="uid",
+        operation=Operation.CREATE,
+        kind=GroupVersionKind("", "v1", "Pod"),
+        resource=GroupVersionResource("", "v1", "pods"),
+        name="web-1",
+        namespace="ns",
+        object=made,
+    )
+    draft = PodDraft(made, "ns")
+    assert PersistentPodStateStep(store, kinds)(draft, review) is None
+    changed: Json = apply(draft.operations, made)
+    again = PodDraft(changed, "ns")
+    assert PersistentPodStateStep(store, kinds)(again, review) is None
+    assert not again.operations, "D-21: a second pass changes nothing"
+    return changed
+
+
+def term(weight: int, **labels: str) -> Json:
+    keys = {"zone": ZONE, "host": HOST}
+    found = [{"key": keys[key], "operator": "In", "values": [value]} for key, value in labels.items()]
+    return {"weight": weight, "preference": {"matchExpressions": found}}
+
+
+def preferred(made: Json) -> list[Any]:
+    found: list[Any] = made["spec"]["affinity"]["nodeAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    return found
+
+
+@pytest.mark.behaviour("PPS-31", "PPS-33", "PPS-34", "PPS-35", "PW-17")
+async def test_the_pod_goes_back_to_where_it_ran() -> None:
+    spec = {
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": {
+            "podAffinity": {},
+            "nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []},
+                "preferredDuringSchedulingIgnoredDuringExecution": [term(5, zone="z9")],
+            },
+        },
+    }
+    made = await created(pod(spec=spec), state(required=[ZONE], preferred=[(100, [HOST])], status=HERE))
+    assert made["spec"]["nodeSelector"] == {"disk": "ssd", ZONE: "z1"}
+    assert preferred(made) == [term(5, zone="z9"), term(100, host="n7")]
+    assert made["spec"]["affinity"]["podAffinity"] == {}
+    required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {"nodeSelectorTerms": []}
+    assert made["metadata"]["annotations"] == {names.INJECTED_PERSISTENT_POD_STATE: "web"}
+
+
+@pytest.mark.behaviour("PPS-33")
+async def test_what_is_required_counts_more_than_the_template() -> None:
+    made = await created(pod(spec={"nodeSelector": {ZONE: "z2"}}), state(required=[ZONE, "rack"], status=HERE))
+    assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
+    assert "affinity" not in made["spec"]
+
+
+@pytest.mark.behaviour("PPS-34")
+async def test_a_preference_that_says_nothing_is_left_out() -> None:
+    made = await created(pod(), state(preferred=[(3, ["rack"]), (7, [ZONE, "rack", HOST])], status=HERE))
+    assert preferred(made) == [term(7, zone="z1", host="n7")]
+    made = await created(pod(), state(preferred=[(3, ["rack"])], status=HERE))
+    assert made == pod()
+
+
+@pytest.mark.behaviour("PPS-34")
+async def test_a_weight_that_no_pod_may_have_is_put_right() -> None:
+    """OpenKruise stores it; the API server would refuse each Pod."""
+    made = await created(pod(), state(preferred=[(0, [ZONE]), (101, [HOST])], status=HERE))
+    assert preferred(made) == [term(1, zone="z1"), term(100, host="n7")]
+
+
+@pytest.mark.behaviour("PPS-32")
+@pytest.mark.parametrize(
+    ("made", "of"),
+    [
+        (pod(owner=None), state(required=[ZONE], status=HERE)),
+        (pod(owner={**TARGET, "kind": "Deployment"}), state(required=[ZONE], status=HERE)),
+        (pod(owner={**TARGET, "apiVersion": "apps/v1"}), state(required=[ZONE], status=HERE)),
+        (pod("web-2"), state(required=[ZONE], status=HERE)),
+        (pod(""), state(required=[ZONE], status=HERE)),
+        (pod(), state(required=[ZONE])),
+        (pod(), state(required=[ZONE], status={"web-1": {"nodeName": "n7"}})),
+        (pod(spec={"nodeName": "n1"}), state(required=[ZONE], status=HERE)),
+    ],
+    ids=[
+        "no owner",
+        "no such kind",
+        "the other StatefulSet",
+        "the first of its name",
+        "no name",
+        "nothing remembered",
+        "no labels remembered",
+        "on a node already",
+    ],
+)
+async def test_other_pods_stay_as_they_are(made: Json, of: Json) -> None:
+    assert await created(made, of) == made
+
+
+@pytest.mark.behaviour("PPS-32")
+async def test_the_version_of_the_target_says_nothing() -> None:
+    alpha = {**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"}
+    made = await created(pod(), state(required=[ZONE], target=alpha, status=HERE))
+    assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
+
+
+@pytest.mark.behaviour("PPS-32")
+async def test_one_that_is_being_deleted_does_nothing() -> None:
+    leaving = state(required=[ZONE], status=HERE)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert await created(pod(), leaving) == pod()
+
+
+@pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-32")
+async def test_pods_of_listed_kinds_go_back_too() -> None:
+    game = state(required=[ZONE], target=GAME, status=HERE)
+    made = await created(pod(owner=GAME), game, listed=GAMES)
+    assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
+    assert await created(pod(owner=GAME), game) == pod(owner=GAME)
+
+
+@pytest.mark.behaviour("PPS-37")
+async def test_a_list_that_cannot_be_read_stops_no_pod() -> None:
+    assert await created(pod(owner=GAME), state(required=[ZONE], target=GAME, status=HERE), listed="{") == pod(
+        owner=GAME
+    )
+    made = await created(pod(), state(required=[ZONE], status=HERE), listed="{")
+    assert made["spec"]["nodeSelector"] == {ZONE: "z1"}
+
+
+@pytest.mark.behaviour("PPS-36")
+async def test_annotations_come_back_where_the_object_asks_for_it() -> None:
+    status = {"web-1": {"nodeName": "n7", "annotations": {"ip": "10.0.0.1", "mac": "1", "old": "x"}}}
+    body = state(required=[ZONE], persistentPodAnnotations=[{"key": "ip"}, {"key": "mac"}], status=status)
+    assert await created(pod(mac="2"), body) == pod(mac="2")
+    body["metadata"]["annotations"] = {names.RESTORE_POD_ANNOTATIONS: "true"}
+    made = await created(pod(mac="2"), body)
+    assert made["metadata"]["annotations"] == {"mac": "2", "ip": "10.0.0.1"}
+
+
+@pytest.mark.behaviour("PPS-32", "PPS-33", "PPS-34", "PPS-43")
+def test_where_the_next_pod_goes_is_explained() -> None:
+    status = {**HERE, "web-10": {"nodeName": "n8", "nodeTopologyLabels": {ZONE: "z8"}}, "web-2": {"nodeName": "n9"}}
+    one = read(state(required=[ZONE], preferred=[(1, [HOST, ZONE])], status=status))
+    running = Pod(metadata=ObjectMeta(name="web-0"))
+    assert rows(one, {"web-0": running}, {"n7": {ZONE: "z1"}}) == [
+        ("web-0", "-", "without a node, not ready", "anywhere: no Pod of this name was ready yet"),
+        ("web-1", "n7", "gone", f"only {ZONE}=z1 (1 node); rather {HOST}=n7, {ZONE}=z1"),
+        ("web-2", "n9", "gone", "anywhere: no label of its node is remembered"),
+        ("web-10", "n8", "gone", f"only {ZONE}=z8 (no node any more: it would wait); rather {ZONE}=z8"),
+    ]

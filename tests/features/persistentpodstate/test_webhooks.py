@@ -1,0 +1,132 @@
+"""What the webhook of PersistentPodState refuses, and what it warns of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
+from app.features.persistentpodstate.types import PersistentPodState
+from app.features.persistentpodstate.webhooks import StandaloneLookups, handlers
+from app.kube.store import Store
+from tests.admission.writing import ALPHA, Written, written
+from tests.features.persistentpodstate.states import GAME, GAMES, HOST, OWN, TARGET, ZONE, configuration, read, state
+
+Json = dict[str, Any]
+
+
+def answer(body: Json, old: Json | None = None, *, others: tuple[Json, ...] = (), text: str | None = None) -> Written:
+    states: Store[PersistentPodState] = Store()
+    for other in others:
+        states.put(read(other))
+    return written(PERSISTENT_POD_STATE, handlers(StandaloneLookups(states, configuration(text), OWN)), body, old)
+
+
+@pytest.mark.behaviour("PPS-4", "PPS-9", "PPS-12")
+def test_a_target_is_a_stateful_set_or_of_a_listed_kind() -> None:
+    native = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "web"}
+    assert answer(state(required=[ZONE])).obj
+    assert answer(state(required=[ZONE], target=native)).obj
+    assert answer(state(required=[ZONE], target=GAME), text=GAMES).obj
+    # The version on the list says nothing.
+    assert answer(state(required=[ZONE], target={**GAME, "apiVersion": "game.kruise.io/v2"}), text=GAMES).obj
+    refused = answer(state(required=[ZONE], target=GAME))
+    assert refused.code == 400
+    assert "targetRef.Kind must be StatefulSet or in PPS_Watch_Custom_Workload_WhiteList" in refused.message
+
+
+@pytest.mark.behaviour("PPS-3", "PPS-4")
+def test_an_empty_target_has_both_mistakes() -> None:
+    empty = {"apiVersion": "", "kind": "", "name": ""}
+    refused = answer(state(required=[ZONE], target=empty))
+    assert "empty targetRef is not valid" in refused.message
+    assert "targetRef.Kind must be StatefulSet" in refused.message
+
+
+@pytest.mark.behaviour("PPS-5")
+def test_some_topology_is_required() -> None:
+    for body in (state(), state(preferred=[])):
+        refused = answer(body)
+        assert "requiredPersistentTopology or preferredPersistentTopology is required" in refused.message
+
+
+@pytest.mark.behaviour("PPS-6")
+def test_the_target_stays() -> None:
+    old = state(required=[ZONE])
+    refused = answer(state(required=[ZONE], target={**TARGET, "name": "other"}), old)
+    assert refused.message == "spec.targetRef: Forbidden: targetRef is immutable"
+
+
+@pytest.mark.behaviour("PPS-7")
+def test_a_workload_has_one() -> None:
+    other = state("first", required=[ZONE], target={**TARGET, "apiVersion": "apps.kruise.io/v1alpha1"})
+    refused = answer(state(required=[ZONE]), others=(other,))
+    assert "pps.spec.targetRef is in conflict with other PersistentPodState first: " in refused.message
+    assert answer(state("first", required=[HOST], target=other["spec"]["targetRef"]), other, others=(other,)).obj
+    leaving = {**other, "metadata": {**other["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert answer(state(required=[ZONE]), others=(leaving,)).obj
+    native = state("first", required=[ZONE], target={**TARGET, "apiVersion": "apps/v1"})
+    assert answer(state(required=[ZONE]), others=(native,)).obj
+
+
+@pytest.mark.behaviour("PPS-8", "PPS-9")
+@pytest.mark.parametrize("text", ["{", "[]", '{"workloads": 7}', '{"workloads": [{"Group": "x"}]}'])
+def test_a_list_that_cannot_be_read_refuses_only_who_needs_it(text: str) -> None:
+    refused = answer(state(required=[ZONE], target=GAME), text=text)
+    assert refused.code == 500
+    assert "ConfigMap kruise-configuration, key PPS_Watch_Custom_Workload_WhiteList" in refused.message
+    assert answer(state(required=[ZONE]), text=text).obj
+
+
+@pytest.mark.behaviour("PPS-40")
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (state(preferred=[(10, [ZONE]), (0, [ZONE])]), "spec.preferredPersistentTopology[1].weight"),
+        (state(preferred=[(101, [ZONE])]), "spec.preferredPersistentTopology[0].weight"),
+        (state(required=[ZONE, "a b"]), "spec.requiredPersistentTopology.keys[1]"),
+        (state(preferred=[(1, [""])]), "spec.preferredPersistentTopology[0].preference.keys[0]"),
+    ],
+)
+def test_what_no_pod_and_no_node_may_have_is_refused(body: Json, path: str) -> None:
+    refused = answer(body)
+    assert refused.obj is None
+    assert refused.message.lstrip("[").startswith(f"{path}: Invalid value")
+    # What stands there already does not stand in the way of a change of something else.
+    assert answer({**body, "spec": {**body["spec"], "persistentPodAnnotations": [{"key": "a"}]}}, body).obj
+
+
+@pytest.mark.behaviour("PPS-40")
+def test_mistakes_are_named_as_the_version_names_fields() -> None:
+    body = state()
+    body = {
+        **body,
+        "apiVersion": ALPHA,
+        "spec": {**body["spec"], "requiredPersistentTopology": {"nodeTopologyKeys": ["a b"]}},
+    }
+    assert answer(body).message.startswith("spec.requiredPersistentTopology.nodeTopologyKeys[0]: Invalid value")
+
+
+@pytest.mark.behaviour("PPS-40")
+def test_what_has_no_effect_is_warned_of() -> None:
+    body = state(required=[], preferred=[(1, [])], persistentPodAnnotations=[{"key": ""}, {"key": "Example.com/IP"}])
+    made = answer(body)
+    assert made.obj
+    assert made.warnings == (
+        "spec.requiredPersistentTopology.keys: without keys it has no effect",
+        "spec.preferredPersistentTopology[0].preference.keys: without keys it has no effect",
+        'spec.persistentPodAnnotations[0].key: no annotation can be called ""; it has no effect',
+    )
+
+
+@pytest.mark.behaviour("PPS-6")
+def test_one_that_is_leaving_is_not_judged() -> None:
+    old = state(required=[ZONE])
+    old["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert answer(state(), old).obj
+
+
+def test_mistakes_without_number_are_reported_in_part() -> None:
+    refused = answer(state(required=["a b"] * 5_000))
+    assert refused.message.count("Invalid value") <= 20

@@ -1,0 +1,250 @@
+"""Liveness by the node agent: what is saved of a Pod, what its node probes, which results mean a restart."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import names
+from app.features.podprobe.kind import POD_PROBE_MARKER
+from app.features.podprobe.objects import ProbeState
+from app.features.podprobe.plan.liveness import (
+    OWNER,
+    Failure,
+    failures,
+    is_available,
+    pod_entry,
+    recreate_request,
+    request_name,
+    room,
+    saved_probes,
+)
+from app.features.podprobe.pod_admission import LivenessStep
+from app.kube.objects import Pod, decode_pod
+from app.kube.patches import apply
+from app.pods.draft import PodDraft
+from tests.admission.writing import review_of
+
+Json = dict[str, Any]
+EXEC = {"exec": {"command": ["/check"]}, "failureThreshold": 3, "periodSeconds": 5}
+HTTP = {"httpGet": {"path": "/<live>", "port": "web", "scheme": "HTTP"}, "terminationGracePeriodSeconds": 7}
+GRPC = {"grpc": {"port": 9000}}
+ELSEWHERE = {"tcpSocket": {"host": "10.0.0.1", "port": 80}}
+OWNED = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": True}
+ASKED = {names.USING_ENHANCED_LIVENESS: "true"}
+
+
+def body(*probes: Json | None, annotations: Json | None = None, owner: Json | None = OWNED) -> Json:
+    """A new Pod with containers c0, c1 … that have these probes."""
+    containers = [
+        {"name": f"c{index}", "image": "a", **({"livenessProbe": probe} if probe is not None else {})}
+        for index, probe in enumerate(probes)
+    ]
+    metadata: Json = {
+        "name": "web-1",
+        "namespace": "shop",
+        "annotations": ASKED if annotations is None else annotations,
+    }
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": containers}}
+
+
+def admitted(given: Json) -> Json:
+    """The Pod after the step."""
+    draft = PodDraft(given, "shop")
+    LivenessStep()(draft, review_of(POD_PROBE_MARKER, given))
+    after: Json = apply(draft.operations, given)
+    assert after["metadata"].get("annotations", {}) == dict(draft.annotations)
+    return after
+
+
+@pytest.mark.behaviour("PW-18")
+def test_probes_of_all_containers_go_into_the_annotation() -> None:
+    after = admitted(body(EXEC, None, HTTP))
+    assert not any("livenessProbe" in one for one in after["spec"]["containers"])
+    text = after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]
+    assert json.loads(text) == [{"name": "c0", "livenessProbe": EXEC}, {"name": "c2", "livenessProbe": HTTP}]
+    assert text.startswith(
+        '[{"name":"c0","livenessProbe":{"exec":{"command":["/check"]},"periodSeconds":5,"failureThreshold":3}}'
+    )
+    assert "\\u003clive\\u003e" in text
+
+
+@pytest.mark.behaviour("PW-18", "PPM-56")
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(body(EXEC, annotations={}), id="not asked for"),
+        pytest.param(body(EXEC, annotations={names.USING_ENHANCED_LIVENESS: "yes"}), id="not true"),
+        pytest.param(body(EXEC, owner=None), id="nobody's"),
+        pytest.param(body(EXEC, owner={**OWNED, "apiVersion": "apps/v1"}), id="a native workload's"),
+        pytest.param(body(EXEC, owner={**OWNED, "controller": False}), id="not controlled"),
+        pytest.param(body(None), id="no probe"),
+        pytest.param(body(GRPC), id="gRPC"),
+        pytest.param(body(ELSEWHERE), id="of another host"),
+    ],
+)
+def test_other_probes_stay_with_the_kubelet(given: Json) -> None:
+    assert admitted(given) == given
+
+
+@pytest.mark.behaviour("PPM-56")
+def test_what_the_agent_cannot_run_stays_beside_what_it_can() -> None:
+    after = admitted(body(GRPC, EXEC))
+    assert after["spec"]["containers"][0]["livenessProbe"] == GRPC
+    assert json.loads(after["metadata"]["annotations"][names.CONTAINER_PROBE_CONTEXT]) == [
+        {"name": "c1", "livenessProbe": EXEC}
+    ]
+
+
+STARTED = "2026-01-01T00:00:10Z"
+
+
+def running(name: str, *, started: bool = True, restarts: int = 0, since: str = STARTED) -> Json:
+    return {
+        "name": name,
+        "containerID": f"containerd://{name}-{restarts}",
+        "restartCount": restarts,
+        "started": started,
+        "state": {"running": {"startedAt": since}},
+    }
+
+
+def waiting(name: str) -> Json:
+    return {"name": name, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+
+
+def pod(context: Any, *statuses: Json, ready: bool = True, uid: str = "u1", **metadata: Any) -> Pod:
+    text = context if isinstance(context, str) else json.dumps(context)
+    found = {
+        "metadata": {
+            "name": "web-1",
+            "namespace": "shop",
+            "uid": uid,
+            "annotations": {names.CONTAINER_PROBE_CONTEXT: text},
+            **metadata,
+        },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [
+                {"name": one["name"], "ports": [{"name": "web", "containerPort": 8080}]} for one in statuses
+            ],
+        },
+        "status": {
+            "phase": "Running",
+            "podIP": "10.1.0.1",
+            "containerStatuses": list(statuses),
+            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+        },
+    }
+    return decode_pod(msgspec.json.encode(found))
+
+
+def saved(**probes: Json) -> list[Json]:
+    return [{"name": name, "livenessProbe": probe} for name, probe in probes.items()]
+
+
+@pytest.mark.behaviour("PPM-50")
+def test_a_node_probes_the_containers_that_have_started() -> None:
+    context = saved(c0=EXEC, c1=HTTP, c2=EXEC, c3=EXEC)
+    statuses = [running("c0"), running("c1", restarts=4), running("c2", started=False), waiting("c3")]
+    entry = pod_entry(pod(context, *statuses), ())
+    assert {key: entry[key] for key in ("name", "namespace", "uid", "IP")} == {
+        "name": "web-1",
+        "namespace": "shop",
+        "uid": "u1",
+        "IP": "10.1.0.1",
+    }
+    probes = {one["name"]: one["probe"] for one in entry["probes"]}
+    assert list(probes) == [f"{OWNER}#c0-0", f"{OWNER}#c1-4"]
+    assert probes[f"{OWNER}#c1-4"]["httpGet"]["port"] == 8080
+    # One that has been probed and is started again stays; one that has to start first does not.
+    again = pod_entry(pod(context, *statuses), (f"{OWNER}#c2-0", f"{OWNER}#c3-0"))
+    assert [one["containerName"] for one in again["probes"]] == ["c0", "c1", "c3"]
+
+
+def failed(container: str, at: str, state: str = "Failed", restarts: int = 0) -> ProbeState:
+    return ProbeState(f"{OWNER}#{container}-{restarts}", state, at, at, "no answer")
+
+
+@pytest.mark.behaviour("PPM-51")
+@pytest.mark.parametrize(
+    ("status", "state", "counts"),
+    [
+        pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:11Z"), True, id="since its start"),
+        pytest.param(running("c0"), failed("c0", STARTED), False, id="of the second of its start"),
+        pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:02Z"), False, id="of the container before"),
+        pytest.param(running("c0"), failed("c0", ""), False, id="without a time"),
+        pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:11Z", "Succeeded"), False, id="success"),
+        pytest.param(running("c0"), failed("c0", "2026-01-01T00:00:11Z", "Unknown"), False, id="not known"),
+        pytest.param(running("c0"), failed("c1", "2026-01-01T00:00:11Z"), False, id="of another container"),
+        pytest.param(running("c0", restarts=1), failed("c0", "2026-01-01T00:00:11Z"), False, id="of the run before"),
+        pytest.param(running("c0", started=False), failed("c0", "2026-01-01T00:00:11Z"), False, id="still starting"),
+        pytest.param(waiting("c0"), failed("c0", "2026-01-01T00:00:11Z"), False, id="it does not run"),
+    ],
+)
+def test_a_failure_counts_for_the_container_that_runs_now(status: Json, state: ProbeState, counts: bool) -> None:
+    found = failures(pod(saved(c0=EXEC), status), [state])
+    assert found == ([Failure("c0", "containerd://c0-0", 0, "no answer")] if counts else [])
+
+
+@pytest.mark.behaviour("PPM-52")
+def test_a_request_is_about_one_run_of_one_container() -> None:
+    found = pod(saved(c0=HTTP), running("c0", restarts=2))
+    (failure,) = failures(found, [failed("c0", "2026-01-01T00:00:20Z", restarts=2)])
+    assert request_name(found, failure) == "liveness-u1-c0-2"
+    request = recreate_request(found, failure)
+    assert request["metadata"] == {
+        "name": "liveness-u1-c0-2",
+        "namespace": "shop",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "web-1", "uid": "u1", "controller": True}],
+    }
+    assert request["spec"] == {
+        "podName": "web-1",
+        "containers": [{"name": "c0"}],
+        "strategy": {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 7},
+        "activeDeadlineSeconds": 67,
+        "ttlSecondsAfterFinished": 300,
+    }
+
+
+@pytest.mark.behaviour("PPM-53")
+def test_there_is_room_while_more_are_available_than_must_be() -> None:
+    pods = [pod("[]", ready=ready, uid=uid) for uid, ready in (("a", True), ("b", True), ("c", False), ("d", True))]
+    assert room(pods, 2, ()).is_left
+    assert not room(pods, 3, ()).is_left
+    assert not room(pods, 2, {"a"}).is_left
+    assert not is_available(pod("[]", deletionTimestamp="2026-01-01T00:00:00Z"), ())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=8,
+)
+ENTRIES = st.lists(
+    st.fixed_dictionaries(
+        {}, optional={"name": JSON, "livenessProbe": JSON | st.fixed_dictionaries({}, optional={"exec": JSON})}
+    )
+    | JSON,
+    max_size=4,
+)
+
+
+@pytest.mark.behaviour("PPM-50")
+@given(st.text(max_size=20) | ENTRIES.map(json.dumps))
+def test_an_annotation_of_any_content_is_survived(text: str) -> None:
+    for one in saved_probes(pod(text)):
+        assert one.container_name
+        assert one.probe.exec is not None or one.probe.http_get is not None or one.probe.tcp_socket is not None
+
+
+@pytest.mark.behaviour("PPM-50")
+def test_a_deep_annotation_is_survived() -> None:
+    assert saved_probes(pod("[" * 100_000)) == ()

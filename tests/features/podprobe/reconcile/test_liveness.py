@@ -1,0 +1,286 @@
+"""Containers that do not live are restarted by request: the manager, its webhooks and the agents of simulated nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api import names
+from app.features.cloneset.kind import CLONE_SET
+from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
+from app.features.containerrecreate.types import ContainerRecreateRequest
+from app.features.podprobe.kind import NODE_POD_PROBE
+from app.features.podprobe.plan.liveness import OWNER
+from app.features.podprobe.plan.probes import replace_probes
+from app.features.podprobe.reconcile.liveness import requested_pods
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.kube.resources import PODS
+from tests.managed import events_of, in_managed
+from tests.sandbox.cluster import Simulated
+
+Json = dict[str, Any]
+SETS, REQUESTS = CLONE_SET.resource(), CONTAINER_RECREATE_REQUEST.resource()
+BUDGETS, NODE_PROBES = POD_UNAVAILABLE_BUDGET.resource(), NODE_POD_PROBE.resource()
+GATE = "--feature-gates=EnhancedLivenessProbe=true"
+
+#: Lives for a minute after each start, and for ever.
+DIES = "touch /alive; sleep 60; rm /alive; sleep 1000000"
+LIVES = "touch /alive; sleep 1000000"
+PROBE = {"exec": {"command": ["cat", "/alive"]}, "periodSeconds": 2, "failureThreshold": 2}
+
+
+def container(name: str = "main", command: str = DIES, **more: Any) -> Json:
+    return {
+        "name": name,
+        "image": "busybox:1.36",
+        "command": ["/bin/sh", "-c", command],
+        "livenessProbe": PROBE,
+        **more,
+    }
+
+
+def clone_set(replicas: int, *containers: Json, max_unavailable: Any = 1, **pod_spec: Any) -> Json:
+    return {
+        "apiVersion": SETS.api_version,
+        "kind": SETS.kind,
+        "metadata": {"name": "web"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": {"app": "web"}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": max_unavailable}},
+            "template": {
+                "metadata": {"labels": {"app": "web"}, "annotations": {names.USING_ENHANCED_LIVENESS: "true"}},
+                "spec": {"terminationGracePeriodSeconds": 3, "containers": list(containers), **pod_spec},
+            },
+        },
+    }
+
+
+async def ready(there: Simulated, replicas: int) -> list[Json]:
+    await there.status(SETS, "web", readyReplicas=replicas)
+    return await there.pods("app=web")
+
+
+def restarts(pods: list[Json]) -> dict[str, int]:
+    return {
+        f"{pod['metadata']['name']}/{one['name']}": one["restartCount"]
+        for pod in pods
+        for one in pod["status"]["containerStatuses"]
+    }
+
+
+async def restarted(there: Simulated, count: int, seconds: float = 120) -> list[Json]:
+    """The Pods once so many containers were restarted."""
+
+    async def look() -> list[Json] | None:
+        pods = await there.pods("app=web")
+        return pods if sum(restarts(pods).values()) >= count else None
+
+    found: list[Json] = await there.until(look, seconds)
+    return found
+
+
+async def requests(there: Simulated) -> dict[str, Json]:
+    return {one["metadata"]["name"]: one for one in (await there.client.list(REQUESTS, "default")).items}
+
+
+@pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
+def test_a_container_that_does_not_live_is_restarted_and_no_other() -> None:
+    async def scenario(there: Simulated) -> None:
+        await there.create(SETS, clone_set(1, container(), container("side", LIVES)))
+        (pod,) = await ready(there, 1)
+        assert not any("livenessProbe" in one for one in pod["spec"]["containers"])
+        assert names.CONTAINER_PROBE_CONTEXT in pod["metadata"]["annotations"]
+        await there.client.clock.sleep(2)
+        probed = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
+        (entry,) = probed["spec"]["podProbes"]
+        assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main-0", "kruise/liveness#side-0"]
+        (pod,) = await restarted(there, 1)
+        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+        assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}
+        (request,) = (await requests(there)).values()
+        assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
+        (event,) = await events_of(there, name, "LivenessProbeFailed")
+        assert event["message"].startswith("Container main failed its liveness probe and is restarted")
+        # The next run of the container lives for a minute, too, and gets a request of its own.
+        await restarted(there, 2, 200)
+        assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
+
+    in_managed(scenario, GATE)
+
+
+@pytest.mark.behaviour("PW-18")
+def test_with_the_gate_off_the_kubelet_probes() -> None:
+    async def scenario(there: Simulated) -> None:
+        await there.create(SETS, clone_set(1, container()))
+        (pod,) = await ready(there, 1)
+        assert "livenessProbe" in pod["spec"]["containers"][0]
+        await restarted(there, 1)
+        assert not await requests(there)
+
+    in_managed(scenario)
+
+
+@pytest.mark.behaviour("PPM-53", "PPM-55")
+def test_a_workload_never_has_more_pods_out_of_service_than_it_bears() -> None:
+    async def scenario(there: Simulated) -> None:
+        least = 4
+        slow = container(command=f"sleep 5; {DIES}", startupProbe={**PROBE, "failureThreshold": 30})
+        await there.create(SETS, clone_set(4, slow))
+        await ready(there, 4)
+
+        async def look() -> bool:
+            nonlocal least
+            pods = await there.pods("app=web")
+            least = min(least, sum(_is_ready(pod) for pod in pods))
+            return sum(restarts(pods).values()) >= 4
+
+        await there.until(look, 300)
+        assert least == 3
+        pods = await there.pods("app=web")
+        assert all(count == 1 for count in restarts(pods).values())
+        held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
+        text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable leaves none below 3"
+        assert any(text in one["message"] for found in held for one in found)
+
+    in_managed(scenario, GATE)
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = {one["type"]: one["status"] for one in pod["status"].get("conditions", [])}
+    return conditions.get("Ready") == "True"
+
+
+@pytest.mark.behaviour("PPM-53")
+def test_a_pod_that_serves_nobody_takes_no_room() -> None:
+    async def scenario(there: Simulated) -> None:
+        unready = {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}
+        command = "touch /alive; sleep 60; rm /alive; sleep 1000; touch /ready; sleep 1000000"
+        await there.create(SETS, clone_set(2, container(command=command, readinessProbe=unready)))
+        await restarted(there, 2)
+        for pod in await there.pods("app=web"):
+            held = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
+            assert not [one["message"] for one in held]
+
+    in_managed(scenario, GATE)
+
+
+@pytest.mark.behaviour("PPM-54", "PPM-55")
+def test_a_budget_that_is_spent_holds_restarts_back() -> None:
+    async def scenario(there: Simulated) -> None:
+        budget = {
+            "apiVersion": BUDGETS.api_version,
+            "kind": BUDGETS.kind,
+            "metadata": {"name": "none"},
+            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
+        }
+        await there.create(BUDGETS, budget)
+        await there.client.clock.sleep(1)
+        await there.create(SETS, clone_set(1, container()))
+        (pod,) = await ready(there, 1)
+        await there.client.clock.sleep(90)
+        assert not await requests(there)
+        (event,) = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
+        assert "none" in event["message"]
+        await there.patch(BUDGETS, "none", {"spec": {"maxUnavailable": 1}})
+        await restarted(there, 1)
+
+    in_managed(scenario, f"{GATE},PodUnavailableBudgetUpdateGate=true")
+
+
+@pytest.mark.behaviour("PPM-50")
+def test_probes_wait_for_the_startup_probe_and_leave_with_the_pod() -> None:
+    async def scenario(there: Simulated) -> None:
+        startup = {"exec": {"command": ["cat", "/up"]}, "periodSeconds": 1, "failureThreshold": 100}
+        slow = container(command="sleep 30; touch /up /alive; sleep 1000000", startupProbe=startup)
+        await there.create(SETS, clone_set(1, slow))
+        await there.client.clock.sleep(20)
+        (pod,) = await there.pods("app=web")
+        node = pod["spec"]["nodeName"]
+        assert not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
+        await ready(there, 1)
+        await there.client.clock.sleep(2)
+        assert (await there.get(NODE_PROBES, node))["spec"]["podProbes"]
+        await there.client.clock.sleep(60)
+        assert not await requests(there)
+        await there.patch(SETS, "web", {"spec": {"replicas": 0}})
+
+        async def gone() -> bool:
+            return not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
+
+        await there.until(gone)
+
+    in_managed(scenario, GATE)
+
+
+@pytest.mark.behaviour("PPM-50")
+def test_it_needs_no_marker_gate() -> None:
+    async def scenario(there: Simulated) -> None:
+        await there.create(SETS, clone_set(1, container()))
+        await ready(there, 1)
+        await restarted(there, 1)
+        assert await requests(there)
+
+    in_managed(scenario, "--feature-gates=EnhancedLivenessProbe=true,PodProbeMarkerGate=false")
+
+
+@pytest.mark.behaviour("PPM-52")
+def test_a_node_that_did_not_answer_is_asked_again() -> None:
+    async def scenario(there: Simulated) -> None:
+        agents = there.cluster.agents
+        assert agents is not None
+        held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
+        for store, _ in held:
+            store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
+        await there.create(SETS, clone_set(1, container()))
+        await ready(there, 1)
+
+        async def given_up() -> bool:
+            return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
+
+        await there.until(given_up, 300)
+        for store, put in held:
+            store.put = put  # type: ignore[method-assign]
+        await restarted(there, 1, 400)
+
+    in_managed(scenario, GATE)
+
+
+@pytest.mark.behaviour("PPM-52")
+def test_a_pod_that_was_deleted_meanwhile_is_left_alone() -> None:
+    async def scenario(there: Simulated) -> None:
+        await there.create(SETS, clone_set(1, container()))
+        (pod,) = await ready(there, 1)
+        await there.client.clock.sleep(61)
+        await there.client.delete(PODS, pod["metadata"]["name"], "default")
+        await there.client.clock.sleep(20)
+        assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
+
+    in_managed(scenario, GATE)
+
+
+def test_a_request_counts_for_pods_of_its_own_namespace_only() -> None:
+    """The label with the Pod's uid is the user's: it may name a Pod of another namespace."""
+    body: Json = {"spec": {"podName": "p", "containers": [{"name": "main"}]}}
+    keys = []
+    for namespace in ("shop", "evil"):
+        metadata = {"name": "r", "namespace": namespace, "labels": {names.CRR_POD_UID: "u1"}}
+        keys += requested_pods(ContainerRecreateRequest.model_validate({**body, "metadata": metadata}))
+    assert keys == ["shop/u1", "evil/u1"]
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_liveness_probes_of_one_namespace_leave_room_for_all_others() -> None:
+    """A NodePodProbe holds the probes of all Pods of a node, and users write the annotation with theirs."""
+    large = {"name": f"{OWNER}#main-0", "containerName": "main", "probe": {"exec": {"command": ["x" * 100_000]}}}
+    small = {**large, "probe": PROBE}
+    asked = [("evil", "a", large), ("evil", "b", large), ("evil", "c", large), ("shop", "a", small)]
+    wanted = {
+        f"{namespace}-{name}": {"namespace": namespace, "name": name, "uid": f"{namespace}-{name}", "probes": [probe]}
+        for namespace, name, probe in asked
+    }
+    spec: Json = {}
+    left_out = replace_probes(spec, None, OWNER, {uid: {"IP": "10.0.0.1", **one} for uid, one in wanted.items()})
+    assert left_out == ["b", "c"]
+    assert [one["uid"] for one in spec["podProbes"]] == ["evil-a", "shop-a"]

@@ -1,0 +1,548 @@
+"""Probes mark Pods: our controllers on the sandbox's API server, with a node agent of a few lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.api.crd import manifest
+from app.features.podprobe.feature import FEATURE
+from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
+from app.features.podprobe.objects import ProbeState
+from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, marks_of, replace_probes
+from app.features.podprobe.types import PodProbeMarker
+from app.features.podprobe.validation import spec_errors
+from app.features.podprobe.webhooks import ServerlessProbesStep, handlers, probed_containers, serverless_annotations
+from app.kube.client import Client
+from app.kube.clock import rfc3339
+from app.kube.controller import Controller
+from app.kube.errors import NotFound
+from app.kube.events import EventRecorder
+from app.kube.reflector import Reflector
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
+from app.kube.store import Store
+from app.manager.gates import parse_gates
+from app.pods.draft import PodDraft
+from app.sandbox.apiserver.server import ApiServer
+from tests.admission.recorded import cases
+from tests.admission.writing import review_of, written
+from tests.kit.features import context, stores_of
+from tests.kit.virtualtime import VirtualClock, run
+from tests.kube.fakes import running
+
+Json = dict[str, Any]
+MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
+EXEC = {"exec": {"command": ["/check"]}, "periodSeconds": 5}
+
+
+class World:
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    async def node(self, name: str, **labels: str) -> None:
+        await self.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
+        ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+        await self.client.patch(NODES, name, {"status": ready}, subresource="status")
+
+    async def pod(self, name: str, node: str, ip: str = "10.0.0.1", **labels: str) -> Json:
+        container = {"name": "main", "image": "i", "ports": [{"name": "web", "containerPort": 8080}]}
+        body = {"metadata": {"name": name, "labels": labels}, "spec": {"nodeName": node, "containers": [container]}}
+        await self.client.create(PODS, body, "default")
+        status = {"phase": "Running", "podIP": ip, "conditions": [{"type": "Initialized", "status": "True"}]}
+        return await self.client.patch(PODS, name, {"status": status}, "default", subresource="status")
+
+    async def marker(self, name: str, *probes: Json, **labels: str) -> Json:
+        body = {
+            "apiVersion": "apps.kruise.io/v1alpha1",
+            "kind": "PodProbeMarker",
+            "metadata": {"name": name},
+            "spec": {"selector": {"matchLabels": labels or {"app": "x"}}, "probes": list(probes)},
+        }
+        return await self.client.create(MARKERS, body, "default")
+
+    async def probed(self, node: str) -> dict[str, list[str]]:
+        """What the node shall probe: names of probes by Pod."""
+        try:
+            found = await self.client.get(NODE_PROBES, node)
+        except NotFound:
+            return {}
+        entries = found["spec"].get("podProbes") or []
+        return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}
+
+    async def result(self, node: str, pod: Json, *, silent: bool = False, **states: str) -> None:
+        """The node reports these results, by name of the probe with _ for #. ``silent``: without a message."""
+        now = rfc3339(self.client.clock.now())
+        entries = [
+            {
+                "name": name.replace("_", "#"),
+                "state": state,
+                **({} if silent else {"message": f"said {state}"}),
+                "lastProbeTime": now,
+                "lastTransitionTime": now,
+            }
+            for name, state in states.items()
+        ]
+        metadata = pod["metadata"]
+        status = {key: metadata[key] for key in ("name", "namespace", "uid")} | {"probeStates": entries}
+        body = {"status": {"podProbeStatuses": [status]}}
+        await self.client.patch(NODE_PROBES, node, body, subresource="status")
+
+    async def labels(self, name: str = "p1") -> dict[str, str]:
+        found: dict[str, str] = (await self.client.get(PODS, name, "default"))["metadata"].get("labels") or {}
+        return found
+
+    async def told(self) -> list[str]:
+        """What events say of markers."""
+        events = (await self.client.list(EVENTS)).items
+        return sorted(
+            f"{one['reason']}: {one['message']}" for one in events if one["involvedObject"]["kind"] == "PodProbeMarker"
+        )
+
+    async def condition(self, type_: str, name: str = "p1") -> Json | None:
+        pod = await self.client.get(PODS, name, "default")
+        return next((one for one in pod["status"]["conditions"] if one["type"] == type_), None)
+
+    async def until(self, look: Any, seconds: float = 20.0) -> Any:
+        end = self.client.clock.monotonic() + seconds
+        while not (found := await look()):
+            assert self.client.clock.monotonic() < end, f"not within {seconds} s"
+            await self.client.clock.sleep(0.05)
+        return found
+
+    async def probes(self, node: str, wanted: dict[str, list[str]]) -> None:
+        async def look() -> bool:
+            return await self.probed(node) == wanted
+
+        await self.until(look)
+
+    async def settled(self, seconds: float = 3.0) -> None:
+        await self.client.clock.sleep(seconds)
+
+
+@asynccontextmanager
+async def world(gates: str = "") -> AsyncIterator[World]:
+    clock, rng = VirtualClock(), Random(1)
+    api = ApiServer(clock=clock, rng=rng)
+    admin = Client(api.transport(), clock)
+    for kind in FEATURE.kinds:
+        await admin.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    await clock.sleep(1)
+    ours = Client(api.transport("manager"), clock)
+    async with AsyncExitStack() as stack:
+        for part in FEATURE.controllers:
+            stores = stores_of(part)
+            for one in part.watched:
+                reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
+                await stack.enter_async_context(running(reflector.run()))
+            events = EventRecorder(ours, part.name)
+            await stack.enter_async_context(running(events.run()))
+            made = part.make(context(part, ours, stores, gates=gates, events=events))
+            controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
+            await stack.enter_async_context(running(controller.run()))
+        yield World(admin)
+    api.close()
+
+
+def in_world(scenario: Any, gates: str = "") -> None:
+    async def main() -> None:
+        async with world(gates) as there:
+            await scenario(there)
+
+    run(main())
+
+
+def probe(name: str = "ok", **more: Any) -> Json:
+    return {"name": name, "containerName": "main", "probe": EXEC, **more}
+
+
+MARKS = [
+    {"state": "Succeeded", "labels": {"healthy": "true"}},
+    {"state": "Failed", "labels": {"healthy": "false"}, "annotations": {"why": "probe"}},
+]
+
+
+@pytest.mark.behaviour("PPM-20")
+def test_each_ready_node_with_an_agent_has_a_node_pod_probe() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        await there.node("v1", type="virtual-kubelet")
+        await there.client.create(NODES, {"metadata": {"name": "n2"}})
+        await there.settled()
+        names = [one["metadata"]["name"] for one in (await there.client.list(NODE_PROBES)).items]
+        assert names == ["n1"]
+        await there.client.delete(NODES, "n1")
+        await there.settled()
+        assert (await there.client.list(NODE_PROBES)).items == []
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-10", "PPM-11", "PPM-12", "PPM-13", "PPM-15", "PPM-22", "PPM-40", "PPM-41", "PPM-42")
+def test_nodes_probe_exactly_the_pods_of_each_marker() -> None:
+    async def scenario(there: World) -> None:
+        # The Pod is there before its node has a NodePodProbe.
+        await there.pod("p1", "n1", app="x")
+        await there.marker("a", probe(markerPolicy=MARKS))
+        await there.marker("ba", probe("late", podConditionType="Late"))
+        await there.node("n1")
+        await there.node("n2")
+        await there.pod("p2", "n2", app="x")
+        await there.pod("p3", "n2", app="y")
+        await there.probes("n1", {"p1": ["a#ok", "ba#late"]})
+        await there.probes("n2", {"p2": ["a#ok", "ba#late"]})
+        await there.settled()
+        marker = await there.client.get(MARKERS, "a", "default")
+        assert marker["status"] == {"observedGeneration": 1, "matchedPods": 2}
+        assert marker["metadata"]["finalizers"] == ["kruise.io/node-pod-probe-cleanup"]
+        # A Pod that stops matching, a probe that leaves, a marker that goes, a Pod that goes.
+        await there.client.patch(PODS, "p2", {"metadata": {"labels": {"app": "y"}}}, "default")
+        await there.probes("n2", {})
+        await there.client.patch(MARKERS, "ba", {"spec": {"probes": [probe("new", podConditionType="New")]}}, "default")
+        await there.probes("n1", {"p1": ["a#ok", "ba#new"]})
+        await there.client.delete(MARKERS, "a", "default")
+        await there.probes("n1", {"p1": ["ba#new"]})
+        await there.settled()
+        with pytest.raises(NotFound):
+            await there.client.get(MARKERS, "a", "default")
+        await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
+        await there.probes("n1", {})
+        left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
+        assert left == [{}, {}], "as in OpenKruise no empty list is left"
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-14", "PPM-43")
+def test_ports_by_name_and_requests_without_scheme_are_completed_for_the_node() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        await there.pod("p1", "n1", app="x")
+        web = {"httpGet": {"path": "/", "port": "web"}}
+        none = {"tcpSocket": {"port": "nope"}}
+        digits = {"tcpSocket": {"port": "90"}}
+        await there.marker(
+            "a",
+            probe("web", markerPolicy=MARKS) | {"probe": web},
+            probe("none", markerPolicy=MARKS) | {"probe": none},
+            probe("digits", markerPolicy=MARKS) | {"probe": digits},
+        )
+        await there.probes("n1", {"p1": ["a#web", "a#digits"]})
+        (entry,) = (await there.client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
+        assert entry["IP"] == "10.0.0.1"
+        assert entry["probes"][0]["probe"]["httpGet"] == {"path": "/", "port": 8080, "scheme": "HTTP"}
+        assert entry["probes"][1]["probe"]["tcpSocket"] == {"port": 90}
+        await there.client.patch(PODS, "p1", {"status": {"podIP": "10.0.0.9"}}, "default", subresource="status")
+
+        async def follows() -> bool:
+            (entry,) = (await there.client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
+            return entry["IP"] == "10.0.0.9"
+
+        await there.until(follows)
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-21", "PPM-23", "PPM-24", "PPM-25", "PPM-26", "PPM-27", "PPM-45")
+def test_labels_annotations_and_the_condition_follow_the_result() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        pod = await there.pod("p1", "n1", app="x")
+        await there.marker("a", probe(markerPolicy=MARKS, podConditionType="game.io/healthy"))
+        await there.probes("n1", {"p1": ["a#ok"]})
+        for state, label, status in (("Succeeded", "true", "True"), ("Failed", "false", "False")):
+            await there.result("n1", pod, a_ok=state)
+            await there.settled(1)
+            assert (await there.labels())["healthy"] == label
+            condition = await there.condition("game.io/healthy")
+            assert condition is not None
+            assert (condition["status"], condition["message"]) == (status, f"said {state}")
+        found = await there.client.get(PODS, "p1", "default")
+        assert found["metadata"]["annotations"] == {"why": "probe"}
+        await there.result("n1", pod, a_ok="Unknown")
+        await there.settled(1)
+        assert await there.labels() == {"app": "x"}
+        condition = await there.condition("game.io/healthy")
+        assert condition is not None
+        assert condition["status"] == "False"
+        await there.result("n1", pod, silent=True, a_ok="Failed")
+        await there.settled(1)
+        condition = await there.condition("game.io/healthy")
+        assert condition is not None
+        assert "message" not in condition, "what a probe said before does not stay, and nothing is not shown"
+        # What is set stays when the marker goes.
+        await there.result("n1", pod, a_ok="Succeeded")
+        await there.settled(1)
+        await there.client.delete(MARKERS, "a", "default")
+        await there.settled()
+        assert (await there.labels())["healthy"] == "true"
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-25")
+def test_a_policy_for_one_result_takes_its_marks_away_on_the_other() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        pod = await there.pod("p1", "n1", app="x")
+        await there.marker("a", probe(markerPolicy=MARKS[:1]))
+        await there.probes("n1", {"p1": ["a#ok"]})
+        await there.result("n1", pod, a_ok="Succeeded")
+        await there.settled(1)
+        assert (await there.labels())["healthy"] == "true"
+        await there.result("n1", pod, a_ok="Failed")
+        await there.settled(1)
+        assert await there.labels() == {"app": "x"}
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-22", "PPM-23")
+def test_a_result_never_marks_another_pod_and_a_node_only_its_own() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        await there.node("n2")
+        pod = await there.pod("p1", "n1", app="x")
+        await there.marker("a", probe(markerPolicy=MARKS))
+        await there.probes("n1", {"p1": ["a#ok"]})
+        # Another node claims to know something, and this one something it was not asked.
+        await there.result("n2", pod, a_ok="Succeeded")
+        await there.result("n1", pod, a_other="Succeeded")
+        await there.settled(1)
+        assert await there.labels() == {"app": "x"}
+        await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
+        await there.pod("p1", "n1", app="x")
+        await there.result("n1", pod, a_ok="Succeeded")
+        await there.settled(1)
+        assert await there.labels() == {"app": "x"}
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-31")
+def test_conditions_of_serverless_pods_mark_them() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("v1", type="virtual-kubelet")
+        await there.pod("p1", "v1", app="x")
+        await there.marker("a", probe(markerPolicy=MARKS, podConditionType="healthy"))
+        conditions = [{"type": "Initialized", "status": "True"}, {"type": "healthy", "status": "True"}]
+        await there.client.patch(PODS, "p1", {"status": {"conditions": conditions}}, "default", subresource="status")
+        await there.settled(1)
+        assert (await there.labels())["healthy"] == "true"
+        marker = await there.client.get(MARKERS, "a", "default")
+        assert marker["status"]["matchedPods"] == 1
+
+    in_world(scenario, "EnablePodProbeMarkerOnServerless=true")
+
+
+def marker_of(name: str, *probes: Json) -> PodProbeMarker:
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "probes": list(probes)}
+    return PodProbeMarker.model_validate({"metadata": {"name": name, "namespace": "default"}, "spec": spec})
+
+
+@pytest.mark.behaviour("PPM-24")
+def test_the_first_result_of_a_condition_stands() -> None:
+    markers = {name: marker_of(name, probe(podConditionType="Same")) for name in ("a", "b")}
+    states = [ProbeState("b#ok", "Failed"), ProbeState("a#ok", "Succeeded"), ProbeState("c#ok", "Succeeded")]
+    marks = marks_of(states, frozenset({"a#ok", "b#ok", "c#ok"}), markers.get)
+    assert [one["status"] for one in marks.conditions.values()] == ["False"]
+
+
+@pytest.mark.behaviour("PPM-40")
+def test_a_marker_whose_name_ends_like_another_loses_nothing() -> None:
+    def entry(*names: str, namespace: str = "default") -> Json:
+        return {"name": "p", "namespace": namespace, "uid": "u", "IP": "", "probes": [{"name": one} for one in names]}
+
+    found: Json = {"podProbes": [entry("a#x", "ba#x"), entry("a#x", namespace="other")]}
+    replace_probes(found, "default", "a", {})
+    assert found["podProbes"] == [entry("ba#x"), entry("a#x", namespace="other")]
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
+    def entry(uid: str, namespace: str, size: int) -> Json:
+        probes = [{"name": "big#p", "containerName": "main", "probe": {"exec": {"command": ["x" * size]}}}]
+        return {"name": f"pod-{uid}", "namespace": namespace, "uid": uid, "IP": "", "probes": probes}
+
+    others = entry("theirs", "shop", 100)
+    found: Json = {"podProbes": [others]}
+    assert replace_probes(found, "tenant", "big", {"a": entry("a", "tenant", 1_400_000)}) == ["pod-a"]
+    assert found["podProbes"] == [others]
+    third = MAX_NAMESPACE_BYTES // 3
+    wanted = {uid: entry(uid, "tenant", third) for uid in "abc"}
+    assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
+    assert [one["uid"] for one in found["podProbes"]] == ["theirs", "a", "b"]
+    # What another marker of the namespace takes is no longer free; what the marker itself had is.
+    assert replace_probes(found, "tenant", "big", wanted) == ["pod-c"]
+    more = {**entry("d", "tenant", third), "probes": [{**entry("d", "tenant", third)["probes"][0], "name": "more#p"}]}
+    assert replace_probes(found, "tenant", "more", {"d": more}) == ["pod-d"]
+    assert replace_probes(found, "shop", "big", {"theirs": others}) == []
+
+
+@pytest.mark.behaviour("PPM-46")
+def test_pods_without_room_are_told_once() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        pods = [await there.pod(f"p{number}", "n1", app="x") for number in range(3)]
+        big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
+        await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
+        await there.probes("n1", {one["metadata"]["name"]: ["big#ok"] for one in pods[:2]})
+        await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
+        await there.settled()
+        assert await there.told() == [
+            "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: those of one namespace may take 196608 "
+            "bytes there; use shorter or fewer ones"
+        ]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-14", "PPM-47")
+def test_what_pods_have_not_is_told_once_as_long_as_it_is_so() -> None:
+    async def scenario(there: World) -> None:
+        await there.node("n1")
+        await there.pod("p1", "n1", app="x")
+        wanted = [
+            probe("typo", containerName="mian", podConditionType="example.com/a"),
+            probe("named", probe={"tcpSocket": {"port": "wed"}}, podConditionType="example.com/b"),
+            probe("right", probe={"tcpSocket": {"port": "web"}}, podConditionType="example.com/c"),
+        ]
+        await there.marker("m", *wanted)
+        await there.probes("n1", {"p1": ["m#typo", "m#right"]})
+        await there.settled()
+        first = [
+            "NotProbed: probe named: no such port in container main in Pod p1; it has: web",
+            "NotProbed: probe typo: no container mian in Pod p1; it has: main",
+        ]
+        assert await there.told() == first
+        await there.pod("p2", "n1", app="x")
+        await there.settled()
+        assert await there.told() == first
+        wanted[0]["containerName"] = "mean"
+        await there.client.patch(MARKERS, "m", {"spec": {"probes": wanted}}, "default")
+        await there.settled()
+        assert [one for one in await there.told() if one not in first] == [
+            # A change of the marker has all told anew, as it is now.
+            "NotProbed: probe named: no such port in container main in 2 Pods, such as p1; it has: web",
+            "NotProbed: probe typo: no container mean in 2 Pods, such as p1; it has: main",
+        ]
+
+    in_world(scenario)
+
+
+@pytest.mark.behaviour("PPM-44")
+@pytest.mark.parametrize("condition", ["Ready", "DisruptionTarget", "PodResizePending", "SidecarsMissing"])
+def test_a_condition_of_others_is_never_written(condition: str) -> None:
+    stored = marker_of("a", probe(podConditionType=condition))
+    assert [str(error) for error in spec_errors(stored.spec.to_dict())] != []
+    marks = marks_of([ProbeState("a#ok", "Failed")], frozenset({"a#ok"}), {"a": stored}.get)
+    assert marks.conditions == {}
+    # A name is no condition yet: only those are refused that OpenKruise refuses.
+    named = marker_of("a", probe(condition, markerPolicy=MARKS))
+    assert bool(spec_errors(named.spec.to_dict())) is (condition == "Ready")
+
+
+@pytest.mark.behaviour("PPM-30", "PW-19")
+def test_new_pods_carry_the_probes_for_a_provider() -> None:
+    probes = [probe(podConditionType="C", markerPolicy=MARKS), probe("marks", markerPolicy=MARKS)]
+    store: Store[PodProbeMarker] = Store(indexes={"namespace": lambda one: [one.metadata.namespace]})
+    store.put(marker_of("b", *probes))
+    store.put(marker_of("a", {**probe(podConditionType="D"), "containerName": "side"}))
+    store.put(marker_of("c", {**probe(podConditionType="E"), "containerName": "gone"}))
+    init = [{"name": "side", "restartPolicy": "Always"}, {"name": "gone"}]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "default", "labels": {"app": "x"}},
+        "spec": {"containers": [{"name": "main"}], "initContainers": init},
+    }
+    draft = PodDraft(body, "default")
+    review = review_of(POD_PROBE_MARKER, body)
+    ServerlessProbesStep(store)(draft, review)
+    annotations = draft.annotations
+    assert annotations["kruise.io/podprobemarker-list"] == "a,b"
+    found = json.loads(annotations["kruise.io/podprobe"])
+    assert [(one["containerName"], one["podConditionType"]) for one in found] == [("side", "D"), ("main", "C")]
+    assert all("markerPolicy" not in one for one in found)
+    assert serverless_annotations([], probed_containers([{"name": "main"}], ())) == {}
+
+
+@pytest.mark.behaviour("PPM-30")
+def test_a_provider_reads_what_go_would_have_written() -> None:
+    request = {"scheme": "HTTP", "path": "/a?b&c", "port": 80, "httpHeaders": [{"name": "X", "value": "<1>"}]}
+    marker = marker_of("m", {**probe(podConditionType="C"), "probe": {"periodSeconds": 2, "httpGet": request}})
+    found = serverless_annotations([marker], frozenset({"main"}))["kruise.io/podprobe"]
+    name = marker.spec.probes[0].name
+    assert found == (
+        f'[{{"name":"{name}","containerName":"main","probe":{{"httpGet":{{"path":"/a?b\\u0026c","port":80,'
+        '"scheme":"HTTP","httpHeaders":[{"name":"X","value":"\\u003c1\\u003e"}]},"periodSeconds":2},'
+        '"podConditionType":"C"}]'
+    )
+
+
+@pytest.mark.behaviour("PPM-30")
+def test_a_probe_that_no_provider_could_read_keeps_no_pod_from_coming() -> None:
+    large = {**probe("large", podConditionType="C"), "probe": {**EXEC, "timeoutSeconds": 2**31}}
+    marker = marker_of("m", large, probe("ok", podConditionType="C"))
+    found = serverless_annotations([marker], frozenset({"main"}))
+    assert [one["name"] for one in json.loads(found["kruise.io/podprobe"])] == ["ok"]
+    assert serverless_annotations([marker_of("m", large)], frozenset({"main"})) == {}
+
+
+def only_without_scheme(message: str) -> bool:
+    """Whether OpenKruise refused nothing but a request without scheme, which is HTTP here."""
+    return 'request: spec.probe.httpGet.scheme: Unsupported value: ""' in message
+
+
+def words(message: str) -> str:
+    """What OpenKruise says of one mistake. Behind which field it says so is ours: its own paths lead to none, and one
+    of its texts names results that there are not."""
+    said = message.partition("denied the request: ")[2]
+    ours = said.startswith("[") or "v1alpha1.PodContainerProbe{" in said or "must be 'True' or 'False'" in said
+    if ours or only_without_scheme(message):
+        return ""
+    return re.split(r"(?:Required value|Invalid value: .*?): (?=[a-z])", said)[-1]
+
+
+@pytest.mark.behaviour("PPM-1", "PPM-2", "PPM-3", "PPM-4", "PPM-43")
+def test_recorded_markers_are_answered_alike() -> None:
+    found = handlers(parse_gates("").enabled)
+    for case in cases("podprobemarker"):
+        made = written(POD_PROBE_MARKER, found, case["manifest"])
+        assert (made.obj is not None) is (case["ok"] or only_without_scheme(case["message"])), (
+            case["manifest"],
+            made.message,
+        )
+        assert words(case["message"]) in made.message
+        if case["ok"]:
+            assert made.obj is not None
+            assert made.obj["spec"] == case["created"]["spec"], "nothing is filled in"
+        update = case.get("update")
+        if not case["ok"] or not update or "modified" in update["message"] or "not found" in update["message"]:
+            continue
+        changed = written(POD_PROBE_MARKER, found, {**case["manifest"], "spec": update["manifest"]}, made.obj)
+        allowed = update["ok"] or only_without_scheme(update["message"])
+        assert (changed.obj is not None) is allowed, (case["manifest"], update, changed.message)
+        assert words(update["message"]) in changed.message
+
+
+@pytest.mark.behaviour("IMG-2")
+@pytest.mark.parametrize(
+    ("gates", "missing"),
+    [("PodProbeMarkerGate=false", "PodProbeMarkerGate"), ("KruiseDaemon=false", "PodProbeMarkerGate"), ("", "")],
+)
+def test_a_gate_that_is_off_is_named(gates: str, missing: str) -> None:
+    accepted = next(case["manifest"] for case in cases("podprobemarker") if case["ok"])
+    made = written(POD_PROBE_MARKER, handlers(parse_gates(gates).enabled), accepted)
+    if not missing:
+        assert made.message == ""
+        return
+    assert made.message.startswith(f"feature-gate {missing} is not enabled; start the manager with --feature-gates=")
+    # What it says is the way out.
+    way = made.message.partition("--feature-gates=")[2].partition(" ")[0]
+    assert written(POD_PROBE_MARKER, handlers(parse_gates(f"{gates},{way}").enabled), accepted).message == ""

@@ -1,0 +1,15 @@
+"""Some seeds of liveness under faults; more: ``python -m tests.features.podprobe.liveness_seeds 1 100``."""
+
+import pytest
+
+from tests.features.podprobe.liveness_seeds import run
+from tests.kit import virtualtime
+from tests.selection import NIGHTLY
+
+
+@pytest.mark.behaviour("PPM-51", "PPM-52", "PPM-53")
+@pytest.mark.parametrize("seed", [13, 25, 35, 171] if NIGHTLY else [13])
+def test_nothing_that_lives_is_restarted_and_no_limit_is_broken(seed: int) -> None:
+    judge = virtualtime.run(run(seed))
+    assert judge.breaches == []
+    assert judge.restarts > 10

@@ -1,0 +1,373 @@
+"""The status of a budget: how many Pods count, how many must stay, how many may go, and what is in flight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.features.podunavailablebudget.budgets import MAX_BUDGETS, Grants
+from app.features.podunavailablebudget.plan.judgement import MAX_ENTRIES, first_seen, track
+from app.features.podunavailablebudget.plan.pods import UNKNOWN, Expected, RunningContainer, desired_available
+from app.features.podunavailablebudget.plan.status import Observed, recompute
+from app.kube.quantities import IntOrPercentError
+from app.kube.resources import ObjectKey
+from tests.features.podunavailablebudget.samples import NOW, ago, budget, facts
+
+KEY = ObjectKey("web", "shop")
+
+
+def pods(count: int, *, unready: int = 0) -> dict[str, Any]:
+    """``count`` Pods, of which the last ``unready`` are not healthy."""
+    return {f"p{i}": facts(f"p{i}", healthy=i < count - unready) for i in range(count)}
+
+
+def names(first: int, last: int) -> dict[str, str]:
+    return {f"p{i}": ago(1) for i in range(first, last)}
+
+
+#: § B5: expected, spec, in flight (disrupted, unavailable), Pods, not ready → desired, current, allowed.
+EXAMPLES = [
+    (15, {"maxUnavailable": "10%"}, {}, {}, 15, 0, 13, 15, 2),
+    (10, {"maxUnavailable": 100}, {}, {}, 10, 0, 0, 10, 10),
+    (10, {"minAvailable": 100}, {}, {}, 10, 0, 100, 10, 0),
+    (100, {"maxUnavailable": "30%"}, names(0, 10), names(10, 20), 100, 0, 70, 80, 10),
+    (100, {"maxUnavailable": "30%"}, names(0, 10), names(10, 20), 100, 5, 70, 75, 5),
+    (0, {"maxUnavailable": "30%"}, {}, {}, 10, 0, 0, 10, 10),
+    (0, {"maxUnavailable": "30%"}, {}, {}, 0, 0, 0, 0, 0),
+    (10, {"minAvailable": "25%"}, {}, {}, 10, 0, 3, 10, 7),
+    (10, {"minAvailable": 9}, {}, {}, 10, 0, 9, 10, 1),
+    (5, {"maxUnavailable": 0}, {}, {}, 5, 0, 5, 5, 0),
+    (5, {"maxUnavailable": "100%"}, {}, {}, 5, 2, 0, 3, 3),
+]
+
+
+@pytest.mark.behaviour("PUB-42", "PUB-43")
+@pytest.mark.parametrize(
+    ("expected", "spec", "disrupted", "unavailable", "count", "unready", "desired", "current", "allowed"), EXAMPLES
+)
+def test_the_worked_examples(
+    expected: int,
+    spec: dict[str, Any],
+    disrupted: dict[str, str],
+    unavailable: dict[str, str],
+    count: int,
+    unready: int,
+    desired: int,
+    current: int,
+    allowed: int,
+) -> None:
+    given_ = budget(disrupted=disrupted, unavailable=unavailable, **{"maxUnavailable": None, **spec})
+    status = recompute(given_, Observed(pods(count, unready=unready), Expected(expected), NOW)).status
+    assert (status.desired_available, status.current_available) == (desired, current)
+    assert (status.unavailable_allowed, status.total_replicas) == (allowed, expected)
+    assert (status.disrupted_pods or {}, status.unavailable_pods or {}) == (disrupted, unavailable)
+
+
+@pytest.mark.behaviour("PUB-37")
+def test_a_workload_that_does_not_say_how_many_it_wants_protects_nothing_unless_the_budget_says_it() -> None:
+    observed = Observed(pods(5), Expected(UNKNOWN), NOW)
+    assert recompute(budget(), observed).status.desired_available == 0
+    assert recompute(budget(protectTotalReplicas=5), observed).status.desired_available == 4
+
+
+@pytest.mark.behaviour("PUB-33", "PUB-34")
+def test_the_number_the_budget_names_counts_instead_of_what_the_workloads_want() -> None:
+    status = recompute(budget(protectTotalReplicas=20), Observed(pods(10), Expected(10), NOW)).status
+    assert (status.total_replicas, status.desired_available, status.unavailable_allowed) == (20, 19, 0)
+    by_annotation = budget(annotations={"pub.kruise.io/protect-total-replicas": "20"})
+    assert recompute(by_annotation, Observed(pods(10), Expected(10), NOW)).status.total_replicas == 20
+
+
+@pytest.mark.behaviour("PUB-96", "PUB-125")
+@pytest.mark.parametrize("value", [3, "50%"])
+def test_nothing_has_to_stay_of_a_workload_that_is_going(value: int | str) -> None:
+    going = budget(maxUnavailable=None, minAvailable=value)
+    assert recompute(going, Observed({}, Expected(0, gone=True), NOW)).status.desired_available == 0
+    # How many Pods there are meant to be says nothing of those of a workload that there is no more.
+    for named in ({}, {"maxUnavailable": None, "minAvailable": value}):
+        status = recompute(budget(protectTotalReplicas=5, **named), Observed({}, Expected(0, gone=True), NOW)).status
+        assert (status.desired_available, status.total_replicas) == (0, 5)
+    # Scaled to nothing it is still there, and a number is a number.
+    scaled = recompute(going, Observed({}, Expected(0), NOW)).status
+    assert scaled.desired_available == (3 if value == 3 else 0)
+
+
+@pytest.mark.behaviour("PUB-53")
+@pytest.mark.parametrize("field", ["maxUnavailable", "minAvailable"])
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_stored_value_that_is_no_number_is_told(field: str, gone: bool) -> None:
+    bad = budget(**{"maxUnavailable": None, field: "many"})
+    with pytest.raises(IntOrPercentError):
+        recompute(bad, Observed({}, Expected(1, gone=gone), NOW))
+
+
+@pytest.mark.behaviour("PUB-58")
+def test_where_nothing_differs_the_status_is_the_very_same() -> None:
+    given_ = budget(allowed=1, desired=9, current=10, total=10)
+    assert recompute(given_, Observed(pods(10), Expected(10), NOW)).status is given_.status
+    newer = budget(generation=2)
+    assert recompute(newer, Observed(pods(10), Expected(10), NOW)).status.observed_generation == 2
+    assert recompute(budget(observed=None), Observed(pods(10), Expected(10), NOW)).status.unavailable_allowed == 1
+
+
+# ---- in flight
+
+
+@pytest.mark.behaviour("PUB-54")
+def test_names_of_pods_that_went_are_dropped() -> None:
+    noted = {"gone": ago(1), "ended": ago(1), "there": ago(1), "other": ago(1)}
+    before = {
+        "gone": first_seen(ago(1), facts("gone")),
+        "other": first_seen(ago(1), facts("other", uid="another Pod of that name")),
+    }
+    found = {"ended": facts("ended", active=False), "there": facts("there"), "other": facts("other")}
+    for spec in ({"disrupted": noted}, {"unavailable": noted}):
+        given_ = budget(**spec)  # type: ignore[arg-type]
+        status = recompute(given_, Observed(found, Expected(10), NOW, seen=before)).status
+        assert set(status.disrupted_pods or status.unavailable_pods or {}) == {"there"}
+        assert status.current_available == 1  # the other one of that name, which nobody granted anything on
+
+
+@pytest.mark.behaviour("PUB-54")
+def test_a_pod_the_cache_has_not_shown_yet_keeps_its_entry() -> None:
+    """A replica that saw it granted that it goes; counted when the cache shows it at last, it would be given twice."""
+    given_ = budget(disrupted={"new": ago(1)})
+    first = recompute(given_, Observed(pods(3), Expected(4), NOW))
+    assert first.status.disrupted_pods == {"new": ago(1)}
+    then = recompute(given_, Observed({**pods(3), "new": facts("new")}, Expected(4), NOW))
+    assert (then.status.current_available, then.status.disrupted_pods) == (3, {"new": ago(1)})
+    assert (
+        recompute(budget(disrupted={"new": ago(21)}), Observed(pods(3), Expected(4), NOW)).status.disrupted_pods is None
+    )
+
+
+@pytest.mark.behaviour("PUB-55")
+def test_a_pod_that_was_to_be_deleted_and_is_not_counts_again_and_is_told() -> None:
+    given_ = budget(disrupted={"p0": ago(20), "p1": ago(21)})
+    waiting = recompute(given_, Observed(pods(3), Expected(3), NOW))
+    # Exactly 20 s is still in time; the other has to be looked at first.
+    assert waiting.status.disrupted_pods == {"p0": ago(20), "p1": ago(21)}
+    assert (waiting.overdue, waiting.status.current_available) == (("p1",), 1)
+    assert waiting.again_after is not None
+    assert waiting.again_after < 0.1
+    looked = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": facts("p1")}))
+    assert (looked.not_deleted, looked.status.current_available) == (("p1",), 2)
+    assert looked.status.disrupted_pods == {"p0": ago(20)}
+
+
+@pytest.mark.behaviour("PUB-55")
+@pytest.mark.parametrize("live", [None, facts("p1", active=False)])
+def test_one_that_went_unseen_is_not_counted_on_the_word_of_an_old_cache(live: Any) -> None:
+    given_ = budget(disrupted={"p1": ago(21)})
+    found = recompute(given_, Observed(pods(3), Expected(3), NOW, confirmed={"p1": live}))
+    assert (found.not_deleted, found.status.current_available, found.status.disrupted_pods) == ((), 2, None)
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_an_update_is_waited_for_ten_seconds_and_then_looked_at() -> None:
+    fresh, old = budget(unavailable={"p0": ago(10)}), budget(unavailable={"p0": ago(11)})
+    assert recompute(fresh, Observed(pods(3), Expected(3), NOW)).status.unavailable_pods == {"p0": ago(10)}
+    assert recompute(old, Observed(pods(3), Expected(3), NOW)).overdue == ("p0",)
+    looked = recompute(old, Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0", healthy=False)}))
+    assert (looked.status.unavailable_pods, looked.status.current_available) == (None, 2)
+    assert looked.not_deleted == ()
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_an_update_that_is_seen_done_gives_back_at_once() -> None:
+    noted = {"p0": ago(2)}
+    stages = [
+        facts("p0"),
+        facts("p0", generation=2),
+        facts("p0", generation=2, healthy=False),
+        facts("p0", generation=2, since=0),
+    ]
+    seen: dict[str, Any] = {}
+    current = []
+    for stage in stages:
+        seen = track(noted, {"p0": stage}, seen)
+        found = recompute(budget(unavailable=noted), Observed({"p0": stage}, Expected(1), NOW, seen=seen))
+        current.append(found.status.current_available)
+    assert current == [0, 0, 0, 1]
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_a_pod_that_only_flickers_before_its_update_gives_nothing_back() -> None:
+    noted = {"p0": ago(2)}
+    seen: dict[str, Any] = {}
+    for stage in (facts("p0"), facts("p0", healthy=False), facts("p0", since=1), facts("p0", generation=2, since=1)):
+        seen = track(noted, {"p0": stage}, seen)
+        found = recompute(budget(unavailable=noted), Observed({"p0": stage}, Expected(1), NOW, seen=seen))
+        assert found.status.current_available == 0
+    # Missed in between: it became ready anew.
+    after = facts("p0", generation=2, since=0)
+    seen = track(noted, {"p0": after}, seen)
+    found = recompute(budget(unavailable=noted), Observed({"p0": after}, Expected(1), NOW, seen=seen))
+    assert found.status.current_available == 1
+
+
+def runs(
+    image: str = "nginx:2", container_id: str = "new", image_id: str = "x", *, ready: bool = True, current: bool = True
+) -> RunningContainer:
+    return RunningContainer("main", image, container_id, image_id, ready=ready, current=current)
+
+
+BEFORE = runs("nginx:1", "old")
+SIDECAR = RunningContainer("agent", "agent:1", "agent-1", "y", ready=True, current=True)
+
+
+@pytest.mark.behaviour("PUB-56")
+@pytest.mark.parametrize(
+    ("before", "after", "back"),
+    [
+        pytest.param((BEFORE,), (runs(),), True, id="replaced"),
+        pytest.param((BEFORE,), (runs(current=False),), False, id="replaced-with-what-ran-before"),
+        pytest.param((BEFORE,), (runs(current=False, image_id="z"),), True, id="another-image-under-another-name"),
+        pytest.param((BEFORE,), (runs(container_id="old"),), False, id="the-same-container"),
+        pytest.param((BEFORE,), (runs(ready=False, current=False, image_id="z"),), False, id="not-ready"),
+        pytest.param((BEFORE,), (runs("nginx:1"),), False, id="no-other-image"),
+        pytest.param((BEFORE,), (), False, id="nothing-runs"),
+        pytest.param((), (runs(),), False, id="nothing-ran"),
+        pytest.param((BEFORE, SIDECAR), (runs(), SIDECAR), True, id="one-of-two"),
+        pytest.param(
+            (BEFORE, SIDECAR), (runs(), replace(SIDECAR, image="agent:2")), False, id="one-of-two-that-are-changed"
+        ),
+    ],
+)
+def test_an_update_that_nobody_saw_is_told_by_what_runs(
+    before: tuple[RunningContainer, ...], after: tuple[RunningContainer, ...], back: bool
+) -> None:
+    noted = {"p0": ago(0)}
+    seen = track(noted, {"p0": replace(facts("p0"), running=before)}, {})
+    later = replace(facts("p0", generation=2), running=after)
+    seen = track(noted, {"p0": later}, seen)
+    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+    assert found.status.current_available == int(back)
+
+
+@pytest.mark.behaviour("PUB-56")
+@pytest.mark.parametrize(
+    ("noted", "uid", "back"), [(ago(0), "uid-p0", True), (ago(1), "uid-p0", False), (ago(0), "uid-other", False)]
+)
+def test_what_was_granted_here_is_compared_with_the_pod_of_that_moment(noted: str, uid: str, back: bool) -> None:
+    grants = Grants()
+    grants.note(KEY, noted, replace(facts("p0", uid=uid), running=(BEFORE,)))
+    later = replace(facts("p0", generation=2), running=(runs(),))
+    entries = {"p0": ago(0)}
+    seen = track(entries, {"p0": later}, {}, grants.of(KEY))
+    found = recompute(budget(unavailable=entries), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+    assert found.status.current_available == int(back)
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_what_was_seen_since_an_earlier_grant_ends_no_later_one() -> None:
+    before, later = replace(facts("p0"), running=(BEFORE,)), replace(facts("p0", generation=2), running=(runs(),))
+    seen = track({"p0": ago(3)}, {"p0": before}, {})
+    seen = track({"p0": ago(3)}, {"p0": later}, seen)
+    for noted, current in ((ago(3), 1), (ago(1), 0)):
+        found = recompute(budget(unavailable={"p0": noted}), Observed({"p0": later}, Expected(1), NOW, seen=seen))
+        assert found.status.current_available == current
+
+
+@pytest.mark.behaviour("PUB-56", "PUB-64")
+def test_an_update_that_was_seen_done_does_not_end_the_next_of_the_same_second() -> None:
+    """The Pod is back from one update and may be updated once more without a charge: that one is waited for."""
+    grants, noted = Grants(), {"p0": ago(0)}
+    grants.note(KEY, ago(0), replace(facts("p0"), running=(BEFORE,)))
+    back = replace(facts("p0", generation=2), running=(runs(),))
+    seen = track(noted, {"p0": back}, {}, grants.of(KEY))
+    assert grants.are_latest(KEY, seen) == seen
+    grants.note(KEY, ago(0), back)
+    assert grants.are_latest(KEY, seen) == {}
+    again = track(noted, {"p0": back}, seen, grants.of(KEY))
+    assert grants.are_latest(KEY, again) == again
+    found = recompute(budget(unavailable=noted), Observed({"p0": back}, Expected(1), NOW, seen=again))
+    assert found.status.current_available == 0
+    later = replace(facts("p0", generation=3), running=(runs("nginx:3", "newer"),))
+    again = track(noted, {"p0": later}, again, grants.of(KEY))
+    found = recompute(budget(unavailable=noted), Observed({"p0": later}, Expected(1), NOW, seen=again))
+    assert found.status.current_available == 1
+
+
+@pytest.mark.behaviour("PUB-56")
+def test_grants_are_forgotten_with_their_entries_and_never_too_many() -> None:
+    grants = Grants()
+    for number in range(MAX_ENTRIES + 5):
+        grants.note(KEY, ago(0), facts(f"p{number}"))
+    assert len(grants.of(KEY)) == MAX_ENTRIES
+    grants.keep(KEY, {"p9", "p10", "p0"})
+    assert set(grants.of(KEY)) == {"p9", "p10"}
+    for number in range(MAX_BUDGETS):
+        grants.note(ObjectKey("web", f"b{number}"), ago(0), facts("p0"))
+    assert not grants.of(KEY)
+    grants.keep(ObjectKey("web", "b1"), ())
+    assert not grants.of(ObjectKey("web", "b1"))
+
+
+@pytest.mark.behaviour("PUB-57")
+def test_it_is_looked_at_again_when_the_first_entry_is_due() -> None:
+    given_ = budget(disrupted={"p0": ago(1), "p1": ago(12)}, unavailable={"p2": ago(1)})
+    again = recompute(given_, Observed(pods(3), Expected(3), NOW)).again_after
+    assert again is not None
+    assert 8 <= again < 8.1
+    assert recompute(budget(), Observed(pods(3), Expected(3), NOW)).again_after is None
+
+
+@pytest.mark.behaviour("PUB-54")
+@pytest.mark.parametrize(
+    "noted", ["", "soon", "9999-01-01T00:00:00Z", "2026-01-01", "0001-01-01T00:00:00Z", "x" * 10_000]
+)
+def test_what_is_no_time_of_a_grant_holds_nothing(noted: str) -> None:
+    garbage = {"nobody": noted, "p0": noted}
+    found = recompute(budget(disrupted=garbage, unavailable=garbage), Observed(pods(3), Expected(3), NOW))
+    assert set(found.status.disrupted_pods or {}) == {"p0"}
+    looked = Observed(pods(3), Expected(3), NOW, confirmed={"p0": facts("p0")})
+    found = recompute(budget(disrupted=garbage, unavailable=garbage), looked)
+    assert (found.status.disrupted_pods, found.status.unavailable_pods) == (None, None)
+    assert found.status.current_available == 3
+
+
+@pytest.mark.behaviour("PUB-57")
+def test_a_clock_that_is_ahead_by_seconds_does_no_harm() -> None:
+    ahead = budget(disrupted={"p0": ago(-5)})
+    found = recompute(ahead, Observed(pods(3), Expected(3), NOW))
+    assert found.status.disrupted_pods == {"p0": ago(-5)}
+    assert found.again_after is not None
+    assert found.again_after <= 20.1
+
+
+_value = st.integers(0, 120) | st.integers(0, 100).map(lambda number: f"{number}%")
+
+
+@pytest.mark.behaviour("PUB-43")
+@given(_value, st.booleans(), st.integers(-1, 100))
+def test_what_must_stay_is_never_negative_and_grows_with_the_workload(value: Any, least: bool, replicas: int) -> None:
+    def desired(of: int) -> int:
+        return desired_available(None if least else value, value if least else None, Expected(of))
+
+    assert 0 <= desired(replicas) <= desired(replicas + 1)
+
+
+@pytest.mark.behaviour("PUB-42")
+@given(
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.sampled_from(["", "d", "u"])), max_size=30),
+    _value,
+    st.integers(0, 40),
+)
+def test_what_is_allowed_with_what_is_in_flight_never_exceeds_what_may_be_missing(
+    given_: list[tuple[bool, bool, str]], value: Any, replicas: int
+) -> None:
+    found = {f"p{i}": facts(f"p{i}", active=a, healthy=h) for i, (a, h, _) in enumerate(given_)}
+    maps = {kind: {f"p{i}": ago(1) for i, one in enumerate(given_) if one[2] == kind} for kind in "du"}
+    status = recompute(
+        budget(disrupted=maps["d"], unavailable=maps["u"], maxUnavailable=value),
+        Observed(found, Expected(replicas), NOW),
+    ).status
+    healthy = sum(pod.active and pod.healthy and pod.name not in maps["d"] | maps["u"] for pod in found.values())
+    assert status.current_available == healthy
+    if status.unavailable_allowed:
+        assert healthy - status.unavailable_allowed >= status.desired_available

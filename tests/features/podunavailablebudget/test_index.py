@@ -1,0 +1,43 @@
+"""The workloads above a Pod, as those see them who put new Pods under budgets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.podunavailablebudget.index import LiveOwners
+from app.features.podunavailablebudget.plan.pods import Workload
+from app.kube.objects import OwnerReference
+from app.kube.resources import NAMESPACES, REPLICASETS
+from tests.features.podunavailablebudget.world import NAMESPACE, small_cluster
+from tests.kube.fakes import virtual
+
+SHOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d-1", "controller": True}
+
+
+def owned(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
+    labels = {"app": "web"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "nginx:1"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"metadata": {"name": name, "ownerReferences": list(owners)}, "spec": spec}
+
+
+@pytest.mark.behaviour("PUB-31")
+@virtual
+async def test_a_uid_that_somebody_writes_into_a_pod_says_nothing_of_whose_it_is() -> None:
+    async with small_cluster(controller=False) as cluster:
+        made = await cluster.user.create(REPLICASETS, owned("web", SHOP), NAMESPACE)
+        await cluster.user.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
+        await cluster.user.create(REPLICASETS, owned("web"), "elsewhere")
+        await cluster.user.create(REPLICASETS, owned("other"), NAMESPACE)
+        owners = LiveOwners(cluster.user)
+        uid = made["metadata"]["uid"]
+        web = OwnerReference("apps/v1", "ReplicaSet", "web", uid, True)
+        own = [Workload("apps", "ReplicaSet", "web")]
+        # Whoever may create Pods may name any owner: first in a namespace of theirs, then under another name.
+        assert await owners.above(web, "elsewhere") == own
+        other = OwnerReference("apps/v1", "ReplicaSet", "other", uid, True)
+        assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]
+        for _ in range(2):
+            assert await owners.above(web, NAMESPACE) == [*own, Workload("apps", "Deployment", "shop")]

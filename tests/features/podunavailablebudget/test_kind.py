@@ -1,0 +1,164 @@
+"""Budgets between their versions: what each shows of the other, and that nothing is lost on the way."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.conversion import convert
+from app.features.podunavailablebudget.kind import (
+    DEFAULT_OPERATIONS,
+    ProtectedOperation,
+    canonical_v1alpha1,
+    protected_operations,
+    protected_total,
+)
+
+Json = dict[str, Any]
+ALPHA, BETA = "policy.kruise.io/v1alpha1", "policy.kruise.io/v1beta1"
+OPERATIONS = "kruise.io/pub-protect-operations"
+TOTAL = "pub.kruise.io/protect-total-replicas"
+NOTES = "kruise.io/conversion-data"
+IGNORED = {"matchLabels": {"force-delete": "yes"}}
+
+
+def obj(version: str, annotations: Json | None = None, **spec: Any) -> Json:
+    metadata: Json = {"name": "b", "namespace": "n"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    whole = {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1, **spec}
+    return {"apiVersion": version, "kind": "PodUnavailableBudget", "metadata": metadata, "spec": whole}
+
+
+@pytest.mark.behaviour("PUB-1", "PUB-120")
+def test_the_annotations_of_the_older_version_become_fields_and_leave() -> None:
+    stored = convert(obj(ALPHA, {OPERATIONS: " DELETE, EVICT,,", TOTAL: "7", "mine": "x"}), BETA)
+    assert stored["spec"]["protectOperations"] == ["DELETE", "EVICT"]
+    assert stored["spec"]["protectTotalReplicas"] == 7
+    assert set(stored["metadata"]["annotations"]) == {"mine", NOTES}
+    # Nothing was added to the metadata where the annotation is spelt as we would spell it.
+    assert "annotations" not in convert(obj(ALPHA, {OPERATIONS: "DELETE"}), BETA)["metadata"]
+
+
+@pytest.mark.behaviour("PUB-2")
+def test_the_fields_become_annotations_in_the_older_version() -> None:
+    shown = convert(obj(BETA, protectOperations=["UPDATE", "RESIZE"], protectTotalReplicas=3), ALPHA)
+    assert shown["spec"] == {"selector": {"matchLabels": {"a": "b"}}, "maxUnavailable": 1}
+    assert shown["metadata"]["annotations"] == {OPERATIONS: "UPDATE,RESIZE", TOTAL: "3"}
+    assert "annotations" not in convert(obj(BETA), ALPHA)["metadata"]
+
+
+@pytest.mark.behaviour("PUB-120")
+def test_what_the_older_version_cannot_say_survives_a_client_that_writes_it_back() -> None:
+    stored = obj(BETA, ignoredPodSelector=IGNORED, protectOperations=["DELETE"])
+    shown = convert(stored, ALPHA)
+    assert "ignoredPodSelector" not in shown["spec"]
+    shown["spec"]["maxUnavailable"] = 5
+    shown["metadata"]["annotations"][OPERATIONS] = "EVICT"
+    back = convert(shown, BETA)
+    assert back["spec"]["ignoredPodSelector"] == IGNORED
+    assert back["spec"]["maxUnavailable"] == 5
+    assert back["spec"]["protectOperations"] == ["EVICT"]
+
+
+@pytest.mark.behaviour("PUB-120")
+@pytest.mark.parametrize(
+    "annotations",
+    [
+        {OPERATIONS: "DELETE,FLY"},
+        {OPERATIONS: ","},
+        {TOTAL: "many"},
+        {TOTAL: "99999999999"},
+        {TOTAL: "0"},
+        {TOTAL: "-1"},
+    ],
+)
+def test_an_annotation_that_says_nothing_usable_fails_no_conversion_and_stays(annotations: Json) -> None:
+    stored = convert(obj(ALPHA, dict(annotations)), BETA)
+    assert stored["metadata"]["annotations"] == annotations
+    assert stored["spec"] == obj(ALPHA)["spec"]
+    assert convert(stored, ALPHA) == obj(ALPHA, dict(annotations))
+
+
+@pytest.mark.behaviour("PUB-3")
+@pytest.mark.parametrize(
+    ("field", "annotation", "expected"),
+    [
+        (None, None, DEFAULT_OPERATIONS),
+        ([], None, DEFAULT_OPERATIONS),
+        (["RESIZE"], "DELETE", (ProtectedOperation.RESIZE,)),
+        ([], "DELETE, EVICT", (ProtectedOperation.DELETE, ProtectedOperation.EVICT)),
+        (None, "FLY", DEFAULT_OPERATIONS),
+        (None, "UPDATE,FLY", (ProtectedOperation.UPDATE,)),
+    ],
+)
+def test_a_stored_budget_without_the_field_goes_by_the_annotation(
+    field: list[str] | None, annotation: str | None, expected: tuple[ProtectedOperation, ...]
+) -> None:
+    annotations = {} if annotation is None else {OPERATIONS: annotation}
+    assert protected_operations(field, annotations) == expected
+
+
+@pytest.mark.behaviour("PUB-3")
+def test_the_number_of_pods_too_goes_by_the_annotation_where_the_field_is_missing() -> None:
+    assert protected_total(4, {TOTAL: "9"}) == 4
+    assert protected_total(None, {TOTAL: " 9 "}) == 9
+    assert protected_total(None, {TOTAL: "0"}) is None
+    assert protected_total(None, {TOTAL: "x"}) is None
+    assert protected_total(None, {}) is None
+
+
+def test_the_older_version_always_shows_the_observed_generation() -> None:
+    stored = {**obj(BETA), "status": {"unavailableAllowed": 1}}
+    assert convert(stored, ALPHA)["status"]["observedGeneration"] == 0
+    assert "observedGeneration" not in convert(convert(stored, ALPHA), BETA)["status"]
+
+
+_annotation_values = st.sampled_from(["", "DELETE", "DELETE,UPDATE", " EVICT ,", "FLY", "7", "07", "0", "x"])
+_annotations = st.none() | st.dictionaries(
+    st.sampled_from([OPERATIONS, TOTAL, "mine"]), _annotation_values, min_size=1, max_size=3
+)
+_operations = st.lists(st.sampled_from(["DELETE", "UPDATE", "EVICT", "RESIZE"]), max_size=3)
+_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "protectOperations": _operations,
+        "protectTotalReplicas": st.integers(1, 9),
+        "ignoredPodSelector": st.sampled_from([{}, IGNORED]),
+        "minAvailable": st.sampled_from([0, "10%"]),
+    },
+)
+_statuses = st.none() | st.fixed_dictionaries(
+    {"unavailableAllowed": st.integers(0, 3)},
+    optional={
+        "observedGeneration": st.integers(0, 3),
+        "disruptedPods": st.dictionaries(st.sampled_from(["p-1", "p-2"]), st.just("2026-01-01T00:00:00Z")),
+    },
+)
+
+
+@pytest.mark.behaviour("PUB-120")
+@given(annotations=_annotations, spec=_specs, status=_statuses)
+def test_nothing_is_lost_from_the_newer_version_through_the_older_and_back(
+    annotations: Json | None, spec: Json, status: Json | None
+) -> None:
+    stored = obj(BETA, annotations, **spec)
+    if status is not None:
+        stored["status"] = status
+    assert convert(convert(copy.deepcopy(stored), ALPHA), BETA) == stored
+
+
+@pytest.mark.behaviour("PUB-120")
+@given(annotations=_annotations, status=_statuses)
+def test_nothing_is_lost_from_the_older_version_through_the_newer_and_back(
+    annotations: Json | None, status: Json | None
+) -> None:
+    given_ = obj(ALPHA, annotations)
+    if status is not None:
+        given_["status"] = status
+    back = convert(convert(copy.deepcopy(given_), BETA), ALPHA)
+    assert back == canonical_v1alpha1(copy.deepcopy(given_))

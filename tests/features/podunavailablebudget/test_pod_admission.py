@@ -1,0 +1,429 @@
+"""Pods are judged: through the guard, on an API server in memory, by replicas that know little of each other."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from random import Random
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from app.admission.pods import PodGuards
+from app.features.podunavailablebudget import feature as declared
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.framework.feature import AdmissionContext
+from app.framework.watched import Stores
+from app.kube.admission import Denied, Operation
+from app.kube.client import Client
+from app.kube.resources import PODS
+from app.manager.flags import parse_flags
+from app.manager.gates import parse_gates
+from tests.features.cloneset.world import Counting
+from tests.features.podunavailablebudget.world import (
+    BUDGETS,
+    NAMESPACE,
+    Json,
+    Replica,
+    is_allowed,
+    pod_review,
+    small_cluster,
+)
+from tests.kube.fakes import json_response, status_body, until, virtual
+
+
+@pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
+@virtual
+async def test_what_is_no_business_of_a_budget_passes_without_a_request() -> None:
+    async with small_cluster() as cluster:
+        replica = cluster.replicas[0]
+        pod = await cluster.pod("alone")
+        before = len(replica.sent.requests)
+        assert is_allowed(await replica.review(Operation.DELETE, name="alone"))
+        assert is_allowed(await replica.review(Operation.DELETE, "status", old_object=pod))
+        assert is_allowed(await replica.review(Operation.CREATE, "binding", object={}, name="alone"))
+        assert is_allowed(await replica.review(Operation.CREATE, object=pod))
+        assert is_allowed(await replica.delete(pod))
+        assert len(replica.sent.requests) == before
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-60", "PUB-85")
+@virtual
+async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_any() -> None:
+    async with small_cluster() as cluster:
+        replica = cluster.replicas[0]
+        await cluster.pod("alone")
+        before = len(replica.sent.requests)
+        answers = await asyncio.gather(*(replica.evict("alone") for _ in range(20)))
+        assert all(map(is_allowed, answers))
+        assert is_allowed(await replica.evict("alone"))
+        assert replica.sent.requests[before:] == [f"GET {BUDGETS.path('')}"]
+        await cluster.clock.sleep(1.1)
+        assert is_allowed(await replica.evict("alone"))
+        assert len(replica.sent.requests) == before + 2
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-85")
+@virtual
+async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_eviction_pass() -> None:
+    async with small_cluster() as cluster:
+        deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
+        await cluster.pods(2)
+        assert is_allowed(await deaf.evict("web-0"))
+        await cluster.budget(maxUnavailable=0)
+        await cluster.numbers(0, 2, 2, 2)
+        await cluster.clock.sleep(1.1)
+        denied = await deaf.evict("web-0")
+        assert isinstance(denied, Denied)
+        assert (denied.code, denied.reason) == (429, "TooManyRequests")
+        assert "(allowed 0, desired 2, current 2)" in denied.message
+
+
+@pytest.mark.behaviour("PUB-30", "MGR-60")
+@pytest.mark.parametrize(("namespace", "asked"), [(NAMESPACE, 1), ("elsewhere", 0)])
+def test_a_manager_of_one_namespace_looks_there_where_a_role_may_be_all_it_has(namespace: str, asked: int) -> None:
+    """It may list no budgets of all namespaces and read no Pods of others: who drains a node would be refused."""
+
+    async def fetch(where: str, name: str) -> Json | None:
+        raise AssertionError(f"Pod {where}/{name} is of no interest")
+
+    @virtual
+    async def test() -> None:
+        async with small_cluster() as cluster:
+            sent = Counting(cluster.api.transport())
+            everywhere = json_response(403, status_body(403, "Forbidden", "cannot list resource at the cluster scope"))
+            sent.intercept = lambda request: everywhere if request.path == BUDGETS.path("") else None
+            stores = Stores([declared.BUDGETS])
+            if namespace != NAMESPACE:
+                body = {"metadata": {"name": "shop", "namespace": namespace}, "spec": {"maxUnavailable": 0}}
+                stores(declared.BUDGETS).put(PodUnavailableBudget.model_validate(body))
+            context = AdmissionContext(
+                client=Client(sent, cluster.clock),
+                stores=stores,
+                events=None,
+                clock=cluster.clock,
+                rng=Random(1),
+                own_namespace="kruise-system",
+                enabled=parse_gates("").enabled,
+                flags=parse_flags((f"--namespace={namespace}",)),
+                counters=lambda make: make(CollectorRegistry()),
+            )
+            guards = PodGuards(declared.guarding(context).guards, fetch)
+            review = pod_review(Operation.CREATE, "eviction", name="alone", object={"metadata": {"name": "alone"}})
+            assert is_allowed(await guards(review))
+            assert sent.requests == [f"GET {BUDGETS.path(NAMESPACE)}"] * asked
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-61", "PUB-127")
+@virtual
+async def test_where_nobody_can_say_whether_there_are_budgets_an_eviction_is_told_to_come_again() -> None:
+    async with small_cluster() as cluster:
+        replica = cluster.replicas[0]
+        await cluster.pods(1)
+        replica.sent.intercept = lambda _: json_response(500, status_body(500, "InternalError", "etcd is away"))
+        denied = await replica.evict("web-0")
+        assert isinstance(denied, Denied)
+        assert (denied.code, denied.reason) == (429, "TooManyRequests")
+        assert denied.message == "whether there are PodUnavailableBudgets: etcd is away"
+        replica.sent.intercept = lambda _: json_response(404, status_body(404, "NotFound", "no such kind"))
+        assert is_allowed(await replica.evict("web-0"))
+
+
+@pytest.mark.behaviour("PUB-61")
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"spec": 7},
+        {"status": {"conditions": [7]}},
+        {"metadata": {"name": "x", "labels": {"a": 1}, "annotations": {"pub.kruise.io/related-pub": "shop"}}},
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_a_bad_request(broken: Json) -> None:
+    @virtual
+    async def test() -> None:
+        async with small_cluster() as cluster:
+            await cluster.budget()
+            related = {"name": "x", "namespace": NAMESPACE, "annotations": {"pub.kruise.io/related-pub": "shop"}}
+            denied = await cluster.replicas[0].delete({"metadata": related, **broken})
+            assert isinstance(denied, Denied)
+            assert denied.code == 400
+            assert "expected a Pod" in denied.message
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-61", "PW-21")
+@virtual
+async def test_an_eviction_whose_pod_cannot_be_asked_for_is_refused_and_one_of_nothing_passes() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(1)
+        await cluster.numbers(1, 1, 0, 1)
+        replica = cluster.replicas[0]
+        assert is_allowed(await replica.evict("nobody"))
+        replica.sent.intercept = lambda _: json_response(403, status_body(403, "Forbidden", "no pods for you"))
+        denied = await replica.evict("web-0")
+        assert denied == Denied("no pods for you", code=400)
+
+
+@pytest.mark.behaviour("PUB-62", "PUB-67", "PUB-69", "PUB-127", "PUB-130", "PW-24")
+@virtual
+async def test_a_refusal_says_what_it_was_and_is_noted() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=0)
+        (pod,) = await cluster.pods(1)
+        await cluster.numbers(0, 1, 1, 1)
+        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+        text = (
+            'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
+            "(allowed 0, desired 1, current 1)"
+        )
+        assert await replica.delete(pod) == Denied(text, 403, "Forbidden")
+        assert await replica.evict("web-0") == Denied(text, 429, "TooManyRequests")
+        changed = copy.deepcopy(pod)
+        changed["spec"]["containers"][0]["image"] = "nginx:2"
+        assert await replica.update(pod, changed) == Denied(text, 403, "Forbidden")
+        assert replica.refused == [("web-0", "jane")] * 3
+        # What changes nothing that counts is no update.
+        labelled = copy.deepcopy(pod)
+        labelled["metadata"]["labels"]["x"] = "y"
+        assert is_allowed(await replica.update(pod, labelled))
+        unprotected = copy.deepcopy(pod)
+        unprotected["metadata"]["annotations"]["pub.kruise.io/no-protect"] = "true"
+        assert is_allowed(await replica.update(pod, unprotected))
+
+
+@pytest.mark.behaviour("PUB-63", "PUB-66", "PUB-123")
+@virtual
+async def test_a_resize_through_its_subresource_is_judged_and_waited_for_like_an_update() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=1)
+        resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+        await cluster.pods(2)
+        await cluster.numbers(1, 2, 1, 2)
+        old = await cluster.get("web-0")
+        old["spec"]["containers"][0]["resources"] = resources
+        new = copy.deepcopy(old)
+        new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1500m"
+        assert is_allowed(await cluster.replicas[0].update(old, new, "resize"))
+        status = await cluster.status()
+        assert set(status["unavailablePods"]) == {"web-0"}
+        other = {**old, "metadata": {**old["metadata"], "name": "web-1"}}
+        assert not is_allowed(await cluster.replicas[0].update(other, {**new, "metadata": other["metadata"]}, "resize"))
+
+
+@pytest.mark.behaviour("PUB-126")
+@virtual
+async def test_taking_the_annotation_away_frees_no_pod_from_its_budget() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=0)
+        await cluster.pods(1)
+        await cluster.numbers(0, 1, 1, 1)
+        old = await cluster.get("web-0")
+        new = copy.deepcopy(old)
+        new["metadata"]["annotations"] = {}
+        new["spec"]["containers"][0]["image"] = "nginx:2"
+        assert not is_allowed(await cluster.replicas[0].update(old, new))
+        # And one that comes under a budget with the change is judged by it.
+        assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
+
+
+@pytest.mark.behaviour("PUB-68", "PW-27")
+@pytest.mark.parametrize("how", ["request", "options", "eviction"])
+def test_a_dry_run_is_judged_and_takes_nothing(how: str) -> None:
+    @virtual
+    async def test() -> None:
+        async with small_cluster() as cluster:
+            await cluster.budget()
+            await cluster.pods(2)
+            await cluster.numbers(1, 2, 1, 2)
+            replica, dry = cluster.replicas[0], {"dryRun": ["All"]}
+            for name in ("web-0", "web-1"):
+                pod = await cluster.get(name)
+                if how == "request":
+                    assert is_allowed(await replica.delete(pod, dry_run=True))
+                elif how == "options":
+                    assert is_allowed(await replica.delete(pod, options=dry))
+                else:
+                    assert is_allowed(await replica.evict(name, eviction={"deleteOptions": dry}))
+            assert (await cluster.status()).get("disruptedPods") is None
+            assert is_allowed(await replica.delete(await cluster.get("web-0")))
+            assert not is_allowed(await replica.delete(await cluster.get("web-1"), dry_run=True))
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-64", "PUB-124")
+@virtual
+async def test_what_one_replica_granted_another_does_not_charge_again() -> None:
+    async with small_cluster(2) as cluster:
+        await cluster.budget()
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        pod = await cluster.get("web-0")
+        found = await asyncio.gather(*(replica.delete(pod) for replica in cluster.replicas * 3))
+        assert all(map(is_allowed, found))
+        assert (await cluster.status())["unavailableAllowed"] == 0
+
+
+@pytest.mark.behaviour("PUB-30", "PUB-85")
+@virtual
+async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_same() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(2)
+        await cluster.numbers(1, 2, 1, 2)
+        deaf = Replica(cluster.api, cluster.clock, 1)
+        # All that it has heard of is one of another namespace.
+        elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
+        deaf.budgets.put(PodUnavailableBudget.model_validate(elsewhere))
+        assert is_allowed(await deaf.evict("web-0"))
+        assert (await cluster.status())["unavailableAllowed"] == 0
+        for refused in (await deaf.evict("web-1"), await deaf.delete(await cluster.get("web-1"))):
+            assert isinstance(refused, Denied)
+
+
+@pytest.mark.behaviour("PUB-121")
+@virtual
+async def test_a_budget_that_is_not_computed_yet_is_waited_for_and_then_refuses() -> None:
+    async with small_cluster(controller=False) as cluster:
+        await cluster.budget()
+        replica = cluster.replicas[0]
+        pod = await cluster.pod("web-0", annotations={"pub.kruise.io/related-pub": "shop"})
+        began = cluster.clock.monotonic()
+        denied = await replica.delete(pod)
+        assert isinstance(denied, Denied)
+        assert "not computed yet: try again" in denied.message
+        assert 1.5 < cluster.clock.monotonic() - began < 3
+        evicted = await replica.evict("web-0")
+        assert isinstance(evicted, Denied)
+        assert evicted.code == 429
+
+        async def compute() -> None:
+            await cluster.clock.sleep(0.5)
+            status = {"unavailableAllowed": 1, "currentAvailable": 1, "desiredAvailable": 1, "totalReplicas": 1}
+            body = {"status": {**status, "observedGeneration": 1}}
+            await cluster.user.patch(BUDGETS, "shop", body, NAMESPACE, subresource="status")
+
+        later, _ = await asyncio.gather(replica.delete(pod), compute())
+        assert is_allowed(later)
+
+
+@pytest.mark.behaviour("PUB-122")
+@virtual
+async def test_a_pod_whose_budget_is_gone_is_judged_by_another_that_matches() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=0)
+        owner = await cluster.replicaset(replicas=1)
+        pod = await cluster.pod("web-0", owner, annotations={"pub.kruise.io/related-pub": "former"})
+        await cluster.numbers(0, 1, 1, 1)
+        denied = await cluster.replicas[0].delete(pod)
+        assert isinstance(denied, Denied)
+        assert '"shop" is forbidden' in denied.message
+        # The controller has put it under that one meanwhile.
+        assert (await cluster.get("web-0"))["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
+        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+        await cluster.clock.sleep(0.1)
+        assert is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+
+
+@pytest.mark.behaviour("PUB-82", "PUB-83")
+@virtual
+async def test_a_charge_that_cannot_be_written_refuses() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(2)
+        await cluster.numbers(1, 2, 1, 2)
+        replica, pod = cluster.replicas[0], await cluster.get("web-0")
+        for code, reason in ((409, "Conflict"), (403, "Forbidden"), (500, "InternalError")):
+            answer = json_response(code, status_body(code, reason, f"because of {reason}"))
+            replica.sent.intercept = lambda r, answer=answer: answer if r.method == "PATCH" else None  # type: ignore[misc]
+            denied = await replica.delete(pod)
+            assert isinstance(denied, Denied)
+            assert denied.code == 403
+            assert f"because of {reason}" in denied.message
+        replica.sent.intercept = lambda _: None
+        assert is_allowed(await replica.delete(pod))
+
+
+@pytest.mark.behaviour("PUB-129", "PW-20")
+@virtual
+async def test_with_a_gate_off_nothing_is_judged() -> None:
+    async with small_cluster(removals=False, updates=False) as cluster:
+        await cluster.budget(maxUnavailable=0)
+        await cluster.pods(1)
+        await cluster.numbers(0, 1, 1, 1)
+        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+        assert is_allowed(await replica.delete(pod))
+        assert is_allowed(await replica.evict("web-0"))
+        assert is_allowed(await replica.update(pod, {**pod, "spec": {}}))
+
+
+@pytest.mark.behaviour("PUB-80", "PUB-85")
+@pytest.mark.parametrize("how", ["calm", "adverse", "clocks"])
+@pytest.mark.parametrize("seed", range(12))
+def test_through_any_replicas_no_more_go_than_may_be_missing_until_others_come(seed: int, how: str) -> None:
+    """Deleted Pods stay for a moment, and are replaced. Adverse: requests and answers get lost, watches lag, replicas
+    are cut off, and leaders do not stay. Clocks: theirs differ by seconds."""
+    adverse = how == "adverse"
+
+    @virtual
+    async def test() -> None:
+        rng = Random(seed)
+        count, allowed = 12, rng.randint(0, 4)
+        # As admission lets Pods in: under their budget.
+        related = {"pub.kruise.io/related-pub": "shop"}
+        drawn = {"adverse": rng} if adverse else {"clocks": rng} if how == "clocks" else {}
+        async with small_cluster(rng.randint(1, 4), **drawn) as cluster:
+            await cluster.budget(maxUnavailable=allowed)
+            owner = await cluster.replicaset(replicas=count)
+            for number in range(count):
+                await cluster.pod(f"web-{number}", owner, annotations=related)
+            await cluster.numbers(allowed, count, count - allowed, count)
+            # A replica that has not heard of any budget yet looks at no Pod that is evicted.
+            await until(lambda: all(replica.budgets.list() for replica in cluster.replicas))
+            fresh = iter(range(1000, 2000))
+            worst = count
+
+            async def go(name: str) -> None:
+                await cluster.clock.sleep(rng.random())
+                await cluster.gone(name)
+                await cluster.clock.sleep(rng.random() * 3)
+                await cluster.pod(f"web-{next(fresh)}", owner, annotations=related)
+
+            async def attack() -> None:
+                nonlocal worst
+                for _ in range(25):
+                    await cluster.clock.sleep(rng.random())
+                    found = (await cluster.user.list(PODS, NAMESPACE)).items
+                    pod: Any = rng.choice([one for one in found if one["status"]["phase"] == "Running"])
+                    replica = rng.choice(cluster.replicas)
+                    if replica.network is not None:
+                        replica.network.cut_off = rng.random() < 0.1
+                    decision = await (
+                        replica.delete(pod) if rng.random() < 0.5 else replica.evict(pod["metadata"]["name"])
+                    )
+                    found = (await cluster.user.list(PODS, NAMESPACE)).items
+                    there = {one["metadata"]["name"] for one in found if one["status"]["phase"] == "Running"}
+                    name = pod["metadata"]["name"]
+                    if is_allowed(decision) and name in there and name not in going:
+                        going.add(name)
+                        tasks.append(asyncio.create_task(go(name)))
+                    worst = min(worst, len(there - going))
+
+            going: set[str] = set()
+            tasks: list[asyncio.Task[None]] = []
+            await asyncio.gather(*(attack() for _ in range(6)))
+            await asyncio.gather(*tasks)
+            assert worst >= count - allowed
+            assert allowed == 0 or len(going) > allowed
+            for replica in cluster.replicas:
+                if replica.network is not None:
+                    replica.network.cut_off = False
+            # What was granted for nothing is given again.
+            await cluster.numbers(allowed, count, count - allowed, count)
+
+    test()

@@ -1,0 +1,670 @@
+"""The controller: which Pods it counts, what it writes, what it tells."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from app.features.podunavailablebudget.plan.pods import Expected
+from app.features.podunavailablebudget.targets import WATCHED, Caches, Workloads
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.statefulset.kind import STATEFUL_SET
+from app.framework.watched import Stores
+from app.kube.client import Client, PatchType
+from app.kube.errors import NotFound
+from app.kube.objects import decode_pod
+from app.kube.resources import (
+    CONFIGMAPS,
+    CUSTOMRESOURCEDEFINITIONS,
+    DEPLOYMENTS,
+    NAMESPACES,
+    PODS,
+    REPLICASETS,
+    Resource,
+)
+from app.kube.wire import Request, Stream
+from app.sandbox.apiserver.server import ApiServer
+from tests.features.cloneset.world import Counting
+from tests.features.podunavailablebudget.samples import raw_pod
+from tests.features.podunavailablebudget.world import (
+    BUDGETS,
+    NAMESPACE,
+    Json,
+    SmallCluster,
+    is_allowed,
+    small_cluster,
+)
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import json_response, status_body, virtual
+
+RELATED = {"pub.kruise.io/related-pub": "shop", "kruise.io/related-pub": "shop"}
+STATEFUL_SETS = STATEFUL_SET.resource()
+THINGS = Resource("example.com", "v1", "things", "Thing")
+
+
+def definition(*, scale: bool = True) -> Json:
+    """A kind that controls Pods."""
+    subresources: Json = {"status": {}}
+    if scale:
+        subresources["scale"] = {
+            "specReplicasPath": ".spec.replicas",
+            "statusReplicasPath": ".status.replicas",
+            "labelSelectorPath": ".status.selector",
+        }
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "things.example.com"},
+        "spec": {
+            "group": "example.com",
+            "scope": "Namespaced",
+            "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+            "versions": [{**version, "subresources": subresources}],
+        },
+    }
+
+
+async def thing(cluster: SmallCluster, replicas: int = 3, selector: str = "") -> Json:
+    body = {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"replicas": replicas}}
+    found = await cluster.user.create(THINGS, body, NAMESPACE)
+    if selector:
+        await cluster.user.patch(THINGS, "t", {"status": {"selector": selector}}, NAMESPACE, subresource="status")
+    return found
+
+
+def of_thing(**spec: Any) -> Json:
+    return {"selector": None, "targetRef": {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t"}, **spec}
+
+
+@pytest.mark.behaviour("PUB-32", "PUB-51")
+@virtual
+async def test_pods_without_a_budget_come_under_the_one_that_matches() -> None:
+    async with small_cluster() as cluster:
+        owner = await cluster.replicaset(replicas=3)
+        await cluster.pod("old", owner)
+        await cluster.pod("taken", owner, annotations={"kruise.io/related-pub": "other"})
+        await cluster.budget("other", selector={"matchLabels": {"app": "nothing"}})
+        await cluster.clock.sleep(0.1)
+        await cluster.budget()
+        # The one of another budget counts all the same, and stays there.
+        await cluster.numbers(0, 2, 2, 3)
+        assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
+        assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
+        assert "1 are judged by other" in (await cluster.events("OverlappingBudgets"))[0]
+        # One that comes past admission is found too.
+        await cluster.pod("late", owner)
+        await cluster.numbers(1, 3, 2, 3)
+        assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
+
+
+@pytest.mark.behaviour("PUB-122")
+@virtual
+async def test_pods_whose_budget_is_gone_come_under_another() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget("former")
+        await cluster.pods(1)
+        await cluster.numbers(1, 1, 0, 1, name="former")
+        await cluster.budget(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
+        await cluster.numbers(1, 1, 0, 1)
+        assert (await cluster.get("web-0"))["metadata"]["annotations"]["kruise.io/related-pub"] == "former"
+        await cluster.user.delete(BUDGETS, "former", NAMESPACE)
+
+        async def moved() -> bool:
+            return bool((await cluster.get("web-0"))["metadata"]["annotations"] == RELATED)
+
+        await cluster.until(moved, "the Pod comes under the other budget")
+
+
+@pytest.mark.behaviour("PUB-58")
+@virtual
+async def test_where_nothing_changes_nothing_is_written() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        before = len(cluster.sent.requests)
+        for number in range(3):
+            await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": str(number)}}}, NAMESPACE)
+            await cluster.clock.sleep(1)
+        assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
+
+
+@pytest.mark.behaviour("PUB-52")
+@virtual
+async def test_a_budget_without_pods_says_so_once() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.numbers(0, 0, 0, 0)
+        await cluster.clock.sleep(30)
+        assert await cluster.events("NoPods") == ["No matching pods found"]
+
+
+@pytest.mark.behaviour("PUB-33")
+@virtual
+async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_deployment_counts_once() -> None:
+    async with small_cluster() as cluster:
+        spec = {
+            "replicas": 4,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}},
+        }
+        deployment = await cluster.user.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, NAMESPACE)
+        reference = {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "d",
+            "uid": deployment["metadata"]["uid"],
+            "controller": True,
+        }
+        sets = []
+        for name, replicas in (("d-1", 3), ("d-2", 2)):
+            made = {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": {**spec, "replicas": replicas}}
+            sets.append(await cluster.user.create(REPLICASETS, made, NAMESPACE))
+        for number, owner in enumerate([*sets, sets[0]]):
+            await cluster.pod(f"p{number}", owner)
+        lone = await cluster.replicaset("alone", replicas=2)
+        await cluster.pod("p9", lone)
+        await cluster.pod("nobodys")  # of nobody, but counted
+        await cluster.budget(maxUnavailable=3)
+        await cluster.numbers(2, 5, 3, 6)
+        # A target counts the Pods of all ReplicaSets of its own.
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+        await cluster.budget("target", selector=None, targetRef=target, maxUnavailable=3)
+        await cluster.numbers(2, 3, 1, 4, name="target")
+
+
+@pytest.mark.behaviour("PUB-35", "PUB-50")
+@virtual
+async def test_a_target_that_wants_no_pods_or_is_not_there_has_none() -> None:
+    async with small_cluster() as cluster:
+        target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+        await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
+        await cluster.numbers(0, 0, 0, 0)
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, NAMESPACE)
+        await cluster.numbers(0, 0, 2, 0)
+        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 3}}, NAMESPACE)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.delete(REPLICASETS, "web", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+
+
+def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Awaitable[None]]:
+    """The controller's watch of these shows nothing while there is something in ``lags``."""
+
+    async def prepare(cluster: SmallCluster) -> None:
+        inner = cluster.sent.stream
+
+        @asynccontextmanager
+        async def stream(request: Request) -> AsyncIterator[Stream]:
+            async with inner(request) as found:
+                if request.path != resource.path():
+                    yield found
+                    return
+                yield Stream(found.status, found.headers, late(found.chunks))
+
+        async def late(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            async for chunk in chunks:
+                while lags:
+                    await cluster.clock.sleep(0.1)
+                yield chunk
+
+        cluster.sent.stream = stream
+
+    return prepare
+
+
+@pytest.mark.behaviour("PUB-33", "PUB-35")
+@pytest.mark.parametrize("by_target", [False, True])
+def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: bool) -> None:
+    """The watch of ReplicaSets lags, that of Pods does not: else all Pods could go in that moment."""
+    lags: list[bool] = []
+
+    @virtual
+    async def test() -> None:
+        async with small_cluster(prepare=lagging(REPLICASETS, lags)) as cluster:
+            lags.append(True)
+            await cluster.pods(3)
+            target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+            await cluster.budget(**({"selector": None, "targetRef": target} if by_target else {}))
+            await cluster.numbers(1, 3, 2, 3)
+            answers = [await cluster.replicas[0].delete(await cluster.get(f"web-{number}")) for number in range(3)]
+            assert list(map(is_allowed, answers)) == [True, False, False]
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
+@pytest.mark.parametrize("deleted", [False, True])
+def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -> None:
+    """The watch of Pods lags for longer than a grant is waited for: the Pod is asked for, and the cache still shows it
+    as it was."""
+    lags: list[bool] = []
+
+    @virtual
+    async def test() -> None:
+        async with small_cluster(prepare=lagging(PODS, lags)) as cluster:
+            await cluster.budget(maxUnavailable=1)
+            first, second, _ = await cluster.pods(3)
+            await cluster.numbers(1, 3, 2, 3)
+            lags.append(True)
+            replica, changed = cluster.replicas[0], copy.deepcopy(await cluster.get("web-0"))
+            changed["spec"]["containers"][0]["image"] = "nginx:2"
+            if deleted:
+                assert is_allowed(await replica.delete(await cluster.get("web-0")))
+                await cluster.gone("web-0")
+            else:
+                assert is_allowed(await replica.update(await cluster.get("web-0"), changed))
+                body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+                await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+                await cluster.is_ready("web-0", ready=False)
+            await cluster.clock.sleep(25)
+            status = await cluster.numbers(0, 2, 2, 3)
+            assert not {"disruptedPods", "unavailablePods"} & set(status)
+            # The status was written, which brings the controller back to it.
+            await cluster.clock.sleep(5)
+            await cluster.numbers(0, 2, 2, 3)
+            assert not is_allowed(await replica.delete(await cluster.get(second["metadata"]["name"])))
+            lags.clear()
+            if deleted:
+                await cluster.pod("web-9", await cluster.user.get(REPLICASETS, "web", NAMESPACE))
+            else:
+                await cluster.is_ready(first["metadata"]["name"], image="nginx:2")
+            await cluster.numbers(1, 3, 2, 3)
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-96", "PUB-125")
+@virtual
+async def test_pods_whose_workloads_are_all_gone_go_freely_whatever_must_stay() -> None:
+    async with small_cluster() as cluster:
+
+        async def going(name: str) -> None:
+            """On its way out, and its Pods not collected yet."""
+            body = {"metadata": {"finalizers": ["example.com/wait"]}}
+            await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
+            await cluster.user.delete(REPLICASETS, name, NAMESPACE)
+
+        await cluster.pods(3)
+        await cluster.pod("other", await cluster.replicaset("other", replicas=1))
+        await cluster.budget(maxUnavailable=None, minAvailable=4)
+        await cluster.numbers(0, 4, 4, 4)
+        assert not is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+        await going("web")
+        await cluster.numbers(0, 4, 4, 1)  # one of them still wants its Pod
+        await going("other")
+        await cluster.numbers(4, 4, 0, 0)
+        # A Pod that nobody makes is not one of a workload that is gone.
+        await cluster.pod("nobodys")
+        await cluster.numbers(1, 5, 4, 0)
+
+
+@pytest.mark.behaviour("PUB-33")
+@virtual
+async def test_a_workload_that_is_gone_is_asked_for_once() -> None:
+    """Who makes Pods may write any owners into them."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(7))
+    sent = Counting(api.transport())
+    caches = Caches.of(Stores(WATCHED))
+    for number in range(3):
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"r{number % 2}", "uid": f"u{number}"}
+        body = raw_pod(f"web-{number}")
+        body["metadata"]["ownerReferences"] = [{**reference, "controller": True}]
+        caches.pods.put(decode_pod(orjson.dumps(body)))
+    workloads = Workloads(Client(sent, clock), caches, lambda: ())
+    of_web = PodUnavailableBudget.model_validate(
+        {"metadata": {"name": "shop", "namespace": "web"}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    )
+    for _ in range(3):
+        found = await workloads.members(of_web)
+        assert (len(found.pods), found.expected) == (3, Expected(0, gone=True))
+    assert sorted(sent.requests) == [f"GET {REPLICASETS.path('web', name)}" for name in ("r0", "r0", "r1")]
+    api.close()
+
+
+@pytest.mark.behaviour("PUB-34")
+@pytest.mark.parametrize("owned", [True, False])
+def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
+    @virtual
+    async def test() -> None:
+        async with small_cluster(kinds=(definition(),)) as cluster:
+            owner = await thing(cluster, 3, "" if owned else "app=web")
+            await cluster.budget(**of_thing())
+            for number in range(2):
+                await cluster.pod(f"p{number}", owner if owned else None, "Thing")
+            await cluster.numbers(0, 2, 2, 3)
+            assert (await cluster.get("p0"))["metadata"]["annotations"] == RELATED
+            # Nobody tells of its change, so it is looked for.
+            await cluster.user.patch(THINGS, "t", {"spec": {"replicas": 2}}, NAMESPACE)
+            await cluster.numbers(1, 2, 1, 2)
+
+    test()
+
+
+@pytest.mark.behaviour("PUB-34", "PUB-37")
+@virtual
+async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_knows_how_many() -> None:
+    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
+        owner = await thing(cluster)
+        for number in range(2):
+            await cluster.pod(f"p{number}", owner, "Thing")
+        await cluster.budget(**of_thing())
+        await cluster.numbers(2, 2, 0, -1)
+        await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
+        await cluster.numbers(1, 2, 1, 2, name="named")
+
+
+@pytest.mark.behaviour("PUB-34")
+@virtual
+async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_where_they_do() -> None:
+    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
+        owner = await thing(cluster, 3)
+        for number in range(3):
+            await cluster.pod(f"p{number}", owner, "Thing")
+        await cluster.budget(**of_thing())
+        await cluster.budget("selected")
+        await cluster.numbers(3, 3, 0, -1)
+        await cluster.numbers(3, 3, 0, 0, name="selected")
+        listed = {"workloads": [{"Group": "example.com", "Version": "v1", "Kind": "Thing"}]}
+        configuration = {
+            "metadata": {"name": "kruise-configuration"},
+            "data": {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)},
+        }
+        await cluster.user.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+        await cluster.user.create(CONFIGMAPS, configuration, "kruise-system")
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.numbers(1, 3, 2, 3, name="selected")
+        await cluster.user.patch(THINGS, "t", {"spec": {"replicas": None}}, NAMESPACE)
+        await cluster.numbers(3, 3, 0, 0, name="selected")
+        await cluster.user.delete(THINGS, "t", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("PUB-34", "PUB-50", "PUB-96")
+@virtual
+async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for_nothing() -> None:
+    async with small_cluster() as cluster:
+        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
+        spec = {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+        body = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "metadata": {"name": "web"}}
+        owner = await cluster.user.create(STATEFUL_SETS, {**body, "spec": spec}, NAMESPACE)
+        for number in range(5):
+            await cluster.pod(f"web-{number}", owner, "StatefulSet")
+        target = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "name": "web"}
+        await cluster.budget(selector=None, targetRef=target, maxUnavailable="20%")
+        await cluster.numbers(1, 5, 4, 5)
+        before, since = len(cluster.sent.requests), cluster.clock.monotonic()
+        await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 2}}, NAMESPACE)
+        await cluster.numbers(4, 5, 1, 2)
+        assert cluster.clock.monotonic() - since < 1.0
+        assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
+        await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
+        await cluster.numbers(0, 0, 0, 0)
+
+
+@pytest.mark.behaviour("PUB-36")
+@virtual
+async def test_a_kind_that_is_not_served_is_told_and_tried_again() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(**of_thing())
+
+        async def told() -> list[str]:
+            return await cluster.events("UnknownWorkload")
+
+        found = await cluster.until(told, "the event")
+        assert found == ["spec.targetRef: no kind Thing with namespaces is served in example.com/v1"]
+        assert await cluster.status() == {}
+        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
+
+        async def served() -> Json | None:
+            try:
+                return await thing(cluster, 1)
+            except NotFound:
+                return None
+
+        owner = await cluster.until(served, "the kind is served")
+        await cluster.pod("p0", owner, "Thing")
+        await cluster.numbers(1, 1, 0, 1)
+
+
+@pytest.mark.behaviour("PUB-36")
+@virtual
+async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_missing() -> None:
+    async with small_cluster(kinds=(definition(),)) as cluster:
+        await thing(cluster)
+        text = (
+            'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
+        )
+        refusal = json_response(403, status_body(403, "Forbidden", text))
+        cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
+        await cluster.budget(**of_thing())
+
+        async def told() -> list[str]:
+            return await cluster.events("MissingRight")
+
+        assert text in (await cluster.until(told, "the event"))[0]
+
+
+@pytest.mark.behaviour("PUB-53")
+@virtual
+async def test_a_stored_value_that_cannot_be_used_is_told() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable="many")
+
+        async def told() -> list[str]:
+            return await cluster.events("CalculateExpectedPodCountFailed")
+
+        await cluster.until(told, "the event")
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
+@virtual
+async def test_what_was_granted_is_given_back_when_it_is_done_or_late() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=3)
+        await cluster.pods(4)
+        await cluster.numbers(3, 4, 1, 4)
+        replica = cluster.replicas[0]
+        stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
+        changed = copy.deepcopy(changes)
+        changed["spec"]["containers"][0]["image"] = "nginx:2"
+        for decision in (
+            await replica.delete(stays),
+            await replica.delete(goes),
+            await replica.update(changes, changed),
+        ):
+            assert is_allowed(decision)
+        status = await cluster.numbers(0, 1, 1, 4)
+        assert (set(status["disruptedPods"]), set(status["unavailablePods"])) == ({"web-0", "web-1"}, {"web-2"})
+        await cluster.gone("web-1")
+        await cluster.user.patch(
+            PODS, "web-2", {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}, NAMESPACE
+        )
+        await cluster.is_ready("web-2", ready=False)
+        await cluster.clock.sleep(2)
+        await cluster.is_ready("web-2")
+        # Long before ten seconds: it was seen gone, and it was seen to come back.
+        status = await cluster.numbers(1, 2, 1, 4)
+        assert set(status["disruptedPods"]) == {"web-0"}
+        assert "unavailablePods" not in status
+        assert await cluster.events("NotDeleted") == []
+        await cluster.clock.sleep(20)
+        await cluster.numbers(2, 3, 1, 4)
+        assert await cluster.events("NotDeleted") == [
+            "Pod was expected by PUB default/shop to be deleted but it wasn't"
+        ]
+
+
+@pytest.mark.behaviour("PUB-56", "PUB-90")
+@virtual
+@pytest.mark.parametrize("replaced", [True, False])
+async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(replaced: bool) -> None:
+    """The workload asks in the controller's process, and the Pod is updated and ready within the second: nobody sees it
+    unhealthy, and its condition says that it is ready since the second it was before."""
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=1)
+        await cluster.pods(3)
+        since = cluster.now()
+        for name in ("web-0", "web-1", "web-2"):
+            await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
+        await cluster.numbers(1, 3, 2, 3)
+        assert await cluster.update_granted("web-0")
+        assert not await cluster.update_granted("web-1")
+        body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+        await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+        after = "containerd://other" if replaced else "containerd://web-0"
+        await cluster.is_ready("web-0", container_id=after, image="docker.io/library/nginx:2", since=since)
+        started = cluster.clock.monotonic()
+        await cluster.numbers(1, 3, 2, 3)
+        waited = cluster.clock.monotonic() - started
+        assert waited < 1 if replaced else 9 < waited < 12
+        assert await cluster.update_granted("web-1")
+
+
+@pytest.mark.behaviour("PUB-55")
+@virtual
+async def test_a_pod_of_the_same_name_is_another() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=1)
+        owner = await cluster.replicaset(replicas=2)
+        await cluster.pods(2, owner)
+        await cluster.numbers(1, 2, 1, 2)
+        replica = cluster.replicas[0]
+        assert is_allowed(await replica.delete(await cluster.get("web-0")))
+        await cluster.numbers(0, 1, 1, 2)
+        await cluster.gone("web-0")
+        await cluster.pod("web-0", owner)
+        await cluster.numbers(1, 2, 1, 2)
+        assert "disruptedPods" not in await cluster.status()
+
+
+@pytest.mark.behaviour("PUB-59")
+@virtual
+async def test_a_budget_that_is_deleted_holds_nothing_from_then_on() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget(maxUnavailable=0)
+        await cluster.pods(1)
+        await cluster.numbers(0, 1, 1, 1)
+        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+        assert not is_allowed(await replica.delete(pod))
+        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+        await cluster.clock.sleep(0.1)
+        assert is_allowed(await replica.delete(pod))
+        with pytest.raises(NotFound):
+            await cluster.status()
+        assert (await cluster.get("web-0"))["metadata"]["annotations"] == RELATED
+
+
+@pytest.mark.behaviour("PUB-82")
+@virtual
+async def test_a_status_that_others_write_meanwhile_is_computed_again() -> None:
+    async with small_cluster(2) as cluster:
+        await cluster.budget(maxUnavailable=2)
+        await cluster.pods(4)
+        await cluster.numbers(2, 4, 2, 4)
+        for number, replica in enumerate(cluster.replicas):
+            await cluster.is_ready(f"web-{number + 2}", ready=False)
+            await replica.delete(await cluster.get(f"web-{number}"))
+        status = await cluster.status()
+        granted = set(status.get("disruptedPods", {}))
+        await cluster.clock.sleep(1)
+        assert set((await cluster.status()).get("disruptedPods", {})) == granted
+        assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
+
+
+@pytest.mark.behaviour("PUB-54")
+@virtual
+async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_entry_was_seen_first() -> None:
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        await cluster.pods(3)
+        await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
+        await cluster.user.delete(PODS, "web-0", NAMESPACE)
+        await cluster.numbers(0, 2, 2, 3)
+        entry = {"status": {"disruptedPods": {"web-0": cluster.now()}}}
+        await cluster.user.patch(BUDGETS, "shop", entry, NAMESPACE, subresource="status")
+        started = cluster.clock.monotonic()
+
+        async def left() -> bool:
+            return not (await cluster.status()).get("disruptedPods")
+
+        await cluster.until(left, "the entry leaves")
+        assert cluster.clock.monotonic() - started < 1
+
+
+GARBAGE = "\x00{[\u2028" * 50
+LONG_AGO, TO_COME = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z"
+HOSTILE_STATUSES = [
+    pytest.param({"disruptedPods": {f"x{number}": TO_COME for number in range(3000)}}, id="to come"),
+    pytest.param({"unavailablePods": {f"x{number}": LONG_AGO for number in range(3000)}}, id="long ago"),
+    pytest.param({"disruptedPods": {GARBAGE: TO_COME, "": LONG_AGO, "web-0": "2030-01-01T00:00:00+14:00"}}, id="names"),
+    pytest.param({"unavailableAllowed": -(2**31), "currentAvailable": -5, "desiredAvailable": -1}, id="negative"),
+    pytest.param({"unavailableAllowed": 2**31 - 1, "observedGeneration": 10**15}, id="too many"),
+]
+
+
+@pytest.mark.behaviour("PUB-54", "PUB-58", "PUB-67")
+@pytest.mark.parametrize("held", HOSTILE_STATUSES)
+@virtual
+async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(held: Json) -> None:
+    """Whoever may write a status may write anything."""
+    async with small_cluster() as cluster:
+        await cluster.budget()
+        pods = await cluster.pods(3)
+        whole = await cluster.numbers(1, 3, 2, 3)
+        await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
+        await cluster.clock.sleep(1)
+        assert await cluster.numbers(1, 3, 2, 3)
+        related = [await cluster.get(pod["metadata"]["name"]) for pod in pods]
+        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in related]
+        assert found.count(True) == 1
+
+
+@pytest.mark.behaviour("PUB-3", "PUB-30", "PUB-41", "PUB-64", "PUB-120", "PUB-122")
+@pytest.mark.parametrize(
+    "text", [GARBAGE, "[" * 20_000, "null", "{]", "\ud83d\ude00", "x" * 30_000, " ", "../shop", "-1", "1e9"]
+)
+@virtual
+async def test_garbage_in_annotations_frees_no_pod_and_stops_nobody(text: str) -> None:
+    """In all those that are read of budgets and of Pods."""
+    async with small_cluster() as cluster:
+        written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
+        await cluster.budget(annotations=dict.fromkeys(written, text))
+        read = (
+            "pub.kruise.io/no-protect",
+            "apps.kruise.io/inplace-update-state",
+            "apps.kruise.io/inplace-update-grace",
+            "kruise.io/sidecarset-hash",
+            "kruise.io/sidecarset-inplace-update-state",
+        )
+        owner = await cluster.replicaset(replicas=3)
+        for number in range(3):
+            await cluster.pod(f"web-{number}", owner, annotations=dict.fromkeys(read, text))
+        if text != "-1":  # which is a number
+            await cluster.numbers(1, 3, 2, 3)
+        for number in range(3):
+            related = {"metadata": {"annotations": {"pub.kruise.io/related-pub": text}}}
+            await cluster.user.patch(PODS, f"web-{number}", related, NAMESPACE)
+
+        async def is_under_it() -> bool:
+            found = [await cluster.get(f"web-{number}") for number in range(3)]
+            return all(one["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop" for one in found)
+
+        await cluster.until(is_under_it, "all Pods are under the budget again")
+        pods = [await cluster.get(f"web-{number}") for number in range(3)]
+        await cluster.clock.sleep(1)
+        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in pods]
+        assert found.count(True) == (await cluster.status())["totalReplicas"] - 2

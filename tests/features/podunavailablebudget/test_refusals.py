@@ -1,0 +1,34 @@
+"""What is kept of each refusal: of made-up Pods and users no more than of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+
+from app.features.podunavailablebudget.budgets import RefusalCounters, RefusalRecord
+from app.framework.refusals import ProtectionLog
+from app.kube.objects import Pod, decode_pod
+from app.manager.shared import families, text
+
+
+def made_up(name: str) -> Pod:
+    return decode_pod(msgspec.json.encode({"metadata": {"name": name, "namespace": "shop"}}))
+
+
+@pytest.mark.behaviour("PUB-69")
+def test_made_up_pods_and_users_make_neither_metrics_nor_log_grow(tmp_path: Path) -> None:
+    counters = RefusalCounters()
+    record = RefusalRecord(counters, ProtectionLog(tmp_path), None)
+    for number in range(3_000):
+        long = 100_000 if number % 1_000 == 999 else 1
+        record(made_up(f"web-{number}" * long), f"user-{number}" * long)
+    registry = CollectorRegistry()
+    registry.register(counters)
+    lines = [line for line in text(families(registry)).decode().splitlines() if not line.startswith("#")]
+    assert len(lines) < 600
+    assert sum(map(len, lines)) < 500_000
+    assert sum(float(line.rpartition(" ")[2]) for line in lines) == 3_000
+    assert max(map(len, (tmp_path / "protection.log").read_bytes().splitlines())) < 2_000

@@ -1,0 +1,347 @@
+"""A small cluster in memory on virtual time, with the budget controller and replicas that judge Pods."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+from app.admission.pods import PodGuards
+from app.api.crd import manifest
+from app.features.cloneset.kind import CLONE_SET
+from app.features.podunavailablebudget import feature as declared
+from app.features.podunavailablebudget.budgets import (
+    COMPUTED_WITHIN,
+    AnyBudget,
+    Budgets,
+    ControllerBudget,
+    shared_statuses,
+)
+from app.features.podunavailablebudget.index import Claims, LiveOwners
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.pod_admission import DELETE_GATE, UPDATE_GATE, BudgetGuard
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.statefulset.kind import STATEFUL_SET
+from app.kube.admission import (
+    Allowed,
+    Decision,
+    Denied,
+    GroupVersionKind,
+    GroupVersionResource,
+    Operation,
+    Review,
+)
+from app.kube.client import Client, PatchType
+from app.kube.errors import NotFound
+from app.kube.events import EventRecorder
+from app.kube.objects import Pod, decode_pod
+from app.kube.reflector import Reflector
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, PODS, REPLICASETS
+from app.kube.store import Store
+from app.kube.wire import Transport
+from app.manager.process import Caches
+from app.pods.budget import Disruption, DisruptionBudget
+from app.sandbox.apiserver.server import ApiServer
+from tests.features.cloneset.world import Counting, NoReflectorMetrics
+from tests.features.podunavailablebudget.adversity import Adverse
+from tests.kit.features import context, controller_of, part_of, stores_of
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import running, until
+from tests.simulation.clocks import WallClock
+
+BUDGETS = POD_UNAVAILABLE_BUDGET.resource()
+NAMESPACE = "default"
+#: By how much clocks differ at most where they do; what is granted is waited for twice as long.
+SECONDS_APART = 10.0
+Json = dict[str, Any]
+
+
+def pod_review(operation: Operation, subresource: str = "", **given: Any) -> Review:
+    """A review about a Pod."""
+    pod = given.get("old_object") or given.get("object") or {}
+    return Review(
+        uid="u",
+        operation=operation,
+        kind=GroupVersionKind("", "v1", "Pod"),
+        resource=GroupVersionResource("", "v1", "pods"),
+        subresource=subresource,
+        name=given.pop("name", pod.get("metadata", {}).get("name", "")),
+        namespace=NAMESPACE,
+        username="jane",
+        **given,
+    )
+
+
+class Replica:
+    """One webhook process: its cache of budgets, and its guard."""
+
+    def __init__(self, api: ApiServer, clock: VirtualClock, seed: int, *, adverse: bool = False, **gates: bool) -> None:
+        #: The network it is reached through, if that is not a good one.
+        self.network = Adverse(api.transport(), clock, Random(seed)) if adverse else None
+        self.sent = Counting(self.network or api.transport())
+        self.client = Client(self.sent, clock)
+        self.budgets: Store[PodUnavailableBudget] = Store()
+        self.refused: list[tuple[str, str]] = []
+        claims = Claims(self.budgets)
+        rng = Random(seed)
+        owners = LiveOwners(self.client)
+        self.keeper = Budgets(
+            shared_statuses(self.client, self.budgets, rng),
+            clock,
+            resize_is_update=True,
+            vertical_scaling=False,
+            find_another=declared._another(claims, owners),
+            waits=COMPUTED_WITHIN,
+        )
+        guard = BudgetGuard(
+            self.keeper,
+            AnyBudget(claims, self.client),
+            self._note,
+            removals=gates.get("removals", True),
+            updates=gates.get("updates", True),
+        )
+        self._guards = PodGuards([guard], self._fetch)
+        self.reflector = Reflector(
+            self.client, BUDGETS, self.budgets, decode=PodUnavailableBudget.model_validate_json, rng=rng
+        )
+
+    def _note(self, pod: Pod, username: str) -> None:
+        self.refused.append((pod.metadata.name, username))
+
+    async def _fetch(self, namespace: str, name: str) -> Json | None:
+        try:
+            return await self.client.get(PODS, name, namespace)
+        except NotFound:
+            return None
+
+    async def review(self, operation: Operation, subresource: str = "", **given: Any) -> Decision:
+        """Its answer to a review about a Pod."""
+        return await self._guards(pod_review(operation, subresource, **given))
+
+    async def delete(self, pod: Json, **options: Any) -> Decision:
+        return await self.review(Operation.DELETE, old_object=pod, **options)
+
+    async def evict(self, name: str, **options: Any) -> Decision:
+        eviction = {"metadata": {"name": name}, **options.pop("eviction", {})}
+        return await self.review(Operation.CREATE, "eviction", name=name, object=eviction, **options)
+
+    async def update(self, old: Json, new: Json, subresource: str = "") -> Decision:
+        return await self.review(Operation.UPDATE, subresource, old_object=old, object=new)
+
+
+class SmallCluster:
+    """What a test sees."""
+
+    def __init__(self, api: ApiServer, clock: VirtualClock, replicas: list[Replica], sent: Counting) -> None:
+        self.api = api
+        self.clock = clock
+        self.user = Client(api.transport(), clock)
+        self.replicas = replicas
+        #: What the controller sends.
+        self.sent = sent
+        #: What workloads ask in the process of the controller.
+        self.asked: ControllerBudget | None = None
+
+    async def update_granted(self, name: str) -> bool:
+        """The answer to a workload that is about to update the Pod."""
+        assert self.asked is not None
+        pod = await self.user.get(PODS, name, NAMESPACE, decode=decode_pod)
+        return (await self.asked.ask(pod, Disruption.UPDATE)).allowed
+
+    async def budget(self, name: str = "shop", *, annotations: Json | None = None, **spec: Any) -> Json:
+        whole = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1, **spec}
+        body = {
+            "apiVersion": BUDGETS.api_version,
+            "kind": BUDGETS.kind,
+            "metadata": {"name": name, "annotations": annotations or {}},
+            "spec": {key: value for key, value in whole.items() if value is not None},
+        }
+        return await self.user.create(BUDGETS, body, NAMESPACE)
+
+    async def replicaset(self, name: str = "web", replicas: int = 3) -> Json:
+        labels = {"app": "web"}
+        spec = {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+            },
+        }
+        return await self.user.create(REPLICASETS, {"metadata": {"name": name}, "spec": spec}, NAMESPACE)
+
+    async def pod(
+        self, name: str, owner: Json | None = None, kind: str = "ReplicaSet", *, ready: bool = True, **metadata: Any
+    ) -> Json:
+        body: Json = {
+            "metadata": {"name": name, "labels": {"app": "web"}, **metadata},
+            "spec": {"containers": [{"name": "main", "image": "nginx:1"}]},
+        }
+        if owner is not None:
+            reference = {"apiVersion": owner.get("apiVersion", "apps/v1"), "kind": kind, "controller": True}
+            reference |= {"name": owner["metadata"]["name"], "uid": owner["metadata"]["uid"]}
+            body["metadata"]["ownerReferences"] = [reference]
+        await self.user.create(PODS, body, NAMESPACE)
+        return await self.is_ready(name, ready=ready)
+
+    async def is_ready(
+        self, name: str, *, ready: bool = True, container_id: str = "", image: str = "nginx:1", since: str = ""
+    ) -> Json:
+        """The kubelet's report."""
+        status = {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(ready), "lastTransitionTime": since or self.now()}],
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "image": image,
+                    "imageID": "x",
+                    "containerID": container_id,
+                    "ready": ready,
+                    "restartCount": 0,
+                }
+            ],
+        }
+        return await self.user.patch(
+            PODS, name, {"status": status}, NAMESPACE, kind=PatchType.STRATEGIC, subresource="status"
+        )
+
+    def now(self) -> str:
+        return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def pods(self, count: int = 3, owner: Json | None = None) -> list[Json]:
+        """Ready Pods of one ReplicaSet that wants as many."""
+        owner = owner or await self.replicaset(replicas=count)
+        return [await self.pod(f"web-{number}", owner) for number in range(count)]
+
+    async def get(self, name: str) -> Json:
+        return await self.user.get(PODS, name, NAMESPACE)
+
+    async def gone(self, name: str) -> None:
+        """Deleted at once, past all guards."""
+        await self.user.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
+
+    async def status(self, name: str = "shop") -> Json:
+        found = await self.user.get(BUDGETS, name, NAMESPACE)
+        return found.get("status") or {}
+
+    async def numbers(self, allowed: int, current: int, desired: int, total: int, name: str = "shop") -> Json:
+        """The status once it has these numbers."""
+        wanted = {
+            "unavailableAllowed": allowed,
+            "currentAvailable": current,
+            "desiredAvailable": desired,
+            "totalReplicas": total,
+        }
+
+        async def look() -> Json | None:
+            found = await self.status(name)
+            return found if wanted.items() <= found.items() else None
+
+        return await self.until(look, f"{name}: {wanted}")
+
+    async def until(self, condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 60.0) -> Any:
+        deadline = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < deadline:
+            if found := await condition():
+                return found
+            await self.clock.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {what}; {await self.status()}")
+
+    async def events(self, reason: str) -> list[str]:
+        found = (await self.user.list(EVENTS, NAMESPACE)).items
+        return [event["message"] for event in found if event["reason"] == reason]
+
+
+def controller_mains(
+    transport: Transport,
+    clock: VirtualClock,
+    rng: Random,
+    *,
+    controller: bool = True,
+    cluster: SmallCluster | None = None,
+) -> list[Coroutine[Any, Any, None]]:
+    """The controller with caches of its own; without ``controller`` the caches alone. ``cluster`` gets what workloads
+    ask in the same process."""
+    client = Client(transport, clock)
+    caches = Caches("kruise-system", declared=[declared.FEATURE])
+    events = EventRecorder(client, declared.NAME)
+    part = part_of(declared.FEATURE)
+    gates = f"{DELETE_GATE}=true,{UPDATE_GATE}=true"
+    asked = declared.controller_budget(context(part, client, stores_of(part, caches.stores.by_name), gates=gates))
+    provided = {DisruptionBudget: asked}
+    loop = controller_of(declared.FEATURE, client, caches.stores.by_name, events=events, provided=provided)
+    if cluster is not None:
+        cluster.asked = asked
+    metrics = NoReflectorMetrics()
+    filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
+    return [*(one.run() for one in filled), events.run(), *([loop.run()] if controller else [])]
+
+
+async def leaders(api: ApiServer, clock: VirtualClock, rng: Random) -> None:
+    """One after the other, each knowing nothing of the one before."""
+    while True:
+        network = Adverse(api.transport(), clock, Random(rng.getrandbits(32)))
+        async with running(*controller_mains(network, clock, rng)):
+            await clock.sleep(2 + rng.random() * 10)
+
+
+@asynccontextmanager
+async def small_cluster(
+    replicas: int = 1,
+    *,
+    controller: bool = True,
+    kinds: tuple[Json, ...] = (),
+    prepare: Callable[[SmallCluster], Awaitable[None]] | None = None,
+    adverse: Random | None = None,
+    clocks: Random | None = None,
+    **gates: bool,
+) -> AsyncIterator[SmallCluster]:
+    """The cluster, running, to be used on virtual time.
+
+    ``kinds``: further CustomResourceDefinitions; ``prepare``: what is done before anybody of ours runs; ``adverse``:
+    drawn from, for a network that loses and lags, and for leaders that do not stay; ``clocks``: for by how many seconds
+    those of the replicas differ from that of the controller.
+    """
+    clock, rng = VirtualClock(), Random(7)
+    api = ApiServer(clock=clock, rng=rng)
+    sent = Counting(api.transport())
+    made = [
+        Replica(
+            api,
+            _wrong(clocks) if clocks else clock,
+            adverse.getrandbits(32) if adverse else seed,
+            adverse=adverse is not None,
+            **gates,
+        )
+        for seed in range(replicas)
+    ]
+    cluster = SmallCluster(api, clock, made, sent)
+    for definition in (manifest(POD_UNAVAILABLE_BUDGET), manifest(CLONE_SET), manifest(STATEFUL_SET), *kinds):
+        definition["spec"]["conversion"] = {"strategy": "None"}
+        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition)
+    if prepare is not None:
+        await prepare(cluster)
+    mains = [one.reflector.run() for one in made]
+    if adverse is not None:
+        mains.append(leaders(api, clock, adverse))
+    else:
+        mains += controller_mains(sent, clock, rng, controller=controller, cluster=cluster)
+    try:
+        async with running(*mains):
+            await until(lambda: all(one.budgets.ready for one in made))
+            yield cluster
+    finally:
+        api.close()
+
+
+def _wrong(rng: Random) -> WallClock:
+    clock = WallClock()
+    clock.ahead = rng.uniform(-SECONDS_APART, SECONDS_APART)
+    return clock
+
+
+def is_allowed(decision: Decision) -> bool:
+    assert isinstance(decision, Allowed | Denied)
+    return isinstance(decision, Allowed)

@@ -1,0 +1,88 @@
+"""Writing budgets without a cluster: what an API server does with the schema, and the webhook behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from app.api import structural
+from app.api.conversion import convert
+from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
+from app.features.podunavailablebudget.types import PodUnavailableBudget
+from app.features.podunavailablebudget.webhooks import VALIDATE, StandaloneLookups, validate
+from app.kube.admission import Allowed, Denied
+from tests.admission.writing import Written, review_of
+
+Json = dict[str, Any]
+ALPHA, BETA = "policy.kruise.io/v1alpha1", "policy.kruise.io/v1beta1"
+WEB = {"matchLabels": {"app": "web"}}
+
+
+def budget(
+    name: str = "shop", *, version: str = BETA, annotations: Mapping[str, str] | None = None, **spec: Any
+) -> Json:
+    """A budget that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    whole = {"selector": WEB, "maxUnavailable": "20%", **spec}
+    metadata: Json = {"name": name, "namespace": "web"}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    return {
+        "apiVersion": version,
+        "kind": "PodUnavailableBudget",
+        "metadata": metadata,
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+class Lookups(StandaloneLookups):
+    """Answers of a cluster, given by the test."""
+
+    def __init__(
+        self,
+        budgets: Iterable[Json] = (),
+        labels: Mapping[str, Mapping[str, str]] | None = None,
+        enabled: bool = True,
+    ) -> None:
+        known = [PodUnavailableBudget.model_validate(as_stored(one)) for one in budgets]
+        super().__init__(enabled, lambda _: known)
+        self.labels = labels or {}
+        self.asked: list[str] = []
+
+    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
+        self.asked.append(target["name"])
+        return self.labels.get(target["name"])
+
+
+def as_stored(obj: Json) -> Json:
+    """As it is kept: in v1beta1."""
+    return obj if obj["apiVersion"] == BETA else convert(obj, BETA)
+
+
+def as_seen(obj: Json, version: str) -> Json:
+    """As it is read in a version."""
+    return obj if obj["apiVersion"] == version else convert(obj, version)
+
+
+def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
+    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    version = POD_UNAVAILABLE_BUDGET.version(obj["apiVersion"])
+    assert version is not None
+    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
+    if message := structural.invalid_message(POD_UNAVAILABLE_BUDGET, version, obj):
+        return Written(None, message, 422)
+    decision = asyncio.run(validate(lookups or Lookups(), review_of(POD_UNAVAILABLE_BUDGET, obj, old)))  # type: ignore[arg-type]
+    if isinstance(decision, Denied):
+        return Written(None, decision.message, decision.code)
+    assert isinstance(decision, Allowed)
+    return Written(obj, warnings=decision.warnings)
+
+
+def refusal(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
+    """The message of a refusal; "" if the write passes."""
+    return write(obj, old, lookups).message
+
+
+def prefixed(message: str) -> str:
+    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
+    return f'admission webhook "{VALIDATE.name}" denied the request: {message}'

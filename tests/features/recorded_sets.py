@@ -1,0 +1,95 @@
+"""What OpenKruise answered about SidecarSets, and how an answer of ours is held against it.
+
+The recorded answers are in tests/data/openkruise. Where we differ on purpose, DIFFERENCES says how and by which rule;
+a difference that no longer exists fails as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from app.features.sidecarset.validation import NATIVE_SIDECARS_WAY_OUT
+from tests.features.writing import prefixed
+
+DATA = Path(__file__).parents[1] / "data" / "openkruise"
+SETS: list[dict[str, Any]] = json.loads((DATA / "samples-sidecarset.json").read_text("utf-8"))
+INJECTIONS: list[dict[str, Any]] = json.loads((DATA / "samples-injection.json").read_text("utf-8"))
+#: Recorded messages were cut to this many characters.
+RECORDED = 400
+
+BAD_POLICY = (
+    'spec.patchPodMetadata[0].patchPolicy: Unsupported value: "Bad": '
+    'supported values: "Retain", "Overwrite", "MergePatchJson"'
+)
+#: (set, step) → the rule, and our message or what reads differently.
+DIFFERENCES: dict[tuple[str, str], tuple[str, str]] = {
+    # Which container, and what there is to choose from.
+    ("g14", "create"): (
+        "SS-20",
+        "[spec.selector: Invalid value: v1.LabelSelector{MatchLabels:map[string]string(nil), MatchExpressions:"
+        "[]v1.LabelSelectorRequirement(nil)}: empty selector is not valid for sidecarset., "
+        'spec.containers[0].shareVolumePolicy: Invalid value: v1beta1.ShareVolumePolicy{Type:"Bad"}: unsupported share '
+        "volume policy; choose one of: enabled, disabled]",
+    ),
+    # An unknown policy would silently do nothing.
+    ("g1", "create"): ("SS-34", BAD_POLICY),
+    ("g50", "update"): ("SS-34", BAD_POLICY),
+    ("g51", "update"): ("SS-34", BAD_POLICY),
+    ("g6", "update"): (
+        "SS-34",
+        '[spec.containers.upgradeStrategy.upgradeType: Invalid value: "s": container s upgradeType is immutable, '
+        f"{BAD_POLICY}]",
+    ),
+    # Hot upgrade without the idle twin's image: every Pod would be refused.
+    ("g30", "update"): (
+        "SS-34",
+        '[spec.containers.upgradeStrategy.upgradeType: Invalid value: "s": container s upgradeType is immutable, '
+        "spec.containers[0].upgradeStrategy.hotUpgradeEmptyImage: Required value: the idle twin of s needs an image]",
+    ),
+    # The expression's mistake is said in words.
+    ("g28", "create"): (
+        "SS-67",
+        'spec[0].resourcesPolicy.resourcesExpr.limits.cpu: Invalid value: "foo(": invalid expression: '
+        'column 1: unknown name "foo"; the variable here is cpu, the functions are max and min',
+    ),
+    # A v1alpha1 read shows the namespace that was written.
+    ("g16", "updated"): ("SS-4", "namespace default, beside the namespaceSelector written with it"),
+}
+#: Refused here at creation, so there is nothing to update.
+NEVER_STORED = frozenset({"g1"})
+
+
+def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
+    """Hold a judgement against the recorded one. ``refusal``: as kubectl prints it; empty for an accepted set."""
+    refusal = refusal.replace(NATIVE_SIDECARS_WAY_OUT, "")
+    if (name, step) in DIFFERENCES:
+        expected = prefixed(DIFFERENCES[name, step][1])
+        assert refusal == expected
+        assert expected != message, f"{name} {step}: no difference any more"
+    else:
+        assert refusal[:RECORDED] == message, (refusal, message)
+        assert (not refusal) is ok
+
+
+def comparable(obj: dict[str, Any]) -> dict[str, Any]:
+    """Without what the API server and conversion note for themselves, and what a controller reports."""
+    obj = copy.deepcopy(obj)
+    obj["metadata"].get("annotations", {}).pop("kruise.io/conversion-data", None)
+    for field in ("uid", "creationTimestamp", "generation", "resourceVersion", "managedFields"):
+        obj["metadata"].pop(field, None)
+    obj.pop("status", None)
+    return obj
+
+
+def read_alike(name: str, step: str, ours: dict[str, Any], recorded: dict[str, Any]) -> None:
+    """Hold an object as it was read against the recorded one."""
+    ours = comparable(ours)
+    if (name, step) in DIFFERENCES:
+        assert ours != recorded, f"{name} {step}: no difference any more"
+        for field in ("namespace", "namespaceSelector"):
+            ours["spec"].pop(field, None)
+            recorded = {**recorded, "spec": {k: v for k, v in recorded["spec"].items() if k != field}}
+    assert ours == recorded

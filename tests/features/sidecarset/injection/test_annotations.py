@@ -1,0 +1,124 @@
+"""What a Pod remembers of its SidecarSets, to the byte, and how what it remembered before is read."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from app.api import names
+from app.features.sidecarset.injection.metadata import hash_record, injected_list, kept_members, record_entry, timestamp
+from app.features.sidecarset.plan.view import MAX_SETS, injected_sets
+from app.kube.fielderrors import shortened
+from app.pods.draft import PodRefusedError
+
+RECORDED = Path(__file__).parents[3] / "data" / "openkruise" / "01-created-v1beta1.json"
+KEY = "kruise.io/sidecarset-hash"
+
+
+@pytest.mark.behaviour("SS-57")
+def test_times_are_utc_and_whole_seconds() -> None:
+    moment = datetime(2026, 11, 21, 5, 10, 17, 999999, tzinfo=timezone(timedelta(hours=2)))
+    assert timestamp(moment) == timestamp(datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)) == "2026-11-21T03:10:17Z"
+
+
+@pytest.mark.behaviour("SS-56")
+@pytest.mark.parametrize(
+    ("present", "expected"), [("", "a,b"), ("b", "a,b"), ("z,a", "a,b,z"), (",z,,", "a,b,z"), ("z ,z", "a,b,z,z ")]
+)
+def test_the_injected_list_is_merged_and_sorted(present: str, expected: str) -> None:
+    assert injected_list(present, ["b", "a"]) == expected
+
+
+@pytest.mark.behaviour("SS-57")
+def test_records_are_those_openkruise_wrote() -> None:
+    objects = json.loads(RECORDED.read_text())["items"]
+    sets = {o["metadata"]["name"]: o for o in objects if o["kind"] == "SidecarSet"}
+    pods = [o for o in objects if o["kind"] == "Pod" and KEY in o["metadata"].get("annotations", {})]
+    assert len(pods) == 5
+    logs = sets["logs"]
+    hashes = logs["metadata"]["annotations"]
+    for pod in pods:
+        annotations = pod["metadata"]["annotations"]
+        now = json.loads(annotations[KEY])["logs"]["updateTimestamp"]
+        entry = record_entry("logs", hashes[KEY], ["log"], logs["status"]["latestRevision"])
+        bare = record_entry("logs", hashes[f"{KEY}-without-image"], ["log"], "")
+        assert hash_record({}, [entry], now) == annotations[KEY]
+        assert hash_record({}, [bare], now) == annotations[f"{KEY}-without-image"]
+        # Read and written again, it is the same text.
+        assert hash_record(kept_members("shop/x", KEY, annotations[KEY]), [], now) == annotations[KEY]
+
+
+@pytest.mark.behaviour("SS-57")
+def test_an_empty_list_of_sidecars_and_no_revision_yet() -> None:
+    assert hash_record({}, [record_entry("s", "h", [], "")], "T") == (
+        '{"s":{"updateTimestamp":"T","hash":"h","sidecarSetName":"s","sidecarList":[]}}'
+    )
+
+
+@pytest.mark.behaviour("SS-59")
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("{}", "{}"),
+        ("null", "{}"),
+        (
+            '{"s":"h"}',
+            '{"s":{"updateTimestamp":null,"hash":"h","sidecarSetName":"s","sidecarList":null}}',
+        ),
+        (
+            '{"s":null}',
+            '{"s":{"updateTimestamp":null,"hash":"","sidecarSetName":"","sidecarList":null}}',
+        ),
+        (
+            ' { "s" : {"sidecarList":["<"],"hash":"h","unknown":1,"updateTimestamp":"2026-01-02T05:04:05.9+02:00"} } ',
+            '{"s":{"updateTimestamp":"2026-01-02T03:04:05Z","hash":"h","sidecarSetName":"","sidecarList":["\\u003c"]}}',
+        ),
+        (
+            '{"s":{"updateTimestamp":"0001-01-01T00:00:00Z","controllerRevision":"r"}}',
+            '{"s":{"updateTimestamp":null,"hash":"","sidecarSetName":"","sidecarList":null,"controllerRevision":"r"}}',
+        ),
+    ],
+    ids=["empty", "null", "first form", "null entry", "spelled otherwise", "zero time"],
+)
+def test_both_forms_are_read_and_written_as_go_would(text: str, expected: str) -> None:
+    assert hash_record(kept_members("shop/web-0", KEY, text), [], "now") == expected
+
+
+@pytest.mark.behaviour("SS-59")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "oops",
+        "[]",
+        '"s"',
+        "{",
+        '{"s":5}',
+        '{"s":"h","t":{}}',
+        '{"s":{"hash":5}}',
+        '{"s":{"sidecarList":"x"}}',
+        '{"s":{"sidecarList":[5]}}',
+        '{"s":{"updateTimestamp":"yesterday"}}',
+        '{"s":{"updateTimestamp":"2026-13-02T05:04:05Z"}}',
+        '{"s":{"updateTimestamp":""}}',
+        '{"s":{"updateTimestamp":"0001-01-01T00:00:00+05:00"}}',
+        "[" * 5000,
+    ],
+)
+def test_anything_else_is_refused_with_the_pod_and_the_annotation(text: str) -> None:
+    with pytest.raises(PodRefusedError) as refused:
+        kept_members("shop/web-0", KEY, text)
+    message = str(refused.value)
+    assert message.startswith(f"pod(shop/web-0) invalid annotations[{KEY}] value {shortened(text)}, unmarshal failed: ")
+    assert len(message) < 800
+    assert message.endswith("; remove the annotation")
+    assert "failed: :" not in message
+    assert refused.value.code == 400
+
+
+def test_a_pod_is_not_believed_to_be_of_more_sets_than_there_can_be() -> None:
+    listed = ",".join(f"set-{number}" for number in range(30_000))
+    assert len(injected_sets({names.SIDECARSET_INJECTED_LIST: listed})) == MAX_SETS
+    assert injected_sets({names.SIDECARSET_INJECTED_LIST: "a, b,,c"}) == ("a", "b", "c")

@@ -1,0 +1,132 @@
+"""Which recorded revision a new Pod gets, and when it gets the current spec instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.sidecarset.injection.prepared import recorded_revision, revision_choice, takes_recorded
+from tests.features.admitting import World, pod, revision, sidecarset
+
+VERSION = "apps.kruise.io/sidecarset-custom-version"
+SET = sidecarset("s", {"name": "shipper"})
+
+
+@pytest.mark.behaviour("SS-68")
+@pytest.mark.parametrize("given", [None, {}, {"policy": "Always"}, {"revisionName": None, "customVersion": ""}])
+def test_without_a_name_or_version_every_pod_gets_the_current_spec(given: Any) -> None:
+    assert revision_choice(given, {}) is None
+
+
+@pytest.mark.behaviour("SS-70")
+@pytest.mark.parametrize(
+    ("revision_", "strategy", "draw", "recorded"),
+    [
+        ({"policy": "Always"}, {"partition": "0%"}, 0.0, True),
+        ({}, {"partition": "0%"}, 0.0, True),
+        ({"policy": "Partial"}, {"paused": True, "partition": "0%"}, 0.0, True),
+        ({"policy": "Partial"}, {}, 0.0, False),
+        ({"policy": "Partial"}, {"partition": 100}, 0.0, False),
+        ({"policy": "Partial"}, {"partition": "30%"}, 0.29, True),
+        ({"policy": "Partial"}, {"partition": "30%"}, 0.30, False),
+        ({"policy": "Partial"}, {"partition": "0%"}, 0.0, False),
+        ({"policy": "Partial"}, {"partition": "120%"}, 0.999, True),
+        ({"policy": "Partial"}, {"partition": "0%", "selector": {"matchLabels": {"a": "b"}}}, 0.9, False),
+        ({"policy": "Partial"}, {"partition": "0%", "selector": {"matchLabels": {"a": "c"}}}, 0.9, True),
+        ({"policy": "Partial"}, {"selector": {}}, 0.9, False),
+    ],
+)
+def test_the_table_of_choices(revision_: Any, strategy: Any, draw: float, recorded: bool) -> None:
+    choice = revision_choice({"revisionName": "r", **revision_}, strategy)
+    assert choice is not None
+    assert takes_recorded(choice, {"a": "b"}, lambda: draw) is recorded
+
+
+@pytest.mark.behaviour("SS-68")
+def test_a_name_goes_before_a_version_and_of_equal_versions_the_newest_is_taken() -> None:
+    recorded = [
+        revision("r3", SET, 3, **{VERSION: "v1"}),
+        revision("r10", SET, 10, **{VERSION: "v1"}),
+        revision("r11", SET, 11, **{VERSION: "v2"}),
+        revision("other", sidecarset("t"), 99, **{VERSION: "v1"}),
+    ]
+
+    def found(**given: str) -> str | None:
+        choice = revision_choice(given, {})
+        assert choice is not None
+        chosen = recorded_revision("s", choice, recorded)
+        return chosen.metadata.name if chosen else None
+
+    assert found(customVersion="v1") == "r10"
+    assert found(customVersion="v1", revisionName="r3") == "r3"
+    assert found(customVersion="v3") is None
+    assert found(revisionName="r12", customVersion="v1") is None
+
+
+@pytest.mark.behaviour("SS-34", "SS-68", "SS-121")
+def test_a_revision_of_another_set_is_not_taken() -> None:
+    world = World(recorded=[revision("t-1", sidecarset("t", {"name": "tool"}))])
+    world.apply(sidecarset("s", {"name": "shipper"}, injectionStrategy={"revision": {"revisionName": "t-1"}}))
+    answer = world.create(pod())
+    assert answer.denied is not None
+    assert "revisionName t-1: ControllerRevision not found" in answer.denied.message
+
+
+@pytest.mark.behaviour("SS-68", "SS-70")
+def test_a_missing_revision_refuses_also_those_pods_that_would_get_the_current_spec() -> None:
+    choice = {"revision": {"customVersion": "gone", "policy": "Partial"}}
+    answer = World().apply(sidecarset("s", {"name": "shipper"}, injectionStrategy=choice)).create(pod())
+    assert answer.denied is not None
+    assert "spec.injectionStrategy.revision.customVersion gone: " in answer.denied.message
+
+
+@pytest.mark.behaviour("SS-68")
+def test_a_revision_the_cache_does_not_know_yet_is_read_live() -> None:
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    world = World(stale=True, recorded=[revision("r1", SET)]).apply(current)
+    assert world.create(pod()).containers == ["shipper", "main"]
+    assert world.live_reads == ["revisions s"]
+
+
+@pytest.mark.behaviour("SS-68", "SS-39")
+def test_namespace_and_revision_may_both_be_new_to_the_cache() -> None:
+    current = sidecarset(
+        "s",
+        {"name": "newer"},
+        injectionStrategy={"revision": {"revisionName": "r1"}},
+        namespaceSelector={"matchLabels": {"env": "prod"}},
+    )
+    world = World(stale=True, recorded=[revision("r1", SET)]).apply(current)
+    assert world.create(pod()).containers == ["shipper", "main"]
+    assert world.live_reads == ["namespace shop", "revisions s"]
+
+
+@pytest.mark.behaviour("SS-69")
+def test_hashes_missing_on_a_revision_are_computed_from_it() -> None:
+    bare = sidecarset("s", {"name": "shipper"})
+    bare["metadata"]["annotations"] = {}
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    answer = World(recorded=[revision("r1", bare)]).apply(current).create(pod())
+    assert len(answer.record()["s"]["hash"]) == 64
+    assert answer.record()["s"]["hash"] != answer.record("kruise.io/sidecarset-hash-without-image")["s"]["hash"]
+
+
+def test_a_revision_that_changes_is_prepared_again() -> None:
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    world = World(recorded=[revision("r1", SET, 1)]).apply(current)
+    decide = [world.create(pod()).containers]
+    world.recorded = [revision("r1", sidecarset("s", {"name": "other"}), 2)]
+    decide.append(world.create(pod()).containers)
+    assert decide == [["shipper", "main"], ["other", "main"]]
+
+
+def test_a_revision_that_cannot_be_read_refuses_the_pod_by_name() -> None:
+    broken = sidecarset("s", {"name": "shipper"})
+    broken["spec"]["containers"] = [{"image": "x"}]
+    current = sidecarset("s", {"name": "newer"}, injectionStrategy={"revision": {"revisionName": "r1"}})
+    answer = World(recorded=[revision("r1", broken)]).apply(current).create(pod())
+    assert answer.denied is not None
+    assert answer.denied.message.startswith(
+        "SidecarSet s: ControllerRevision r1: spec.containers[0].name: expected a string; "
+    )

@@ -1,0 +1,180 @@
+"""Which twin is upgraded and when the other idles, as tables (SS-80 … SS-85)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import names
+from app.features.sidecarset.plan import rollout
+from app.features.sidecarset.plan.facts import pod_facts
+from app.features.sidecarset.plan.view import HotSidecar, SetView, set_view
+from app.kube.objects import Pod, decode_pod
+from tests.features.sidecarset.test_status import sidecar_set
+
+SIDECAR = HotSidecar("c", "e", "v2")
+HASH = "h2"
+
+
+def view(image: str = "v2") -> SetView:
+    upgrade = {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e"}
+    return set_view(sidecar_set(hash_=HASH, containers=[{"name": "c", "image": image, "upgradeStrategy": upgrade}]))
+
+
+def pod(
+    first: str,
+    second: str,
+    working: str = "c-1",
+    *,
+    unready: tuple[str, ...] = (),
+    late: tuple[str, ...] = (),
+    versions: tuple[str, str, str, str] = ("1", "0", "0", "1"),
+    hash_: str = "h1",
+) -> Pod:
+    """``late``: containers that still run what they ran before; ``versions``: version and the other's of both."""
+    images = {"c-1": first, "c-2": second, "main": "app"}
+    keys = [
+        f"{prefix}{twin}"
+        for twin in ("c-1", "c-2")
+        for prefix in (names.SIDECARSET_VERSION_PREFIX, names.SIDECARSET_VERSION_ALT_PREFIX)
+    ]
+    state = {"s": {"revision": "h", "lastContainerStatuses": {name: {"imageID": "before"} for name in late}}}
+    annotations = {
+        **dict(zip(keys, versions, strict=True)),
+        names.SIDECARSET_INJECTED_LIST: "s",
+        names.SIDECARSET_HASH: json.dumps({"s": {"hash": hash_}}),
+        names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER: json.dumps({"c": working}),
+        names.SIDECARSET_IN_PLACE_UPDATE_STATE: json.dumps(state),
+    }
+    statuses = [
+        {
+            "name": name,
+            "image": "old" if name in late else image,
+            "imageID": "before" if name in late else f"id of {image}",
+            "ready": name not in unready,
+        }
+        for name, image in images.items()
+    ]
+    body = {
+        "metadata": {"name": "p", "namespace": "shop", "labels": {"app": "web"}, "annotations": annotations},
+        "spec": {"containers": [{"name": name, "image": image} for name, image in images.items()]},
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": str(not unready)}],
+            "containerStatuses": statuses,
+        },
+    }
+    return decode_pod(json.dumps(body).encode())
+
+
+@pytest.mark.behaviour("SS-81")
+@pytest.mark.parametrize(
+    ("images", "working", "good", "target"),
+    [
+        (("e", "v1"), "c-2", {"c-1", "c-2"}, "c-1"),
+        (("v1", "e"), "c-1", {"c-1", "c-2"}, "c-2"),
+        (("v1", "v2"), "c-2", {"c-1"}, "c-2"),
+        (("v1", "v2"), "c-2", {"c-2"}, "c-1"),
+        (("v1", "v2"), "c-2", {"c-1", "c-2"}, "c-1"),
+        (("v1", "v2"), "c-1", set(), "c-2"),
+        (("v1", "v2"), "nonsense", set(), "c-1"),
+    ],
+)
+def test_which_twin_takes_the_new_image(images: tuple[str, str], working: str, good: set[str], target: str) -> None:
+    works = SIDECAR.first if working == SIDECAR.first else SIDECAR.second
+    assert rollout.twin_to_upgrade(SIDECAR, dict(zip(("c-1", "c-2"), images, strict=True)), works, good) == target
+
+
+@pytest.mark.behaviour("SS-81", "SS-84", "SS-85")
+@pytest.mark.parametrize(
+    ("found", "wanted", "images", "working", "versions"),
+    [
+        # Idle: the other twin takes it.
+        (pod("v1", "e"), "v2", {"c-2": "v2"}, "c-2", ("1", "9", "9", "1")),
+        (pod("e", "v1", "c-2", versions=("0", "5", "5", "0")), "v2", {"c-1": "v2"}, "c-1", ("9", "5", "5", "9")),
+        # The one that works runs it already.
+        (pod("v2", "e"), "v2", {}, "c-1", ("1", "0", "0", "1")),
+        # Changed again in the midst: the new twin, which is not ready, takes the newest.
+        (
+            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
+            "v3",
+            {"c-2": "v3"},
+            "c-2",
+            ("1", "9", "9", "1"),
+        ),
+        # And back: the former twin works again, the failed one idles.
+        (
+            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
+            "v1",
+            {"c-2": "e"},
+            "c-1",
+            ("1", "0", "0", "1"),
+        ),
+        # And back when both run: the former twin works again, and the other idles as after any upgrade.
+        (
+            pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")),
+            "v1",
+            {},
+            "c-1",
+            ("9", "5", "5", "9"),
+        ),
+        # Changed in something else in the midst: the new twin, which is not ready, has the image already.
+        (
+            pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")),
+            "v2",
+            {},
+            "c-2",
+            ("1", "5", "5", "1"),
+        ),
+        # Nobody is upgraded to the empty image.
+        (pod("v1", "e"), "e", {}, "c-1", ("1", "0", "0", "1")),
+    ],
+)
+def test_an_upgrade(found: Pod, wanted: str, images: dict[str, str], working: str, versions: tuple[str, ...]) -> None:
+    change = rollout.upgraded(view(wanted), found, "9")
+    assert change.images == images
+    after = {**found.metadata.annotations, **change.annotations}
+    assert json.loads(after[names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER]) == {"c": working}
+    prefixes = (names.SIDECARSET_VERSION_PREFIX, names.SIDECARSET_VERSION_ALT_PREFIX)
+    assert tuple(after[f"{prefix}{twin}"] for twin in ("c-1", "c-2") for prefix in prefixes) == versions
+
+
+@pytest.mark.behaviour("SS-81", "SS-82")
+@pytest.mark.parametrize(
+    ("found", "migrated", "ready"),
+    [
+        (pod("v1", "e"), False, True),
+        (pod("v1", "v2", "c-2", versions=("1", "5", "5", "1")), True, False),
+        (pod("v1", "v2", "c-2", unready=("c-1",), versions=("1", "5", "5", "1")), True, False),
+        (pod("v1", "v2", "c-2", unready=("c-2",), versions=("1", "5", "5", "1")), False, False),
+        (pod("v1", "v2", "c-2", late=("c-2",), versions=("1", "5", "5", "1")), False, False),
+        # It idles on an empty image that is the set's no longer: nothing was upgraded here.
+        (pod("v1", "former", "c-1"), False, False),
+        # Who works must not idle, too.
+        (pod("v1", "e", "c-2", versions=("1", "5", "5", "1")), False, False),
+    ],
+)
+def test_when_the_former_twin_may_idle(found: Pod, migrated: bool, ready: bool) -> None:
+    facts = pod_facts(view(), found, {})
+    assert (facts.migrated, facts.ready) == (migrated, ready)
+    change = rollout.migrated(view(), found)
+    if migrated:
+        assert change.images == {"c-1": "e"}
+
+
+_IMAGES = st.sampled_from(["e", "v1", "v2", "v3"])
+_TWINS = st.sampled_from(["c-1", "c-2"])
+
+
+@pytest.mark.behaviour("SS-81", "SS-85")
+@given(_IMAGES, _IMAGES, _TWINS, st.sets(_TWINS), st.sets(_TWINS), _IMAGES)
+def test_never_both_on_the_empty_image(
+    first: str, second: str, working: str, unready: set[str], late: set[str], wanted: str
+) -> None:
+    found = pod(first, second, working, unready=tuple(unready), late=tuple(late), versions=("1", "5", "5", "1"))
+    for change in (rollout.upgraded(view(wanted), found, "9"), rollout.migrated(view(wanted), found)):
+        after = {"c-1": first, "c-2": second} | change.images
+        assert set(after.values()) != {"e"} or first == second == "e"

@@ -1,0 +1,101 @@
+"""Pods that were created without their sidecars: what they and their sets say of it, also through the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.features.sidecarset.plan.missed import message, missing_from, pod_patch, set_conditions
+from app.kube.objects import Pod, decode_pod
+from tests.features.sidecarset.controlled import World
+from tests.kit.virtualtime import run
+
+pytestmark = pytest.mark.behaviour("SS-136")
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+LATER = datetime(2026, 11, 22, 13, 0, tzinfo=UTC)
+SETS = st.lists(st.from_regex(r"[a-z]([a-z0-9.-]{0,20}[a-z0-9])?", fullmatch=True), min_size=1, max_size=8, unique=True)
+
+
+def lacking(*sets: str, name: str = "web-0", injected: str = "", said: str | None = None, **status: Any) -> Any:
+    """A stored Pod that says it lacks these sets."""
+    text = message(sets) if said is None else said
+    conditions = [{"type": "SidecarsMissing", "status": "True", "message": text}]
+    annotations = {"kruise.io/sidecarset-injected-list": injected} if injected else {}
+    metadata = {"name": name, "namespace": "shop", "uid": f"uid-of-{name}", "annotations": annotations}
+    return {"metadata": metadata, "spec": {}, "status": {"phase": "Running", "conditions": conditions} | status}
+
+
+def read(stored: Any) -> Pod:
+    return decode_pod(orjson.dumps(stored))
+
+
+@given(SETS)
+def test_a_pod_names_the_sets_it_was_marked_with(sets: list[str]) -> None:
+    patch = pod_patch(read(lacking("x")), sets, NOW)
+    (condition,) = patch["status"]["conditions"]
+    assert missing_from(read(lacking(said=condition["message"]))) == tuple(sets)
+
+
+@pytest.mark.parametrize(
+    ("stored", "missing"),
+    [
+        pytest.param(lacking("logs", "mesh", injected="mesh"), ("logs",), id="what it has is not missed"),
+        pytest.param(lacking("logs", phase="Failed"), (), id="a Pod that has ended misses nothing"),
+        pytest.param(lacking("logs", conditions=[]), (), id="no condition"),
+        pytest.param(lacking(said="SidecarSet " + "a, " * 100_000), ("a",), id="a condition by somebody else"),
+        pytest.param(lacking(said="nothing of ours"), (), id="another message"),
+    ],
+)
+def test_what_a_pod_misses(stored: Any, missing: tuple[str, ...]) -> None:
+    assert missing_from(read(stored)) == missing
+
+
+def test_a_set_names_three_pods_and_counts_the_others() -> None:
+    pods = [read(lacking("logs", name=f"web-{number}")) for number in range(5)]
+    (condition,) = set_conditions(None, pods, NOW) or []
+    assert condition["message"].startswith("5 Pods run without")
+    assert condition["message"].endswith("shop/web-0, shop/web-1, shop/web-2 and 2 more")
+    fewer = set_conditions([condition], pods[:1], LATER) or []
+    assert [one["lastTransitionTime"] for one in fewer] == ["2026-11-22T12:00:00Z"]
+
+
+def test_conditions_of_others_stay_and_nothing_is_written_twice() -> None:
+    other = {"type": "Audited", "status": "True"}
+    pods = [read(lacking("logs"))]
+    conditions = set_conditions([other], pods, NOW)
+    assert conditions is not None
+    assert conditions[0] == other
+    assert set_conditions(conditions, pods, LATER) is None
+    assert set_conditions(conditions, [], LATER) == [other]
+    assert set_conditions([other], [], LATER) is None
+
+
+def test_the_status_of_a_set_counts_them_until_they_are_gone() -> None:
+    async def scenario() -> None:
+        world = World()
+        world.namespace("shop")
+        world.apply("logs")
+        async with world.controlled():
+            for name in ("web-0", "web-1"):
+                world.store(f"/api/v1/namespaces/shop/pods/{name}", lacking("logs", name=name))
+            await asyncio.sleep(1)
+            (condition,) = world.status("logs")["conditions"]
+            assert (condition["type"], condition["status"]) == ("PodsMissed", "True")
+            assert condition["message"].startswith("2 Pods run without the containers")
+            world.delete_pod("web-0")
+            await asyncio.sleep(1)
+            assert world.status("logs")["conditions"][0]["message"].startswith("1 Pod runs")
+            world.delete_pod("web-1")
+            await asyncio.sleep(1)
+            assert not world.status("logs").get("conditions")
+            before = len(world.requests)
+            await asyncio.sleep(60)
+            assert len(world.requests) == before
+
+    run(scenario())

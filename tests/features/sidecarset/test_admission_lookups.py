@@ -1,0 +1,129 @@
+"""What the SidecarSet webhooks ask of a cluster, and what they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.features.sidecarset.injection.selection import SidecarSetIndex
+from app.features.sidecarset.webhooks import (
+    LIST_SECONDS,
+    ClusterLookups,
+    InjectionLookups,
+    NewerSets,
+    StandaloneLookups,
+)
+from app.kube.client import Client
+from app.kube.objects import ConfigMap, ObjectMeta
+from app.kube.store import Store
+from tests.features.admitting import sidecarset
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import Connections, json_response, listing, status_body, virtual
+
+REVISION = {"metadata": {"name": "s-1", "labels": {"kruise.io/sidecarset-name": "s"}}, "revision": 3, "data": {}}
+NOT_FOUND = json_response(404, status_body(404, "NotFound"))
+
+
+def lookups_for(*answers: Any) -> tuple[ClusterLookups, Connections]:
+    connections = Connections()
+    connections.answers.extend(answers)
+    client = Client(connections, VirtualClock())
+    return ClusterLookups(client, "kruise-system", lambda: (), NewerSets(client, lambda *_: False)), connections
+
+
+@pytest.mark.behaviour("SS-26")
+@virtual
+async def test_revisions_are_read_in_the_managers_namespace() -> None:
+    listed = {"metadata": {}, "items": [REVISION]}
+    lookups, connections = lookups_for(json_response(200, REVISION), NOT_FOUND, json_response(200, listed))
+    found = await lookups.revision("s-1")
+    assert found is not None
+    assert (found.metadata.name, found.revision) == ("s-1", 3)
+    assert await lookups.revision("s-2") is None
+    assert [r.metadata.name for r in await lookups.revisions_of("s")] == ["s-1"]
+    base = "/apis/apps/v1/namespaces/kruise-system/controllerrevisions"
+    assert [request.target for request in connections.requests[:2]] == [f"{base}/s-1", f"{base}/s-2"]
+    assert "labelSelector=kruise.io%2Fsidecarset-name%3Ds" in connections.requests[2].target
+
+
+@pytest.mark.behaviour("SS-31")
+@virtual
+async def test_the_whitelist_is_read_at_each_use() -> None:
+    key = "SidecarSet_PatchPodMetadata_WhiteList"
+    lookups, connections = lookups_for(
+        NOT_FOUND, json_response(200, {"data": {key: "{}"}}), json_response(200, {"data": {"other": "x"}})
+    )
+    assert [await lookups.whitelist() for _ in range(3)] == [None, "{}", None]
+    assert {r.target for r in connections.requests} == {
+        "/api/v1/namespaces/kruise-system/configmaps/kruise-configuration"
+    }
+
+
+@pytest.mark.behaviour("SS-29")
+@virtual
+async def test_a_base_the_cache_does_not_know_yet_is_read_live() -> None:
+    base = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet", "metadata": {"name": "b"}, "spec": {}}
+    lookups, connections = lookups_for(json_response(200, base), NOT_FOUND)
+    found = await lookups.sidecarset("b")
+    assert found is not None
+    assert found.name == "b"
+    assert await lookups.sidecarset("gone") is None
+    assert connections.requests[0].target == "/apis/apps.kruise.io/v1beta1/sidecarsets/b"
+
+
+@pytest.mark.behaviour("SS-39", "MGR-154")
+@virtual
+async def test_claims_cost_one_list_for_all_pods_and_only_a_set_that_is_newer_is_read() -> None:
+    connections, index = Connections(), SidecarSetIndex()
+    client = Client(connections, VirtualClock())
+    sets = [sidecarset(name, metadata={"uid": f"uid-{name}", "generation": 2}) for name in ("a", "b", "c")]
+    index.update(sets[0])
+    index.update({**sets[1], "metadata": {**sets[1]["metadata"], "generation": 1}})
+    listed = listing(1, *({"metadata": one["metadata"]} for one in sets))
+    connections.answers += [listed, json_response(200, sets[1]), listed]
+    newer = NewerSets(client, index.shows)
+    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", newer)
+    claimed = ["a", "b", *(f"forged-{number}" for number in range(98))]
+    for found in await asyncio.gather(*(lookups.newer_sidecarsets(claimed) for _ in range(200))):
+        assert list(found) == [sets[1]]
+        for one in found:
+            index.update(one)
+    assert await lookups.newer_sidecarsets(claimed) == []
+    path = "/apis/apps.kruise.io/v1beta1/sidecarsets"
+    assert [request.path for request in connections.requests] == [path, f"{path}/b", path]
+    assert "PartialObjectMetadataList" in connections.requests[0].headers["Accept"]
+
+
+@pytest.mark.behaviour("SS-39")
+@virtual
+async def test_an_api_server_that_does_not_answer_holds_up_no_pod_for_long() -> None:
+    connections, loop = Connections(), asyncio.get_running_loop()
+    connections.answers.append(lambda _: asyncio.Event().wait())  # type: ignore[arg-type,return-value]
+    client = Client(connections, VirtualClock())
+    lookups = InjectionLookups(Store(), Store(), client, "kruise-system", NewerSets(client, SidecarSetIndex().shows))
+    start = loop.time()
+    with pytest.raises(TimeoutError):
+        await lookups.newer_sidecarsets(["s"])
+    assert loop.time() - start == pytest.approx(LIST_SECONDS)
+
+
+@virtual
+async def test_templates_are_checked_in_the_managers_namespace() -> None:
+    lookups, connections = lookups_for(json_response(201, {}))
+    assert await lookups.template_errors({"spec": {}}) == []
+    assert connections.requests[0].target.startswith("/api/v1/namespaces/kruise-system/podtemplates")
+
+
+@virtual
+async def test_without_a_cluster_there_are_no_revisions_and_nobody_to_ask() -> None:
+    configuration = Store[ConfigMap]()
+    data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
+    configuration.put(ConfigMap(metadata=ObjectMeta(name="kruise-configuration"), data=data))
+    lookups = StandaloneLookups(lambda: (), configuration=configuration, defaults_allowed=True)
+    assert await lookups.revision("s-1") is None
+    assert list(await lookups.revisions_of("s")) == []
+    assert await lookups.template_errors({}) is None
+    assert await lookups.whitelist() == "{}"
+    assert lookups.defaults_allowed

@@ -1,0 +1,87 @@
+"""Which Pods came past admission: those that a set selects, that were created lately, and that do not carry it."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from app.api.names import NAMESPACE_NAME
+from app.features.sidecarset.injection.selection import SidecarSetIndex
+from app.features.sidecarset.plan.missed import CLOCK_SKEW, bypassed_pods
+from app.kube.objects import Pod, decode_pod
+from app.kube.selectors import compile_selector
+
+pytestmark = pytest.mark.behaviour("MGR-123")
+AWAY = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+NAMESPACES = {name: {NAMESPACE_NAME: name} for name in ("shop", "kube-system")}
+REVIEWED = compile_selector(
+    {"matchExpressions": [{"key": NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system"]}]}
+)
+
+
+def index() -> SidecarSetIndex:
+    found = SidecarSetIndex()
+    for name, selector in (("logs", {"app": "web"}), ("metrics", {"app": "web", "tier": "front"})):
+        container = {"name": name, "image": "a:1"}
+        spec = {"selector": {"matchLabels": selector}, "containers": [container]}
+        found.update({"metadata": {"name": name, "uid": name, "generation": 1}, "spec": spec})
+    return found
+
+
+def pod(*, seconds: float = 1.0, namespace: str = "shop", phase: str = "Pending", **metadata: Any) -> Pod:
+    """A Pod created so many seconds after the webhook was last seen in place."""
+    raw = {
+        "metadata": {
+            "name": "web-0",
+            "namespace": namespace,
+            "uid": "1",
+            "creationTimestamp": (AWAY + timedelta(seconds=seconds)).isoformat(),
+            "labels": {"app": "web"},
+            **metadata,
+        },
+        "status": {"phase": phase},
+    }
+    return decode_pod(orjson.dumps(raw))
+
+
+def sets_lacking(one: Pod, created: datetime = AWAY - timedelta(hours=1)) -> tuple[str, ...]:
+    found = bypassed_pods([one], AWAY, index(), {"logs": created, "metrics": created}, NAMESPACES, REVIEWED)
+    return found[0].sets if found else ()
+
+
+def test_a_pod_without_the_containers_of_its_set_is_found() -> None:
+    assert sets_lacking(pod()) == ("logs",)
+
+
+def test_only_the_sets_that_it_lacks_are_named() -> None:
+    labels = {"app": "web", "tier": "front"}
+    assert sets_lacking(pod(labels=labels)) == ("logs", "metrics")
+    annotations = {"kruise.io/sidecarset-injected-list": "logs"}
+    assert sets_lacking(pod(labels=labels, annotations=annotations)) == ("metrics",)
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        pytest.param(pod(annotations={"kruise.io/sidecarset-injected-list": "logs"}), id="it was injected"),
+        pytest.param(pod(labels={"app": "db"}), id="no set selects it"),
+        pytest.param(pod(seconds=-CLOCK_SKEW.total_seconds() - 1), id="it is older"),
+        pytest.param(pod(namespace="kube-system"), id="the API server never asks about its namespace"),
+        pytest.param(pod(namespace="gone"), id="its namespace is not known"),
+        pytest.param(pod(phase="Succeeded"), id="it has finished"),
+        pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), id="it is a mirror of a static Pod"),
+    ],
+)
+def test_others_are_not(one: Pod) -> None:
+    assert sets_lacking(one) == ()
+
+
+def test_a_set_that_is_younger_than_the_pod_is_not_missed() -> None:
+    assert sets_lacking(pod(), created=AWAY + timedelta(minutes=1)) == ()
+
+
+def test_the_event_says_which_sets_and_the_way_out() -> None:
+    (found,) = bypassed_pods([pod()], AWAY, index(), {"logs": AWAY}, NAMESPACES, REVIEWED)
+    assert "SidecarSet logs" in found.message
+    assert "delete the Pod" in found.message

@@ -1,0 +1,219 @@
+"""A SidecarSet beside others: what both may not bring, and canaries with their base."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from app.features.sidecarset.injection.selection import RecentSets, SidecarSetIndex
+from app.features.sidecarset.types import SidecarSet
+from app.features.sidecarset.webhooks import handlers, read
+from app.kube.admission import Denied
+from app.kube.clock import SystemClock
+from tests.admission.writing import ALPHA
+from tests.features.writing import Lookups, review, sidecar_set, write
+
+
+def others(*sets: dict[str, Any]) -> Lookups:
+    return Lookups([read(found) for found in sets])
+
+
+def refusal(obj: dict[str, Any], *sets: dict[str, Any], old: dict[str, Any] | None = None) -> str:
+    return write(obj, old, others(*sets)).message
+
+
+def brings(name: str, *containers: str, init: tuple[str, ...] = (), hot: tuple[str, ...] = (), **spec: Any) -> Any:
+    upgrade = {"upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "empty:1"}}
+    return sidecar_set(
+        name,
+        containers=[
+            *({"name": found, "image": "i:1"} for found in containers),
+            *({"name": found, "image": "i:1", **upgrade} for found in hot),
+        ],
+        initContainers=[{"name": found, "image": "i:1"} for found in init],
+        **spec,
+    )
+
+
+@pytest.mark.behaviour("SS-30")
+@pytest.mark.parametrize(
+    ("mine", "theirs", "message"),
+    [
+        (brings("s", "a"), brings("t", "a"), 'spec.containers: Invalid value: "a": container a already exist in t'),
+        (brings("s", init=("a",)), brings("t", init=("a",)),
+         'spec.initContainers: Invalid value: "a": container a already exist in t'),
+        (brings("s", "a"), brings("t", "b", init=("b2",)), ""),
+        # SS-34: a Pod has one space of names for both lists, and twins have names of their own.
+        (brings("s", "a"), brings("t", init=("a",)), 'spec.containers: Invalid value: "a": container a already exist '
+                                                     'in t'),
+        (brings("s", init=("a",)), brings("t", "a"), 'spec.initContainers: Invalid value: "a": container a already '
+                                                     'exist in t'),
+        (brings("s", "a-1"), brings("t", hot=("a",)), 'spec.containers: Invalid value: "a-1": container a-1 already '
+                                                      'exist in t'),
+        (brings("s", hot=("a",)), brings("t", "a-2"), 'spec.containers: Invalid value: "a-2": container a-2 already '
+                                                      'exist in t'),
+    ],
+)  # fmt: skip
+def test_containers_of_one_name(mine: Any, theirs: Any, message: str) -> None:
+    assert refusal(mine, theirs) == message
+
+
+@pytest.mark.behaviour("SS-30")
+def test_volumes_of_one_name_must_be_the_same() -> None:
+    def with_volume(name: str, **source: Any) -> Any:
+        return brings(name, name, volumes=[{"name": "v", **source}])
+
+    assert refusal(with_volume("s", configMap={"name": "a"}), with_volume("t", configMap={"name": "b"})) == (
+        'spec.volumes: Invalid value: "v": volume v is in conflict with sidecarset t'
+    )
+    # The same once both are completed.
+    assert refusal(with_volume("s"), with_volume("t", emptyDir={})) == ""
+
+
+@pytest.mark.behaviour("SS-30")
+@pytest.mark.parametrize(
+    ("mine", "theirs", "clash"),
+    [
+        ("Overwrite", "Overwrite", True),
+        ("Overwrite", "MergePatchJson", True),
+        ("MergePatchJson", "Overwrite", True),
+        ("MergePatchJson", "MergePatchJson", False),
+        ("Overwrite", "Retain", False),
+        ("Retain", "Overwrite", False),
+        ("Retain", "Retain", False),
+    ],
+)
+def test_annotations_that_one_side_overwrites(mine: str, theirs: str, clash: bool) -> None:
+    def patching(name: str, policy: str) -> Any:
+        return brings(name, name, patchPodMetadata=[{"annotations": {"k": name}, "patchPolicy": policy}])
+
+    message = 'spec.patchPodMetadata: Invalid value: "k": annotation k is in conflict with sidecarset t'
+    assert refusal(patching("s", mine), patching("t", theirs)) == (message if clash else "")
+
+
+@pytest.mark.behaviour("SS-30", "SS-32")
+@pytest.mark.parametrize(
+    ("mine", "theirs", "meet"),
+    [
+        ({}, {}, True),
+        ({"selector": {"matchLabels": {"a": "b"}}}, {"selector": {"matchLabels": {"c": "d"}}}, True),
+        ({"selector": {"matchLabels": {"a": "b"}}}, {"selector": {"matchLabels": {"a": "c"}}}, False),
+        ({"selector": {"matchLabels": {"a": "b"}}},
+         {"selector": {"matchExpressions": [{"key": "c", "operator": "Exists"}]}}, False),
+        ({"namespaceSelector": {"matchLabels": {"env": "a"}}}, {}, True),
+        ({"namespaceSelector": {"matchLabels": {"env": "a"}}},
+         {"namespaceSelector": {"matchLabels": {"env": "b"}}}, False),
+    ],
+)  # fmt: skip
+def test_only_sets_that_can_meet_on_a_pod_clash(mine: Any, theirs: Any, meet: bool) -> None:
+    assert bool(refusal(brings("s", "a", **mine), brings("t", "a", **theirs))) is meet
+    assert bool(refusal(brings("t", "a", **theirs), brings("s", "a", **mine))) is meet
+
+
+@pytest.mark.behaviour("SS-30", "SS-1")
+def test_a_v1alpha1_set_is_compared_by_the_namespace_it_says() -> None:
+    mine = {**brings("s", "a", namespace="shop"), "apiVersion": ALPHA}
+    for namespace, clash in (("bar", False), ("shop", True)):
+        scope = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+        assert bool(refusal(mine, brings("t", "a", namespaceSelector=scope))) is clash
+
+
+@pytest.mark.behaviour("SS-30")
+def test_a_set_does_not_clash_with_itself_nor_with_one_being_deleted() -> None:
+    stored = brings("s", "a")
+    assert refusal(stored, stored, old=stored) == ""
+    leaving = {**brings("t", "a"), "metadata": {"name": "t", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    assert refusal(stored, leaving) == ""
+
+
+@pytest.mark.behaviour("SS-30")
+def test_conflicts_are_looked_for_only_in_a_set_that_is_right_by_itself() -> None:
+    wrong = brings("s", "a", updateStrategy={"partition": -1})
+    assert "already exist" not in refusal(wrong, brings("t", "a"))
+
+
+def canary(name: str, of: str, *containers: str, update_type: str = "NotUpdate", says: str = "true") -> Any:
+    annotations = {"apps.kruise.io/sidecarset-canary": says, "apps.kruise.io/sidecarset-base": of}
+    found = brings(name, *containers, updateStrategy={"type": update_type})
+    return {**found, "metadata": {"name": name, "annotations": annotations}}
+
+
+BASE = "metadata.annotations[apps.kruise.io/sidecarset-base]"
+
+
+@pytest.mark.behaviour("SS-29")
+@pytest.mark.parametrize(
+    ("mine", "sets", "message"),
+    [
+        (canary("c", "c", "a"), [], f'{BASE}: Invalid value: "c": a canary cannot be its own base'),
+        (canary("c", "b", "a"), [], f'{BASE}: Invalid value: "b": SidecarSet b not found; create the base first'),
+        (canary("c", "b", "x"), [canary("b", "d", "a"), brings("d", "a")],
+         f'{BASE}: Invalid value: "b": SidecarSet b is a canary itself; name its base'),
+        (canary("c", "b", "a", update_type="RollingUpdate"), [brings("b", "a")],
+         'spec.updateStrategy.type: Invalid value: "RollingUpdate": a canary must use NotUpdate: only new Pods get it'),
+        (canary("c", "b", "a"), [brings("b", "a")], ""),
+        # Without the first annotation the second means nothing.
+        (canary("c", "nowhere", "a", says="false"), [], ""),
+    ],
+)  # fmt: skip
+def test_canaries(mine: Any, sets: list[Any], message: str) -> None:
+    assert refusal(mine, *sets) == message
+
+
+@pytest.mark.behaviour("SS-29")
+def test_the_base_stays_may_be_given_up_and_is_not_asked_for_again() -> None:
+    stored, bases = canary("c", "b", "a"), [brings("b", "a"), brings("d", "a")]
+    message = f'{BASE}: Invalid value: "d": field is immutable; the base is b'
+    assert refusal(canary("c", "d", "a"), *bases, old=stored) == message
+    assert refusal(brings("c", "a"), old=stored) == ""
+    # The base has gone: the canary can still be edited.
+    assert refusal(stored, old=stored) == ""
+
+
+@pytest.mark.behaviour("SS-29")
+def test_a_base_created_a_moment_ago_is_found_though_the_cache_does_not_show_it() -> None:
+    lookups = Lookups()
+    lookups.live_sets["b"] = read(brings("b", "a"))
+    assert write(canary("c", "b", "a"), lookups=lookups).obj is not None
+    assert write(canary("c", "x", "a"), lookups=lookups).obj is None
+
+
+@pytest.mark.behaviour("SS-33", "SS-118")
+def test_a_canary_and_its_base_never_clash_whichever_is_written() -> None:
+    base, beside = brings("b", "a"), canary("c", "b", "a")
+    assert refusal(beside, base) == ""
+    assert refusal(base, beside, old=base) == ""
+    assert "already exist in d" in refusal(base, beside, brings("d", "a"), old=base)
+
+
+def test_conflicts_are_named_in_the_order_of_the_other_sets() -> None:
+    found = refusal(brings("s", "a", "b"), brings("z", "a"), brings("m", "b"))
+    assert found.index("already exist in m") < found.index("already exist in z")
+
+
+def test_what_others_are_is_read_once_and_may_be_anything_readable() -> None:
+    odd = SidecarSet.model_validate({"metadata": {"name": "odd"}, "spec": {}})
+    assert write(brings("s", "a"), lookups=Lookups([odd])).obj is not None
+
+
+@pytest.mark.behaviour("SS-30", "SS-39")
+def test_a_set_admitted_a_moment_ago_counts_though_the_cache_does_not_show_it() -> None:
+    lookups = Lookups()
+    index = SidecarSetIndex()
+    _, validating = handlers(lookups, RecentSets(index, SystemClock()))
+
+    def refusal_of(obj: Any) -> str:
+        decision = asyncio.run(validating.decide(review(stored(obj))))  # type: ignore[arg-type]
+        return decision.message if isinstance(decision, Denied) else ""
+
+    def stored(obj: Any) -> Any:
+        return {**obj, "metadata": {**obj["metadata"], "uid": obj["metadata"]["name"], "generation": 1}}
+
+    assert refusal_of(brings("s", "a")) == ""
+    # Admitted, but not stored so far.
+    assert refusal_of(brings("t", "a")) == ""
+    lookups.live_sets = {name: read(stored(brings(name, "a"))) for name in ("s", "t")}
+    assert "already exist in s" in refusal_of(brings("u", "a"))
+    assert lookups.asked_sets == ["s", "s", "t"]

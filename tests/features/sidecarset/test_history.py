@@ -1,0 +1,319 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import names
+from app.features.sidecarset.history import (
+    names_in_use,
+    revision_labels,
+    revision_object,
+    revision_patch,
+    snapshot,
+    surplus_revisions,
+)
+from app.features.sidecarset.kind import with_defaults
+from app.features.sidecarset.types import SidecarSet
+from app.kube.objects import ControllerRevision, OwnerReference
+from app.pods.revisions import Create, Revision, in_order, revision_hash, revision_name, revision_of
+
+DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
+
+
+def recorded_objects() -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in sorted(DATA.glob("0*.json")):
+        for item in json.loads(file.read_text("utf-8"))["items"]:
+            yield file.name, item
+
+
+def recorded_sets() -> list[Any]:
+    return [
+        pytest.param(file, item, id=f"{file}-{item['metadata']['name']}")
+        for file, item in recorded_objects()
+        if item["kind"] == "SidecarSet" and item["apiVersion"].endswith("v1beta1")
+    ]
+
+
+def owner(**spec: Any) -> SidecarSet:
+    metadata = {"name": "logs", "uid": "me", "labels": spec.pop("labels", {}), "annotations": {"note": "kept"}}
+    return SidecarSet.model_validate({"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.behaviour("SS-73", "SS-74")
+@pytest.mark.parametrize(("file", "item"), recorded_sets())
+def test_a_recorded_set_gives_the_revision_that_openkruise_left(file: str, item: dict[str, Any]) -> None:
+    stored = SidecarSet.model_validate(item)
+    data = snapshot(stored.spec)
+    digest = revision_hash(data, 0)
+    assert revision_name(stored.name, digest) == item["status"]["latestRevision"]
+    left = next(
+        i
+        for name, i in recorded_objects()
+        if name == file and i["metadata"]["name"] == item["status"]["latestRevision"]
+    )
+    assert data == json.dumps(left["data"], sort_keys=True, separators=(",", ":")).encode()
+    create = Create(left["metadata"]["name"], digest, left["revision"], 0, data)
+    # What the API server adds on its own:
+    for field in ("creationTimestamp", "resourceVersion", "uid"):
+        del left["metadata"][field]
+    assert json.loads(orjson.dumps(revision_object(stored, "kruise-system", create))) == left
+
+
+def injecting_cases() -> list[Any]:
+    cases = []
+    for case in json.loads((DATA / "samples-injection.json").read_text("utf-8")):
+        records = ((case.get("result") or {}).get("annotations") or {}).get(names.SIDECARSET_HASH) or {}
+        for manifest in case["sets"]:
+            name = manifest["metadata"]["name"]
+            if isinstance(records, dict) and name in records:
+                cases.append(pytest.param(manifest, records[name]["controllerRevision"], id=name))
+    return cases
+
+
+@pytest.mark.behaviour("SS-73", "SS-74")
+@pytest.mark.parametrize(("manifest", "revision"), injecting_cases())
+def test_every_recorded_injection_names_the_revision_we_would_make(manifest: dict[str, Any], revision: str) -> None:
+    stored = SidecarSet.model_validate(with_defaults(manifest))
+    assert revision_name(stored.name, revision_hash(snapshot(stored.spec), 0)) == revision
+
+
+@pytest.mark.behaviour("SS-74")
+@pytest.mark.parametrize(("image", "digest"), [("busybox", "5487f5fb47"), ("busybox:1.35.0", "57c7f5cb48")])
+def test_the_articles_set_gives_the_known_revision_names(image: str, digest: str) -> None:
+    container = {
+        "name": "sidecar1",
+        "image": image,
+        "imagePullPolicy": "Always",
+        "command": ["sleep", "999d"],
+        "volumeMounts": [{"name": "log-volume", "mountPath": "/var/log"}],
+    }
+    spec = {
+        "selector": {"matchLabels": {"app": "nginx"}},
+        "containers": [container],
+        "volumes": [{"name": "log-volume", "emptyDir": {}}],
+    }
+    stored = with_defaults({"metadata": {"name": "test-sidecarset"}, "spec": spec})
+    data = snapshot(SidecarSet.model_validate(stored).spec)
+    assert revision_name("test-sidecarset", revision_hash(data, 0)) == f"test-sidecarset-{digest}"
+
+
+@pytest.mark.behaviour("SS-73")
+def test_only_what_is_injected_is_recorded() -> None:
+    content = {"containers": [{"name": "log", "image": "busybox"}]}
+    data = snapshot(owner(**content).spec)
+    other = owner(
+        **content, selector={"matchLabels": {"a": "b"}}, updateStrategy={"paused": True}, customVersion="v1", volumes=[]
+    )
+    assert snapshot(other.spec) == data
+    patched = owner(**content, patchPodMetadata=[{"annotations": {"<a>": "é"}, "patchPolicy": "Retain"}])
+    assert b'"patchPodMetadata":[{"annotations":{"\\u003ca\\u003e":"\xc3\xa9"},"patchPolicy":"Retain"}]' in snapshot(
+        patched.spec
+    )
+
+
+def test_content_that_go_could_not_read_is_recorded_as_it_came() -> None:
+    assert b'"ports":"none"' in snapshot(owner(containers=[{"name": "log", "ports": "none"}]).spec)
+
+
+@pytest.mark.behaviour("SS-73", "SS-B")
+def test_labels_of_a_revision_are_those_of_the_set_with_hash_name_and_custom_version() -> None:
+    labelled = {"team": "mesh", names.SIDECARSET_CUSTOM_VERSION: "by-label"}
+    common = {"team": "mesh", names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
+    assert revision_labels(owner(labels=labelled), "abc") == common | {names.SIDECARSET_CUSTOM_VERSION: "by-label"}
+    assert revision_labels(owner(labels=labelled, customVersion="v7"), "abc") == common | {
+        names.SIDECARSET_CUSTOM_VERSION: "v7"
+    }
+    assert revision_labels(owner(), "abc") == {names.CONTROLLER_HASH: "abc", names.SIDECARSET_NAME: "logs"}
+
+
+def test_stored_data_is_compared_by_what_it_says_not_how_it_is_written() -> None:
+    spec = owner(containers=[{"name": "log", "command": ["a<b"]}]).spec
+    respelled = json.dumps(json.loads(snapshot(spec)), indent=1)
+    stored = ControllerRevision(data=msgspec.Raw(respelled.encode()))
+    assert revision_of(stored).data == snapshot(spec)
+
+
+OWN = {
+    "controller": OwnerReference("apps.kruise.io/v1alpha1", "SidecarSet", "logs", "me"),
+    "labels": {names.SIDECARSET_NAME: "logs"},
+    "uid": "r1",
+}
+REFERENCE = {
+    "apiVersion": "apps.kruise.io/v1beta1",
+    "kind": "SidecarSet",
+    "name": "logs",
+    "uid": "me",
+    "controller": True,
+    "blockOwnerDeletion": True,
+}
+
+
+@pytest.mark.behaviour("SS-75", "SS-121")
+@pytest.mark.parametrize(
+    ("revision", "number", "spec", "patch"),
+    [
+        pytest.param(Revision("logs-a", 3, b"", **OWN), 3, {}, None, id="nothing to do"),
+        pytest.param(
+            Revision("logs-a", 3, b"", **OWN),
+            5,
+            {},
+            {"revision": 5, "metadata": {"uid": "r1"}},
+            id="back to an older one",
+        ),
+        pytest.param(
+            Revision("logs-a", 3, b"", **OWN),
+            3,
+            {"customVersion": "v2"},
+            {"metadata": {"uid": "r1", "labels": {names.SIDECARSET_CUSTOM_VERSION: "v2"}}},
+            id="another custom version",
+        ),
+        pytest.param(
+            Revision(
+                "logs-a",
+                3,
+                b"",
+                uid="r1",
+                controller=OwnerReference("apps.kruise.io/v1beta1", "SidecarSet", "logs", "deleted"),
+                labels={names.SIDECARSET_NAME: "logs"},
+            ),
+            3,
+            {},
+            {"metadata": {"uid": "r1", "ownerReferences": [REFERENCE]}},
+            id="left behind by a deleted set of this name",
+        ),
+        pytest.param(
+            Revision("logs-a", 3, b"", uid="r1"),
+            4,
+            {"customVersion": "v2"},
+            {
+                "revision": 4,
+                "metadata": {
+                    "uid": "r1",
+                    "ownerReferences": [REFERENCE],
+                    "labels": {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v2"},
+                },
+            },
+            id="all at once, in one patch",
+        ),
+    ],
+)
+def test_what_is_written_to_the_revision_in_use(
+    revision: Revision, number: int, spec: dict[str, Any], patch: dict[str, Any] | None
+) -> None:
+    assert revision_patch(owner(**spec), revision, number) == patch
+
+
+@pytest.mark.behaviour("SS-75")
+def test_a_custom_version_that_is_taken_away_stays_on_the_revision() -> None:
+    labels = {names.SIDECARSET_NAME: "logs", names.SIDECARSET_CUSTOM_VERSION: "v1"}
+    assert revision_patch(owner(), Revision("logs-a", 3, b"", controller=OWN["controller"], labels=labels), 3) is None
+
+
+def history(count: int, **tagged: int) -> list[Revision]:
+    tags = {number: tag for tag, number in tagged.items()}
+    return [
+        Revision(
+            f"logs-{n}", n, b"", uid=f"r{n}", labels={names.SIDECARSET_CUSTOM_VERSION: tags[n]} if n in tags else {}
+        )
+        for n in range(1, count + 1)
+    ]
+
+
+@pytest.mark.behaviour("SS-76", "SS-120")
+@pytest.mark.parametrize(
+    ("spec", "in_pods", "deleted"),
+    [
+        pytest.param({}, [], [1, 2], id="ten by default"),
+        pytest.param({"revisionHistoryLimit": 12}, [], [], id="within the limit"),
+        pytest.param({"revisionHistoryLimit": 9}, ["logs-1", "logs-3"], [2, 4, 5], id="what Pods name stays"),
+        pytest.param({"revisionHistoryLimit": 0}, [], list(range(1, 12)), id="one stays at least"),
+        pytest.param(
+            {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"revisionName": "logs-1"}}},
+            [],
+            [2, 3],
+            id="what new Pods are to get by name stays",
+        ),
+        pytest.param(
+            {"revisionHistoryLimit": 10, "injectionStrategy": {"revision": {"customVersion": "v"}}},
+            [],
+            [1, 3],
+            id="what new Pods are to get by version stays",
+        ),
+        pytest.param({"revisionHistoryLimit": 1}, [f"logs-{n}" for n in range(1, 13)], [], id="all are in use"),
+    ],
+)
+def test_which_revisions_go(spec: dict[str, Any], in_pods: list[str], deleted: list[int]) -> None:
+    gone = surplus_revisions(owner(**spec), "logs-12", history(12, v=2), in_pods)
+    assert [revision.number for revision in gone] == deleted
+
+
+def test_only_the_newest_revision_of_a_custom_version_is_kept_for_it() -> None:
+    revisions = history(4)
+    tagged = [Revision(f"logs-v{n}", n, b"", labels={names.SIDECARSET_CUSTOM_VERSION: "v"}) for n in (5, 6)]
+    spec = {"injectionStrategy": {"revision": {"customVersion": "v"}}}
+    assert names_in_use(owner(**spec), "logs-4", [*revisions, *tagged], ()) == {"logs-4", "logs-v6"}
+
+
+@pytest.mark.behaviour("SS-76", "SS-120")
+@given(
+    st.lists(st.tuples(st.integers(1, 30), st.booleans(), st.sampled_from(["", "v1", "v2"])), max_size=15),
+    st.integers(-1, 12),
+    st.sets(st.integers(0, 14)),
+    st.integers(0, 14),
+    st.sampled_from(["", "v1", "v2"]),
+)
+def test_truncation_never_takes_what_is_in_use(
+    found: list[tuple[int, bool, str]], limit: int, pods: set[int], latest: int, version: str
+) -> None:
+    ordered = in_order(
+        Revision(f"r{n}", number, b"", deleting=deleting, labels={names.SIDECARSET_CUSTOM_VERSION: tag} if tag else {})
+        for n, (number, deleting, tag) in enumerate(found)
+    )
+    choice = {"revision": {"customVersion": version}} if version else {}
+    spec = {"revisionHistoryLimit": limit, "injectionStrategy": choice}
+    in_pods = {f"r{n}" for n in pods}
+    deleted = [revision.name for revision in surplus_revisions(owner(**spec), f"r{latest}", ordered, in_pods)]
+    wanted = [r.name for r in ordered if version and r.labels.get(names.SIDECARSET_CUSTOM_VERSION) == version]
+    kept = in_pods | {f"r{latest}"} | set(wanted[-1:])
+    assert not kept & set(deleted)
+    standing = [r.name for r in ordered if not r.deleting]
+    assert len(standing) - len(deleted) >= min(len(standing), max(1, limit))
+    removable = [name for name in standing if name not in kept]
+    assert deleted == removable[: len(deleted)]
+    assert len(standing) - len(deleted) <= max(1, limit) or deleted == removable
+
+
+@pytest.mark.behaviour("SS-73", "SS-74")
+def test_the_revision_is_of_what_go_prints_however_it_was_written() -> None:
+    # Written past admission, or before it stored only what Go prints.
+    containers = [{"name": "log", "image": "busybox:1"}]
+    plain = owner(
+        containers=containers,
+        volumes=[{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+        imagePullSecrets=[{}],
+        patchPodMetadata=[{"annotations": {"a": "b"}, "patchPolicy": "Retain"}],
+    )
+    wordy = owner(
+        containers=containers,
+        volumes=[{"emptyDir": {"medium": "", "sizeLimit": "1024Mi"}, "name": "v"}],
+        imagePullSecrets=[{"name": ""}],
+        patchPodMetadata=[{"patchPolicy": "Retain", "annotations": {"a": "b"}}],
+        initContainers=[],
+    )
+    assert snapshot(wordy.spec) == snapshot(plain.spec)
+    assert json.loads(snapshot(plain.spec))["spec"]["imagePullSecrets"] == [{}]
+
+
+@pytest.mark.behaviour("SS-73")
+def test_what_conversion_notes_for_itself_does_not_go_into_revisions() -> None:
+    converted = SidecarSet.model_validate(
+        {"metadata": {"name": "logs", "uid": "me", "annotations": {"note": "kept", names.CONVERSION_DATA: "{}"}}}
+    )
+    created = revision_object(converted, "kruise-system", Create("logs-1", "1", 1, 0, b"{}"))
+    assert created["metadata"]["annotations"] == {"note": "kept"}

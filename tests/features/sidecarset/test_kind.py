@@ -1,0 +1,272 @@
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api.gojson import GoTypeError, dumps_go, go_value
+from app.features.sidecarset.kind import SIDECAR_CONTAINER, sidecarset_hashes, with_defaults
+from app.pods.hashes import fnv32, safe_encode
+
+DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
+HASH = "kruise.io/sidecarset-hash"
+HASH_WITHOUT_IMAGE = "kruise.io/sidecarset-hash-without-image"
+
+CONTAINER = {"name": "container1", "image": "test-image"}
+PLAIN = "w26c4x8fz245642fdv499b464248f974xddx4x55z5dw55bc6x66464fxz77dc78"
+
+
+def article(image: str) -> dict[str, Any]:
+    """The container of the articles' first SidecarSet, defaulted."""
+    return {
+        "name": "sidecar1",
+        "image": image,
+        "command": ["sleep", "999d"],
+        "volumeMounts": [{"name": "log-volume", "mountPath": "/var/log"}],
+        "terminationMessagePath": "/dev/termination-log",
+        "terminationMessagePolicy": "File",
+        "imagePullPolicy": "Always",
+        "podInjectPolicy": "BeforeAppContainer",
+        "upgradeStrategy": {"upgradeType": "ColdUpgrade"},
+        "shareVolumePolicy": {"type": "disabled"},
+    }
+
+
+def hot_upgrade(tag: str) -> dict[str, Any]:
+    """The container of the articles' hot-upgrade SidecarSet, defaulted."""
+    sample = "openkruise/hotupgrade-sample"
+    container = {**article(f"{sample}:{tag}"), "name": "sidecar"}
+    del container["command"], container["volumeMounts"]
+    container["lifecycle"] = {"postStart": {"exec": {"command": ["/bin/sh", "/migrate.sh"]}}}
+    container["upgradeStrategy"] = {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": f"{sample}:empty"}
+    return container
+
+
+def sidecarsets(value: Any) -> Iterator[dict[str, Any]]:
+    """Every SidecarSet with recorded hashes anywhere in a document."""
+    if isinstance(value, dict):
+        if value.get("kind") == "SidecarSet" and HASH in ((value.get("metadata") or {}).get("annotations") or {}):
+            yield value
+        for nested in value.values():
+            yield from sidecarsets(nested)
+    elif isinstance(value, list):
+        for nested in value:
+            yield from sidecarsets(nested)
+
+
+@pytest.mark.behaviour("SS-10", "SS-11", "SS-12", "SS-14")
+@pytest.mark.parametrize(
+    ("containers", "init_containers", "expected"),
+    [
+        pytest.param([CONTAINER], None, PLAIN, id="one container"),
+        pytest.param([CONTAINER], [CONTAINER], PLAIN, id="a plain init container does not count"),
+        pytest.param(
+            [CONTAINER],
+            [{**CONTAINER, "restartPolicy": "Always"}],
+            "4xwx4d4844vd4v9x79wb4xbxf4xb29475cc4446v8cz2c2f2f5c5bw448vd42z8w",
+            id="an init container that keeps running does",
+        ),
+        pytest.param(
+            [article("busybox")],
+            None,
+            "x5wv25bc72cbwfccdw44c4755v2bd7525fdb69b7f244zcf8fc845wz54275f5zd",
+            id="the articles' set",
+        ),
+        pytest.param(
+            [article("busybox:1.35.0")],
+            None,
+            "f78z4854d9855xd6478fzx9c84645z2548v24z26455db46bdfzw44v49v98f2cw",
+            id="the articles' set with its new image",
+        ),
+        pytest.param(
+            [hot_upgrade("sidecarv1")],
+            None,
+            "8z89b4xb4xxbx2bz4xf99c25v4z4fzv296wd245vwc9z2vf4wz4c747c654z825b",
+            id="the articles' hot-upgrade set",
+        ),
+        pytest.param(
+            [hot_upgrade("sidecarv2")],
+            None,
+            "wxv4247c7df4v4xvc4b85z5df8z4v58d4dx76z2x4d8c5842vzv7b48c82x6xvvf",
+            id="the articles' hot-upgrade set with its new image",
+        ),
+        pytest.param(
+            None,
+            [CONTAINER],
+            "x5vwx9w6vv4dv72c9w4c2f6v74fbwx545b45bbfz6z2dvf8w887xw86fvcb4cf48",
+            id="no containers at all, as recorded of a set with a plain init container alone",
+        ),
+    ],
+)
+def test_hashes_are_those_of_the_vectors(containers: Any, init_containers: Any, expected: str) -> None:
+    assert sidecarset_hashes(containers, init_containers).hash == expected
+
+
+@pytest.mark.behaviour("SS-10", "SS-14")
+def test_the_hash_without_image_does_not_see_images() -> None:
+    plain = "8wzddb4dvv9c6x8zdc77z4z75987424f457dfv6724ddw6zbdx467wz5x24fc759"
+    assert sidecarset_hashes([CONTAINER], None).without_image == plain
+    articles = "49b4cbbdzf8v7b2z6wwcdzd4252cd7b8zv9cbf66wxxxzw444bbbfw82b54f8246"
+    assert {sidecarset_hashes([article(i)], None).without_image for i in ("busybox", "busybox:1.35.0")} == {articles}
+    init = {**CONTAINER, "restartPolicy": "Always"}
+    first, second = sidecarset_hashes([CONTAINER], [init]), sidecarset_hashes([CONTAINER], [{**init, "image": "other"}])
+    assert first.hash != second.hash
+    assert first.without_image == second.without_image
+
+
+@pytest.mark.behaviour("SS-3", "SS-8", "SS-12", "SS-13", "SS-14")
+@pytest.mark.parametrize("path", sorted(DATA.glob("*.json")), ids=lambda path: path.stem)
+def test_every_set_openkruise_stored_hashes_the_same_here(path: Path) -> None:
+    for one in sidecarsets(json.loads(path.read_text())):
+        annotations, spec = one["metadata"]["annotations"], one["spec"]
+        hashes = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
+        assert hashes == (annotations[HASH], annotations[HASH_WITHOUT_IMAGE]), one["metadata"]["name"]
+
+
+def injected() -> Iterator[Any]:
+    """Every set that OpenKruise injected into a recorded Pod, with the two hashes it wrote on the Pod."""
+    for sample in json.loads((DATA / "samples-injection.json").read_text()):
+        annotations = sample["result"].get("annotations") or {}
+        for one in sample["sets"]:
+            name = one["metadata"]["name"]
+            if entry := annotations.get(HASH, {}).get(name):
+                expected = (entry["hash"], annotations[HASH_WITHOUT_IMAGE][name]["hash"])
+                yield pytest.param(one, expected, id=name)
+
+
+@pytest.mark.behaviour("SS-6", "SS-10", "SS-12", "SS-13")
+@pytest.mark.parametrize(("manifest", "expected"), list(injected()))
+def test_a_defaulted_set_hashes_as_openkruise_recorded_on_pods(
+    manifest: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    spec = with_defaults(manifest)["spec"]
+    assert sidecarset_hashes(spec.get("containers"), spec.get("initContainers")) == expected
+
+
+@pytest.mark.behaviour("SS-14")
+def test_the_recorded_answers_hold_sets_to_compare() -> None:
+    recorded = [one for path in DATA.glob("*.json") for one in sidecarsets(json.loads(path.read_text()))]
+    assert len(recorded) > 100
+    assert len({one["metadata"]["annotations"][HASH] for one in recorded}) >= 5
+
+
+@pytest.mark.behaviour("SS-12", "SS-23")
+@pytest.mark.parametrize("pattern", [{}, {"targetContainersNameRegex": ""}, {"targetContainersNameRegex": None}])
+def test_an_empty_target_pattern_hashes_like_its_default(pattern: dict[str, Any]) -> None:
+    def hashes(**given: Any) -> tuple[str, str]:
+        policy = {"targetContainersMode": "sum", "resourcesExpr": {"limits": {"cpu": "cpu*50%"}}, **given}
+        return sidecarset_hashes([{**CONTAINER, "resourcesPolicy": policy}], None)
+
+    assert hashes(**pattern) == hashes(targetContainersNameRegex=".*")
+    assert hashes(**pattern) != hashes(targetContainersNameRegex="^app$")
+
+
+@pytest.mark.behaviour("SS-10", "SS-12")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"notAFieldOfKubernetes": {"x": 1}},
+        {"stdin": False},
+        {"env": []},
+        {"livenessProbe": None},
+        {"resources": {}},
+        {"transferEnv": []},
+        {"resourcesPolicy": None},
+    ],
+)
+def test_empty_and_unknown_fields_change_no_hash(extra: dict[str, Any]) -> None:
+    assert sidecarset_hashes([{**CONTAINER, **extra}], None) == sidecarset_hashes([CONTAINER], None)
+
+
+@pytest.mark.behaviour("SS-12")
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"securityContext": {}},
+        {"securityContext": {"privileged": False}},
+        {"shareVolumeDevicePolicy": {}},
+        {"transferEnv": [{}]},
+        {"transferEnv": [{"sourceContainerNameFrom": {}}]},
+        {"resourcesPolicy": {}},
+        {"restartPolicyRules": [{"action": "Restart"}]},
+        {"tty": True},
+        {"lifecycle": {"stopSignal": "SIGUSR1"}},
+    ],
+)
+def test_every_field_that_says_something_changes_both_hashes(extra: dict[str, Any]) -> None:
+    plain, changed = sidecarset_hashes([CONTAINER], None), sidecarset_hashes([{**CONTAINER, **extra}], None)
+    assert plain.hash != changed.hash
+    assert plain.without_image != changed.without_image
+
+
+@pytest.mark.behaviour("SS-12")
+def test_openkruises_own_fields_are_hashed_in_the_order_of_its_types() -> None:
+    given = {
+        "resourcesPolicy": {
+            "resourcesExpr": {"requests": {"memory": "d", "cpu": "c"}, "limits": {"memory": "b", "cpu": "a"}},
+            "targetContainersNameRegex": "x",
+            "targetContainersMode": "sum",
+        },
+        "transferEnv": [
+            {
+                "envNames": ["B"],
+                "envName": "A",
+                "sourceContainerNameFrom": {"fieldRef": {"fieldPath": "metadata.name", "apiVersion": "v1"}},
+                "sourceContainerName": "app",
+            }
+        ],
+        "shareVolumeDevicePolicy": {"type": "enabled"},
+        "shareVolumePolicy": {"type": "enabled"},
+        "upgradeStrategy": {"hotUpgradeEmptyImage": "empty", "upgradeType": "HotUpgrade"},
+        "podInjectPolicy": "BeforeAppContainer",
+        "name": "one",
+    }
+    assert dumps_go(go_value(SIDECAR_CONTAINER, given)) == (
+        '{"name":"one","resources":{},"podInjectPolicy":"BeforeAppContainer",'
+        '"upgradeStrategy":{"upgradeType":"HotUpgrade","hotUpgradeEmptyImage":"empty"},'
+        '"shareVolumePolicy":{"type":"enabled"},"shareVolumeDevicePolicy":{"type":"enabled"},'
+        '"transferEnv":[{"sourceContainerName":"app",'
+        '"sourceContainerNameFrom":{"fieldRef":{"apiVersion":"v1","fieldPath":"metadata.name"}},'
+        '"envName":"A","envNames":["B"]}],'
+        '"resourcesPolicy":{"targetContainersMode":"sum","targetContainersNameRegex":"x",'
+        '"resourcesExpr":{"limits":{"cpu":"a","memory":"b"},"requests":{"cpu":"c","memory":"d"}}}}'
+    )
+
+
+@pytest.mark.behaviour("SS-12")
+def test_equal_quantities_and_reordered_maps_hash_alike() -> None:
+    first = {**CONTAINER, "resources": {"limits": {"memory": "1024Mi", "cpu": "0.5"}}}
+    second = {"resources": {"limits": {"cpu": "500m", "memory": "1024Mi"}}, **CONTAINER}
+    assert sidecarset_hashes([first], None) == sidecarset_hashes([second], None)
+
+
+@pytest.mark.behaviour("SS-10")
+@given(st.sampled_from(["name", "image", "args", "env", "volumeMounts"]), st.booleans())
+def test_hashing_changes_nothing_it_was_given(field: str, init: bool) -> None:
+    container = {**CONTAINER, field: {"args": ["a"], "env": [{"name": "A"}]}.get(field, CONTAINER.get(field))}
+    before = copy.deepcopy(container)
+    sidecarset_hashes([container], [{**container, "restartPolicy": "Always"}] if init else None)
+    assert container == before
+
+
+def test_a_field_of_the_wrong_type_is_refused_with_its_path() -> None:
+    with pytest.raises(GoTypeError, match=r"spec\.initContainers\[0\]\.image: expected string"):
+        sidecarset_hashes([CONTAINER], [{**CONTAINER, "image": 1}])
+    with pytest.raises(GoTypeError, match=r"spec\.containers\[0\]\.upgradeStrategy: expected object"):
+        sidecarset_hashes([{**CONTAINER, "upgradeStrategy": "HotUpgrade"}], None)
+
+
+@pytest.mark.behaviour("SS-73", "SS-74")
+@pytest.mark.parametrize(
+    ("image", "name"), [("busybox", "test-sidecarset-5487f5fb47"), ("busybox:1.35.0", "test-sidecarset-57c7f5cb48")]
+)
+def test_the_revision_of_the_articles_set_has_its_derived_name(image: str, name: str) -> None:
+    container = {**article(image), "resources": {}}
+    volumes = [{"name": "log-volume", "emptyDir": {}}]
+    spec = {"$patch": "replace", "containers": [container], "imagePullSecrets": None, "initContainers": None}
+    data = dumps_go({"spec": {**spec, "patchPodMetadata": None, "volumes": volumes}}, sort_keys=True)
+    assert f"test-sidecarset-{safe_encode(str(fnv32(data.encode() + b'0')))}" == name

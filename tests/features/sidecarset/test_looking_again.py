@@ -1,0 +1,52 @@
+"""When a roll-out is looked at again whose Pods were put off: always, whatever the moment."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.features.sidecarset.plan.view import set_view
+from app.features.sidecarset.writes import Progress, Roller, SetReconcile
+from app.kube.client import Client
+from app.kube.errors import KubeError
+from app.kube.events import EventRecorder
+from tests.features.sidecarset.plan.test_rollout import OLD, pod_counts
+from tests.features.sidecarset.test_status import sidecar_set
+
+
+class Ticking:
+    """A clock for which all that is done takes a moment."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def monotonic(self) -> float:
+        self.seconds += 0.001
+        return self.seconds
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, tzinfo=UTC)
+
+
+async def refuse(*_: Any, **__: Any) -> None:
+    raise KubeError("not this one")
+
+
+@pytest.mark.behaviour("SS-102", "PM-171")
+@pytest.mark.parametrize("early", [-0.0005 + 0.001 * number for number in range(12)])
+async def test_a_pod_whose_time_comes_during_a_pass_is_tried_in_it_or_soon(early: float) -> None:
+    clock, owner = Ticking(), sidecar_set(updateStrategy={"type": "RollingUpdate", "maxUnavailable": 1, "partition": 0})
+    events = SimpleNamespace(event=lambda *_: None)
+    roller = Roller(cast("Client", SimpleNamespace(clock=clock, patch=refuse)), cast("EventRecorder", events), None)
+    progress = Progress()
+    one = SetReconcile(
+        owner, set_view(owner), pod_counts((1, OLD)), progress, "s-1", lambda _: None, lambda _: None, {}
+    )
+    assert 0 < await roller.carry_out(one) <= 1.0
+    (hold,) = progress.held.values()
+    clock.seconds = hold.until - early
+    # Either it was tried, and is put off anew, or it is tried soon.
+    assert await roller.carry_out(one) > 0

@@ -1,0 +1,122 @@
+"""When Pods that came past admission are looked for: soon after the webhook is back, and once more."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, cast
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from app.features.sidecarset.feature import SIDECAR_SETS
+from app.features.sidecarset.missed import LOOKS, BypassReport, bypassed_counter
+from app.kube.client import Client
+from app.kube.events import EventRecorder
+from app.kube.objects import Namespace, Pod, decode_namespace, decode_pod
+from app.kube.selectors import compile_selector
+from app.kube.store import Store
+from tests.kit.virtualtime import EPOCH, VirtualClock, run
+
+pytestmark = pytest.mark.behaviour("MGR-123")
+SOON, LATE = LOOKS
+
+
+class World:
+    """A replica whose caches hold a SidecarSet for all Pods with the label ``app: web``."""
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+        self.leading = True
+        self.told: list[str] = []
+        self.marked: list[str] = []
+        self.pods: Store[Pod] = Store()
+        container = {"name": "logs", "image": "a:1"}
+        created = {"name": "logs", "uid": "logs", "creationTimestamp": (EPOCH - timedelta(hours=1)).isoformat()}
+        spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [container]}
+        sets: Store[Any] = Store()
+        namespaces: Store[Namespace] = Store()
+        namespaces.replace([decode_namespace(orjson.dumps({"metadata": {"name": "shop"}}))])
+        self.registry = CollectorRegistry()
+        self.report = BypassReport(
+            cast(Client, self),
+            self.pods,
+            sets,
+            namespaces,
+            cast(EventRecorder, self),
+            bypassed_counter(self.registry),
+            compile_selector({}),
+            lambda: self.leading,
+        )
+        sets.put(SIDECAR_SETS.decode(orjson.dumps({"metadata": created, "spec": spec})))
+
+    def event(self, regarding: Any, type_: str, reason: str, message: str) -> None:
+        self.told.append(f"{type_} {reason} {regarding.name}")
+
+    async def patch(self, resource: Any, name: str, *_: Any, **__: Any) -> None:
+        self.marked.append(name)
+
+    def pod(self, name: str) -> None:
+        """The cache shows a Pod without sidecar that was created when the loop began."""
+        metadata = {
+            "name": name,
+            "namespace": "shop",
+            "uid": name,
+            "creationTimestamp": EPOCH.isoformat(),
+            "labels": {"app": "web"},
+        }
+        self.pods.put(decode_pod(orjson.dumps({"metadata": metadata, "status": {"phase": "Pending"}})))
+
+    @property
+    def counted(self) -> float:
+        return self.registry.get_sample_value("kruise_bypassed_pods_total") or 0.0
+
+
+def test_a_pod_is_told_of_once_although_it_is_looked_for_twice() -> None:
+    async def scenario() -> None:
+        world = World()
+        looking = asyncio.create_task(world.report.run())
+        world.pod("web-0")
+        world.report.webhooks_registered(EPOCH)
+        await asyncio.sleep(SOON + 1)
+        assert (world.told, world.marked, world.counted) == (["Warning SidecarsMissing web-0"], ["web-0"], 1)
+        await asyncio.sleep(2 * LATE)
+        assert (len(world.told), world.counted) == (1, 1)
+        looking.cancel()
+
+    run(scenario())
+
+
+def test_a_pod_that_the_watch_shows_late_is_found_and_one_that_came_while_nobody_led() -> None:
+    async def scenario() -> None:
+        world = World()
+        looking = asyncio.create_task(world.report.run())
+        world.pod("web-0")
+        world.leading = False
+        world.report.webhooks_registered(EPOCH)
+        await asyncio.sleep(SOON + 1)
+        assert world.told == []
+        world.leading = True
+        world.pod("web-1")
+        await asyncio.sleep(LATE)
+        assert sorted(world.marked) == ["web-0", "web-1"]
+        looking.cancel()
+
+    run(scenario())
+
+
+def test_what_is_registered_again_meanwhile_is_looked_after_as_well() -> None:
+    async def scenario() -> None:
+        world = World()
+        looking = asyncio.create_task(world.report.run())
+        world.report.webhooks_registered(EPOCH)
+        await asyncio.sleep(SOON + 1)
+        world.report.webhooks_registered(EPOCH)
+        await asyncio.sleep(LATE)
+        world.pod("web-0")
+        await asyncio.sleep(LATE)
+        assert world.marked == ["web-0"]
+        looking.cancel()
+
+    run(scenario())

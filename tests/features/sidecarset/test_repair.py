@@ -1,0 +1,273 @@
+"""Pods without their sidecars are evicted one by one; the controller on the sandbox's API server, on virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from app.api.crd import manifest
+from app.features.sidecarset.feature import FEATURE
+from app.features.sidecarset.kind import SIDECAR_SET
+from app.features.sidecarset.missed import NAME
+from app.features.sidecarset.plan.missed import Limits, limits_of, next_step, pod_patch
+from app.kube.client import Client, PatchType
+from app.kube.errors import NotFound
+from app.kube.events import EventRecorder
+from app.kube.objects import Pod, decode_pod
+from app.kube.quantities import IntOrPercentError
+from app.kube.reflector import Reflector
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.features import controller_of, part_of, stores_of
+from tests.kit.virtualtime import VirtualClock, run
+from tests.kube.fakes import running
+
+pytestmark = pytest.mark.behaviour("SS-137")
+Json = dict[str, Any]
+SETS = SIDECAR_SET.resource()
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+
+
+# ---- the plan
+
+
+def pod(name: str, *, ready: bool = True) -> Pod:
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+    return decode_pod(orjson.dumps({"metadata": {"name": name, "uid": name}, "status": status}))
+
+
+THREE = [pod("a"), pod("b"), pod("c")]
+
+
+@pytest.mark.parametrize(
+    ("pods", "missed", "limits", "evicted", "said"),
+    [
+        pytest.param(THREE, THREE[:2], Limits(3, 1), "a", "", id="the first of them"),
+        pytest.param(THREE[:2], THREE[:2], Limits(3, 1), "", "1 of its Pods are missing", id="one is still to come"),
+        pytest.param([*THREE, pod("d", ready=False)], THREE, Limits(4, 1), "", "1 of its Pods", id="one is not ready"),
+        pytest.param([*THREE, pod("d", ready=False)], THREE, Limits(4, 2), "a", "", id="there is room for two"),
+        pytest.param(
+            [pod("d", ready=False), *THREE], [pod("d", ready=False)], Limits(4, 0), "d", "", id="it serves nobody"
+        ),
+        pytest.param(THREE, THREE, Limits(3, 0), "", "allows no Pod to be unavailable", id="none may be away"),
+        pytest.param(THREE, [], Limits(3, 1), "", "", id="nothing is missed"),
+    ],
+)
+def test_who_goes_next(pods: list[Pod], missed: list[Pod], limits: Limits, evicted: str, said: str) -> None:
+    step = next_step(pods, missed, limits)
+    assert (step.evict.metadata.name if step.evict is not None else "") == evicted
+    assert said in step.waits + step.left
+
+
+@pytest.mark.parametrize(
+    ("group", "kind", "workload", "limits"),
+    [
+        ("apps", "Deployment", {"spec": {"replicas": 10}}, Limits(10, 2)),
+        ("apps", "Deployment", {"spec": {"replicas": 3}}, Limits(3, 0)),
+        (
+            "apps",
+            "Deployment",
+            {"spec": {"strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 0}}}},
+            Limits(1, 1),
+        ),
+        ("apps", "ReplicaSet", {"spec": {"replicas": 4}}, Limits(4, 1)),
+        ("apps", "StatefulSet", {"spec": {"replicas": 4}}, Limits(4, 1)),
+        (
+            "apps.kruise.io",
+            "StatefulSet",
+            {"spec": {"replicas": 4, "updateStrategy": {"rollingUpdate": {"maxUnavailable": "50%"}}}},
+            Limits(4, 2),
+        ),
+        ("apps.kruise.io", "CloneSet", {"spec": {"replicas": 6}}, Limits(6, 2)),
+        (
+            "apps.kruise.io",
+            "CloneSet",
+            {"spec": {"replicas": 6, "updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}},
+            Limits(6, 0),
+        ),
+        ("apps", "DaemonSet", {"status": {"desiredNumberScheduled": 7}}, Limits(7, 1)),
+    ],
+)
+def test_what_a_workload_allows(group: str, kind: str, workload: Json, limits: Limits) -> None:
+    assert limits_of(group, kind, workload) == limits
+
+
+@pytest.mark.parametrize("value", ["half", True, [1]])
+def test_limits_that_cannot_be_read_are_said(value: object) -> None:
+    with pytest.raises(IntOrPercentError):
+        limits_of("apps", "StatefulSet", {"spec": {"replicas": value}})
+
+
+# ---- the controller
+
+
+class Shop:
+    """A namespace with a ReplicaSet whose Pods this test makes anew, with their sidecar, as its controller would."""
+
+    def __init__(self, client: Client, owner: tuple[str, str]) -> None:
+        self.client = client
+        #: apiVersion and kind of who makes the Pods.
+        self.owner = owner
+        self.uid = ""
+        self.made = 0
+        #: Pods there were at the least, while they were replaced.
+        self.fewest = 99
+
+    async def start(self, replicas: int) -> None:
+        await self.client.create(NAMESPACES, {"metadata": {"name": "shop"}})
+        container = {"name": "shipper", "image": "a:1"}
+        spec: Json = {"selector": {"matchLabels": {"app": "web"}}, "containers": [container]}
+        kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "SidecarSet"}
+        await self.client.create(SETS, {**kind, "metadata": {"name": "logs"}, "spec": spec})
+        labels = {"app": "web"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "n:1"}]}}
+        body = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+        made = await self.client.create(REPLICASETS, {"metadata": {"name": "web"}, "spec": body}, "shop")
+        self.uid = made["metadata"]["uid"]
+        for _ in range(replicas):
+            await self.pod(missed=True)
+
+    async def allow(self, disruptions: int) -> None:
+        """A budget over the Pods that allows so many disruptions; it is made with the first call."""
+        selector = {"matchLabels": {"app": "web"}}
+        if not (await self.client.list(BUDGETS, "shop")).items:
+            spec = {"minAvailable": 2, "selector": selector}
+            await self.client.create(BUDGETS, {"metadata": {"name": "web"}, "spec": spec}, "shop")
+        status = {"disruptionsAllowed": disruptions, "currentHealthy": 2, "desiredHealthy": 2, "expectedPods": 2}
+        body = {"status": status | {"observedGeneration": 1}}
+        await self.client.patch(BUDGETS, "web", body, "shop", subresource="status")
+
+    async def pod(self, *, missed: bool = False) -> None:
+        self.made += 1
+        version, kind = self.owner
+        owner = {"apiVersion": version, "kind": kind, "name": "web", "uid": self.uid, "controller": True}
+        annotations = {} if missed else {"kruise.io/sidecarset-injected-list": "logs"}
+        metadata = {
+            "name": f"web-{self.made}",
+            "labels": {"app": "web"},
+            "annotations": annotations,
+            "ownerReferences": [owner],
+        }
+        spec = {"containers": [{"name": "main", "image": "n:1"}], "terminationGracePeriodSeconds": 0}
+        await self.client.create(PODS, {"metadata": metadata, "spec": spec}, "shop")
+        conditions = [{"type": "Ready", "status": "True"}]
+        await self._status(f"web-{self.made}", {"phase": "Running", "conditions": conditions})
+        if missed:
+            created = await self.client.get(PODS, f"web-{self.made}", "shop", decode=decode_pod)
+            patch = pod_patch(created, ["logs"], self.client.clock.now())
+            await self._status(f"web-{self.made}", patch["status"])
+
+    async def _status(self, name: str, status: Json) -> None:
+        await self.client.patch(PODS, name, {"status": status}, "shop", kind=PatchType.STRATEGIC, subresource="status")
+
+    async def pods(self) -> dict[str, bool]:
+        """Name → whether it was made with its sidecar."""
+        found = (await self.client.list(PODS, "shop")).items
+        return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
+
+    async def until(self, look: Callable[[], Awaitable[bool]], replicas: int, seconds: float = 120.0) -> None:
+        """Replace what is gone a second later, until ``look`` is content."""
+        end = self.client.clock.monotonic() + seconds
+        while not await look():
+            assert self.client.clock.monotonic() < end, f"not within {seconds} s: {await self.pods()}"
+            await self.client.clock.sleep(1.0)
+            there = len(await self.pods())
+            self.fewest = min(self.fewest, there)
+            for _ in range(replicas - there):
+                await self.pod()
+
+
+@asynccontextmanager
+async def shop(
+    replicas: int,
+    budget: int | None = None,
+    paused: bool = False,
+    owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
+) -> AsyncIterator[Shop]:
+    """With Pods that lack their sidecars; ``budget``: how many of them may be disrupted; ``paused``: the injection."""
+    clock, rng = VirtualClock(), Random(1)
+    api = ApiServer(clock=clock, rng=rng)
+    client = Client(api.transport(), clock)
+    await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(SIDECAR_SET))
+    while True:
+        try:
+            await client.list(SETS)
+            break
+        except NotFound:
+            await clock.sleep(0.1)
+    found = Shop(client, owner)
+    await found.start(replicas)
+    if budget is not None:
+        await found.allow(budget)
+    if paused:
+        await client.patch(SETS, "logs", {"spec": {"injectionStrategy": {"paused": True}}})
+    ours = Client(api.transport("manager"), clock)
+    part = part_of(FEATURE, NAME)
+    stores = stores_of(part)
+    events = EventRecorder(ours, part.name)
+    controller = controller_of(FEATURE, ours, stores.by_name, NAME, events=events)
+    async with AsyncExitStack() as stack:
+        for one in part.watched:
+            reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
+            await stack.enter_async_context(running(reflector.run()))
+        await stack.enter_async_context(running(events.run()))
+        await stack.enter_async_context(running(controller.run()))
+        yield found
+    api.close()
+
+
+def test_they_are_replaced_one_by_one() -> None:
+    async def scenario() -> None:
+        async with shop(3) as found:
+
+            async def repaired() -> bool:
+                pods = await found.pods()
+                return len(pods) == 3 and all(pods.values())
+
+            await found.until(repaired, 3)
+            assert found.fewest == 2
+            events = (await found.client.list(EVENTS)).items
+            told = sorted(one["involvedObject"]["name"] for one in events if one["reason"] == "EvictedForSidecars")
+            assert told == ["web-1", "web-2", "web-3"]
+
+    run(scenario())
+
+
+def test_a_budget_holds_them_until_it_allows() -> None:
+    async def scenario() -> None:
+        async with shop(2, budget=0) as found:
+            await found.client.clock.sleep(60)
+            assert sorted(await found.pods()) == ["web-1", "web-2"]
+            await found.allow(2)
+
+            async def repaired() -> bool:
+                return all((await found.pods()).values())
+
+            await found.until(repaired, 2)
+
+    run(scenario())
+
+
+def test_where_the_injection_is_paused_nobody_goes() -> None:
+    async def scenario() -> None:
+        async with shop(2, paused=True) as found:
+            await found.client.clock.sleep(60)
+            assert sorted(await found.pods()) == ["web-1", "web-2"]
+
+    run(scenario())
+
+
+def test_the_pods_of_a_workload_of_another_kind_are_left_with_a_word() -> None:
+    async def scenario() -> None:
+        async with shop(1, owner=("example.com/v1", "Gizmo")) as found:
+            await found.client.clock.sleep(30)
+            assert sorted(await found.pods()) == ["web-1"]
+            events = (await found.client.list(EVENTS)).items
+            assert [one["reason"] for one in events] == ["SidecarsNotRepaired"]
+
+    run(scenario())

@@ -1,0 +1,97 @@
+"""The same sets on a real API server, with our manager behind its webhooks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cluster.controlplane import ControlPlane
+from tests.features.recorded_sets import NEVER_STORED, SETS, judged, read_alike
+from tests.features.writing import sidecar_set
+from tests.scenarios.world import manager
+
+pytestmark = pytest.mark.controlplane
+
+GROUP = "/apis/apps.kruise.io"
+
+
+@pytest.fixture(scope="module")
+def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane with our manager, its gates as where the answers were recorded."""
+    gates = "--feature-gates=SidecarSetPatchPodMetadataDefaultsAllowed=true"
+    with (
+        ControlPlane() as control_plane,
+        manager(control_plane, tmp_path_factory.mktemp("manager"), gates),
+    ):
+        yield control_plane
+
+
+@pytest.mark.behaviour("SS-1", "SS-2", "SS-3", "SS-21", "SS-108", "MGR-50")
+@pytest.mark.parametrize("case", SETS, ids=[case["manifest"]["metadata"]["name"] for case in SETS])
+def test_a_recorded_set_is_judged_and_stored_alike_on_an_api_server(api: ControlPlane, case: dict[str, Any]) -> None:
+    manifest = case["manifest"]
+    name, version = manifest["metadata"]["name"], manifest["apiVersion"].rpartition("/")[2]
+
+    def path(version: str) -> str:
+        return f"{GROUP}/{version}/sidecarsets"
+
+    code, answer = api.request("POST", path(version), manifest)
+    judged(name, "create", "" if code == 201 else answer["message"], case["ok"], case["message"])
+    if not case["ok"] or name in NEVER_STORED:
+        return
+    try:
+        read_alike(name, "created", answer, case["created"])
+        for read in ("v1alpha1", "v1beta1"):
+            read_alike(name, read, api.request("GET", f"{path(read)}/{name}")[1], case[read])
+        update = case["update"]
+        code = 409
+        while code == 409:
+            # The controller reports the status of the new set meanwhile.
+            before = api.request("GET", f"{path(version)}/{name}")[1]
+            code, answer = api.request("PUT", f"{path(version)}/{name}", {**before, "spec": update["manifest"]})
+        judged(name, "update", "" if code == 200 else answer["message"], update["ok"], update["message"])
+        if code == 200:
+            read_alike(name, "updated", answer, update["result"])
+    finally:
+        # The next case must meet no other set.
+        api.request("DELETE", f"{path('v1beta1')}/{name}")
+
+
+def applied(api: ControlPlane, obj: dict[str, Any], *flags: str) -> dict[str, Any]:
+    api.kubectl("apply", *flags, "-f", "-", stdin=json.dumps(obj))
+    return stored(api, obj["metadata"]["name"])
+
+
+def stored(api: ControlPlane, name: str, version: str = "v1beta1") -> dict[str, Any]:
+    return dict(api.request("GET", f"{GROUP}/{version}/sidecarsets/{name}")[1])
+
+
+@pytest.mark.behaviour("SS-1", "SS-2", "SS-4")
+@pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["client-side", "server-side"])
+def test_applying_an_older_manifest_without_its_namespace_widens_the_scope(
+    api: ControlPlane, flags: tuple[str, ...]
+) -> None:
+    alpha = "apps.kruise.io/v1alpha1"
+    labels = {"labels": {"apps.kruise.io/sidecarset-custom-version": "v1"}}
+    manifest = sidecar_set("scoped", version=alpha, metadata=labels, namespace="shop")
+    try:
+        first = applied(api, manifest, *flags)
+        assert first["spec"]["namespaceSelector"] == {"matchLabels": {"kubernetes.io/metadata.name": "shop"}}
+        assert first["spec"]["customVersion"] == "v1"
+        shown = stored(api, "scoped", "v1alpha1")
+        assert shown["spec"]["namespace"] == "shop"
+        assert "namespaceSelector" not in shown["spec"]
+        # The same again changes nothing.
+        assert applied(api, manifest, *flags)["metadata"]["generation"] == first["metadata"]["generation"]
+        widened = applied(api, sidecar_set("scoped", version=alpha, metadata=labels), *flags)
+        assert "namespaceSelector" not in widened["spec"]
+        assert widened["spec"]["customVersion"] == "v1"
+        # And on with the newer version.
+        beta = applied(api, sidecar_set("scoped", customVersion="v2", namespaceSelector={"matchLabels": {"a": "b"}}))
+        assert beta["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+        assert stored(api, "scoped", "v1alpha1")["spec"]["namespaceSelector"] == {"matchLabels": {"a": "b"}}
+    finally:
+        api.request("DELETE", f"{GROUP}/v1beta1/sidecarsets/scoped")

@@ -1,0 +1,363 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import names
+from app.features.sidecarset.plan.counts import Counts, PodCounts, status_patch
+from app.features.sidecarset.plan.facts import PodFacts, is_consistent, is_matched, pod_facts, twins_are_idle
+from app.features.sidecarset.plan.view import injected_sets, recorded, set_view
+from app.features.sidecarset.types import SidecarSet
+from app.kube.objects import Pod, decode_pod
+from app.kube.resources import ObjectKey
+
+DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
+DIGEST = "sha256:" + "ab" * 32
+OTHER = "sha256:" + "cd" * 32
+SHOP = {"kubernetes.io/metadata.name": "shop", "env": "prod"}
+
+
+def sidecar_set(name: str = "s", hash_: str = "h2", **spec: Any) -> SidecarSet:
+    spec = {"selector": {"matchLabels": {"app": "web"}}, "containers": [{"name": "shipper", "image": "a:2"}]} | spec
+    return SidecarSet.model_validate(
+        {"metadata": {"name": name, "annotations": {names.SIDECARSET_HASH: hash_}}, "spec": spec}
+    )
+
+
+HOT = sidecar_set(
+    containers=[
+        {
+            "name": "mesh",
+            "image": "m:1",
+            "upgradeStrategy": {"upgradeType": "HotUpgrade", "hotUpgradeEmptyImage": "e:1"},
+        }
+    ]
+)
+
+
+def pod(
+    containers: dict[str, str] | None = None,
+    *,
+    ids: dict[str, str] | None = None,
+    images: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    hash_: str = "h2",
+    ready: bool = True,
+    phase: str = "Running",
+    **metadata: Any,
+) -> Pod:
+    """A Pod injected by set s. ``images`` and ``ids``: what the status says, by container."""
+    containers = containers or {"shipper": "a:2", "main": "nginx"}
+    record = {"s": {"hash": hash_, "sidecarSetName": "s", "sidecarList": ["shipper"], "controllerRevision": "s-1"}}
+    own = {names.SIDECARSET_INJECTED_LIST: "other,s", names.SIDECARSET_HASH: json.dumps(record)}
+    body = {
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "labels": labels or {"app": "web"},
+            "annotations": own | (annotations or {}),
+            **metadata,
+        },
+        "spec": {"containers": [{"name": name, "image": image} for name, image in containers.items()]},
+        "status": {
+            "phase": phase,
+            "conditions": [{"type": "Ready", "status": str(ready)}],
+            "containerStatuses": [
+                {
+                    "name": name,
+                    "image": (images or {}).get(name, image),
+                    "imageID": (ids or {}).get(name, f"id of {image}"),
+                }
+                for name, image in containers.items()
+            ],
+        },
+    }
+    return decode_pod(json.dumps(body).encode())
+
+
+def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"mesh":"mesh-1"}', **more: Any) -> Pod:
+    annotations = {} if working is None else {names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER: working}
+    return pod({"mesh-1": first, "mesh-2": second, "main": "nginx"}, annotations=annotations, **more)
+
+
+@pytest.mark.behaviour("SS-56")
+@pytest.mark.parametrize(("text", "found"), [("", ()), ("a", ("a",)), ("a,b", ("a", "b")), (" a , ,b,", ("a", "b"))])
+def test_the_sets_a_pod_was_injected_by(text: str, found: tuple[str, ...]) -> None:
+    assert injected_sets({names.SIDECARSET_INJECTED_LIST: text}) == found
+    assert injected_sets({}) == ()
+
+
+@pytest.mark.behaviour("SS-57", "SS-59")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('{"s":{"updateTimestamp":null,"hash":"h","sidecarList":null,"controllerRevision":"s-1"}}', ("h", "s-1")),
+        ('{"s":{"hash":"h"}}', ("h", "")),
+        ('{"s":"h"}', ("h", "")),
+        ('{"other":{"hash":"h"}}', ("", "")),
+        ("oops", ("", "")),
+        ('{"s":7}', ("", "")),
+        ("", ("", "")),
+    ],
+)
+def test_what_a_pod_records_of_a_set(text: str, found: tuple[str, str]) -> None:
+    assert recorded({names.SIDECARSET_HASH: text}, "s") == found
+
+
+@pytest.mark.behaviour("SS-35", "SS-91", "PM-113")
+@pytest.mark.parametrize(
+    ("stored", "seen", "namespace", "matched"),
+    [
+        pytest.param(sidecar_set(), pod(), SHOP, True, id="selected and injected"),
+        pytest.param(sidecar_set(), pod(), None, True, id="namespaces do not matter"),
+        pytest.param(sidecar_set(), pod(labels={"app": "db"}), SHOP, False, id="labels changed"),
+        pytest.param(sidecar_set(selector={}), pod(), SHOP, False, id="an empty selector matches nothing"),
+        pytest.param(sidecar_set(selector=None), pod(), SHOP, False, id="no selector matches nothing"),
+        pytest.param(sidecar_set(), pod(phase="Succeeded"), SHOP, False, id="finished"),
+        pytest.param(sidecar_set(), pod(phase="Failed"), SHOP, False, id="failed"),
+        pytest.param(sidecar_set(), pod(phase="Pending"), SHOP, True, id="pending counts"),
+        pytest.param(sidecar_set(), pod(deletionTimestamp="2026-01-01T00:00:00Z"), SHOP, False, id="being deleted"),
+        pytest.param(sidecar_set("t"), pod(), SHOP, False, id="created before the set"),
+        pytest.param(
+            sidecar_set(containers=[{"name": "shipper"}, {"name": "new"}]), pod(), SHOP, False, id="lacks a sidecar"
+        ),
+        pytest.param(
+            sidecar_set(containers=None, initContainers=[{"name": "prep"}]),
+            pod(),
+            SHOP,
+            True,
+            id="init only",
+        ),
+        pytest.param(
+            sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), SHOP, True, id="namespace in scope"
+        ),
+        pytest.param(
+            sidecar_set(namespaceSelector={"matchLabels": {"env": "dev"}}), pod(), SHOP, False, id="out of scope"
+        ),
+        pytest.param(
+            sidecar_set(namespaceSelector={"matchLabels": {"env": "prod"}}), pod(), None, False, id="namespace unknown"
+        ),
+        pytest.param(HOT, hot_pod(), SHOP, True, id="both twins"),
+        pytest.param(HOT, hot_pod(working=None), SHOP, False, id="twins without a record which works"),
+        pytest.param(HOT, hot_pod(working="oops"), SHOP, False, id="an unreadable record"),
+        pytest.param(HOT, pod({"mesh-1": "m:1", "main": "nginx"}), SHOP, False, id="one twin only"),
+    ],
+)
+def test_which_pods_are_matched(stored: SidecarSet, seen: Pod, namespace: dict[str, str] | None, matched: bool) -> None:
+    assert is_matched(set_view(stored), seen, namespace) is matched
+
+
+@pytest.mark.behaviour("SS-82")
+@pytest.mark.parametrize(
+    ("first", "second", "working", "idle"),
+    [
+        ("m:1", "e:1", '{"mesh":"mesh-1"}', True),
+        ("e:1", "m:2", '{"mesh":"mesh-2"}', True),
+        ("m:1", "m:2", '{"mesh":"mesh-1"}', False),
+        ("m:1", "m:2", '{"mesh":"mesh-2"}', False),
+        ("e:1", "m:2", '{"mesh":"mesh-1"}', False),
+        # SS-80: anything but the first twin's name means that the second works.
+        ("e:1", "m:2", '{"mesh":"whatever"}', True),
+        ("e:1", "m:2", "oops", True),
+    ],
+)
+def test_the_twin_that_does_not_work_has_to_run_the_empty_image(
+    first: str, second: str, working: str, idle: bool
+) -> None:
+    seen = hot_pod(first, second, working)
+    assert twins_are_idle(set_view(HOT), seen) is idle
+    if "{" in working:
+        assert pod_facts(set_view(HOT), seen, SHOP).ready is idle
+
+
+def state(**containers: str) -> dict[str, str]:
+    """The in-place state annotation of set s: the image ids before."""
+    before = {name: {"imageID": image_id} for name, image_id in containers.items()}
+    text = json.dumps({"s": {"revision": "h2", "updateTimestamp": None, "lastContainerStatuses": before}})
+    return {names.SIDECARSET_IN_PLACE_UPDATE_STATE: text}
+
+
+STATE = names.SIDECARSET_IN_PLACE_UPDATE_STATE
+FULL = {"shipper": "docker.io/library/a:1"}
+
+
+@pytest.mark.behaviour("SS-96")
+@pytest.mark.parametrize(
+    ("containers", "seen", "consistent"),
+    [
+        pytest.param({}, {}, True, id="never updated"),
+        pytest.param({}, {"annotations": {STATE: "oops"}}, False, id="unreadable state"),
+        pytest.param({}, {"annotations": {STATE: '{"t":{}}'}}, True, id="state of another set"),
+        pytest.param({}, {"annotations": {STATE: '{"s":{"lastContainerStatuses":null}}'}}, True, id="nothing recorded"),
+        pytest.param(
+            {}, {"ids": {"shipper": "old"}, "images": FULL, "annotations": state(shipper="old")}, False, id="in flight"
+        ),
+        pytest.param(
+            {}, {"ids": {"shipper": "new"}, "images": FULL, "annotations": state(shipper="old")}, True, id="new content"
+        ),
+        pytest.param(
+            {},
+            {
+                "ids": {"shipper": "old"},
+                "images": {"shipper": "docker.io/library/a:2"},
+                "annotations": state(shipper="old"),
+            },
+            True,
+            id="the new tag has the same content",
+        ),
+        pytest.param(
+            {},
+            {"ids": {"main": "old"}, "images": {"main": "x"}, "annotations": state(main="old")},
+            True,
+            id="not a sidecar",
+        ),
+        pytest.param(
+            {"shipper": f"a@{DIGEST}", "main": "nginx"},
+            {"ids": {"shipper": f"docker.io/library/a@{DIGEST}"}, "annotations": {STATE: "oops"}},
+            True,
+            id="digest reached",
+        ),
+        pytest.param(
+            {"shipper": f"a@{DIGEST}", "main": "nginx"},
+            {"ids": {"shipper": f"docker.io/library/a@{OTHER}"}},
+            False,
+            id="digest not reached",
+        ),
+        pytest.param(
+            {"shipper": f"a@{DIGEST}", "main": "nginx"},
+            {"ids": {"shipper": f"docker.io/library/b@{DIGEST}"}},
+            False,
+            id="another repository",
+        ),
+    ],
+)
+def test_whether_the_sidecars_run_what_the_spec_says(
+    containers: dict[str, str], seen: dict[str, Any], consistent: bool
+) -> None:
+    assert is_consistent(set_view(sidecar_set()), pod(containers, **seen)) is consistent
+
+
+@pytest.mark.behaviour("SS-96")
+def test_a_pod_without_all_its_container_statuses_is_not_consistent() -> None:
+    view, seen = set_view(sidecar_set()), pod()
+    assert is_consistent(view, seen)
+    fewer = msgspec.structs.replace(seen.status, container_statuses=seen.status.container_statuses[:1])
+    assert not is_consistent(view, msgspec.structs.replace(seen, status=fewer))
+
+
+@pytest.mark.behaviour("SS-96", "SS-106")
+@pytest.mark.parametrize(
+    ("seen", "updated", "ready"),
+    [
+        pytest.param(pod(), True, True, id="up to date"),
+        pytest.param(pod(hash_="h1"), False, True, id="outdated"),
+        pytest.param(pod(ready=False), True, False, id="not ready"),
+        pytest.param(pod(phase="Pending"), True, False, id="not running"),
+        pytest.param(pod(annotations={names.SIDECARSET_HASH: "oops"}), False, True, id="unreadable record"),
+        pytest.param(
+            pod(ids={"shipper": "old"}, images=FULL, annotations=state(shipper="old")), True, False, id="in flight"
+        ),
+    ],
+)
+def test_what_a_matched_pod_counts_as(seen: Pod, updated: bool, ready: bool) -> None:
+    facts = pod_facts(set_view(sidecar_set()), seen, SHOP)
+    assert (facts.matched, facts.updated, facts.ready) == (True, updated, ready)
+
+
+def test_the_hash_of_a_set_written_past_admission_is_computed() -> None:
+    stored = SidecarSet.model_validate({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c"}]}})
+    assert len(set_view(stored).hash) == 64
+    broken = SidecarSet.model_validate({"metadata": {"name": "s"}, "spec": {"containers": [{"name": "c", "env": 1}]}})
+    assert not pod_facts(set_view(broken), pod({"c": "x"}, hash_=""), SHOP).updated
+
+
+@pytest.mark.behaviour("SS-104", "SS-106")
+@pytest.mark.parametrize("file", sorted(path.name for path in DATA.glob("0*v1beta1.json")))
+def test_recorded_pods_give_the_recorded_status(file: str) -> None:
+    items = json.loads((DATA / file).read_text("utf-8"))["items"]
+    stored = next(SidecarSet.model_validate(item) for item in items if item["kind"] == "SidecarSet")
+    pod_counts = PodCounts()
+    for item in items:
+        if item["kind"] == "Pod":
+            seen = decode_pod(json.dumps(item).encode())
+            pod_counts.observe(ObjectKey("moving", seen.metadata.name), pod_facts(set_view(stored), seen, {}), seen)
+    assert stored.status is not None
+    patch = status_patch(
+        stored.status.to_dict(), pod_counts.counts, stored.metadata.generation, stored.status.latest_revision, 0
+    )
+    assert patch == {}
+    assert pod_counts.revisions == {stored.status.latest_revision}
+
+
+FACTS = st.builds(PodFacts, st.booleans(), st.booleans(), st.booleans(), st.sampled_from(["", "r1", "r2"]))
+
+
+@pytest.mark.behaviour("SS-106")
+@given(st.lists(st.tuples(st.integers(0, 8), st.none() | FACTS), max_size=60))
+def test_the_sums_equal_a_naive_recount_after_any_events(events: list[tuple[int, PodFacts | None]]) -> None:
+    pod_counts, known = PodCounts(), dict[int, PodFacts]()
+    for number, facts in events:
+        key = ObjectKey("shop", f"web-{number}")
+        if facts is None:
+            pod_counts.forget(key)
+            known.pop(number, None)
+        else:
+            pod_counts.observe(key, facts, pod())
+            known[number] = facts
+        matched = [facts for facts in known.values() if facts.matched]
+        assert pod_counts.counts == Counts(
+            len(matched),
+            len([facts for facts in matched if facts.updated]),
+            len([facts for facts in matched if facts.ready]),
+            len([facts for facts in matched if facts.updated and facts.ready]),
+        )
+        assert pod_counts.revisions == {facts.revision for facts in known.values() if facts.revision}
+        assert {key.name for key in pod_counts.pods} == {f"web-{number}" for number in known}
+
+
+@pytest.mark.behaviour("SS-106")
+def test_a_new_set_shows_zeroes() -> None:
+    assert status_patch({}, Counts(), 1, "s-1", 0) == {
+        "observedGeneration": 1,
+        "matchedPods": 0,
+        "updatedPods": 0,
+        "readyPods": 0,
+        "latestRevision": "s-1",
+        "collisionCount": 0,
+    }
+
+
+@pytest.mark.behaviour("SS-89")
+def test_only_what_differs_is_written() -> None:
+    present = {
+        "observedGeneration": 3,
+        "matchedPods": 4,
+        "updatedPods": 2,
+        "readyPods": 4,
+        "updatedReadyPods": 2,
+        "latestRevision": "s-1",
+        "collisionCount": 0,
+    }
+    assert status_patch(present, Counts(4, 2, 4, 2), 3, "s-1", 0) == {}
+    assert status_patch(present, Counts(4, 3, 3, 2), 3, "s-1", 0) == {"updatedPods": 3, "readyPods": 3}
+    assert status_patch(present, Counts(4, 2, 4, 2), 4, "s-2", 1) == {
+        "observedGeneration": 4,
+        "latestRevision": "s-2",
+        "collisionCount": 1,
+    }
+    # A cache that is behind never takes the generation back.
+    assert status_patch(present, Counts(4, 2, 4, 2), 2, "s-1", 0) == {}
+
+
+@pytest.mark.behaviour("SS-106")
+def test_what_go_leaves_out_when_empty_is_taken_away_and_never_written() -> None:
+    present = status_patch({}, Counts(1, 1, 1, 1), 1, "", 0)
+    assert "latestRevision" not in present
+    taken_away = {"updatedPods": 0, "updatedReadyPods": None}
+    assert status_patch({**present, "latestRevision": "s-1"}, Counts(1, 0, 1, 0), 1, "s-1", 0) == taken_away
+    assert status_patch({**present, **taken_away}, Counts(1, 0, 1, 0), 1, "", 0) == {}

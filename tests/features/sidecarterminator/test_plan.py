@@ -1,0 +1,245 @@
+"""When sidecars of jobs are stopped, and how."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.api import names
+from app.features.sidecarterminator.plan import (
+    NOTHING,
+    JobPod,
+    Kind,
+    Step,
+    decode_job_pod,
+    has_sidecars,
+    may_be_due,
+    plan,
+    recreate_request,
+    sidecar,
+)
+from app.kube.objects import Pod, decode_pod
+
+Json = dict[str, Any]
+
+TRUE = {names.ENV_TERMINATE_SIDECAR: "true"}
+IGNORED = {**TRUE, names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE: "true"}
+BY_IMAGE = {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit:1"}
+RUNS = None
+REQUEST = "sidecar-termination-u1"
+LAST = "sidecar-termination-u1-ignore-exit-code"
+
+
+def pod_json(
+    containers: list[tuple[Json, int | None]], *, policy: str = "Never", phase: str = "Running", **more: Any
+) -> Json:
+    """c0, c1 … with this env each; the exit code, or None while it runs."""
+    statuses: list[Json] = [
+        {
+            "name": f"c{index}",
+            "state": {"running": {}} if code is None else {"terminated": {"exitCode": code}},
+        }
+        for index, (_, code) in enumerate(containers)
+    ]
+    return {
+        "metadata": {"name": "job-1", "namespace": "shop", "uid": "u1", **more.pop("metadata", {})},
+        "spec": {
+            "nodeName": "n1",
+            "restartPolicy": policy,
+            "containers": [
+                {
+                    "name": f"c{index}",
+                    "image": "busybox:1",
+                    "env": [{"name": name, "value": value} for name, value in env.items()],
+                }
+                for index, (env, _) in enumerate(containers)
+            ],
+        },
+        "status": {"phase": phase, "containerStatuses": more.pop("statuses", statuses), **more},
+    }
+
+
+def job_pod(body: Json) -> JobPod:
+    return decode_job_pod(msgspec.json.encode(body))
+
+
+def pod(body: Json) -> Pod:
+    return decode_pod(msgspec.json.encode(body))
+
+
+def container(*entries: tuple[str, str]) -> Any:
+    body = {"spec": {"containers": [{"name": "c", "env": [{"name": key, "value": value} for key, value in entries]}]}}
+    return job_pod(body).spec.containers[0]
+
+
+@pytest.mark.behaviour("SS-111")
+@pytest.mark.parametrize(
+    ("entries", "kind", "image"),
+    [
+        ((), Kind.MAIN, ""),
+        (((names.ENV_TERMINATE_SIDECAR, "true"),), Kind.SIDECAR, ""),
+        (((names.ENV_TERMINATE_SIDECAR, "TRUE"),), Kind.SIDECAR, ""),
+        (((names.ENV_TERMINATE_SIDECAR, "yes"),), Kind.MAIN, ""),
+        (((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR, "false")), Kind.MAIN, ""),
+        (((names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, ""),), Kind.MAIN, ""),
+        (((names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "exit:1"),), Kind.BY_IMAGE, "exit:1"),
+        (
+            ((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "exit:1")),
+            Kind.SIDECAR,
+            "exit:1",
+        ),
+        (((names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "true"),), Kind.MAIN, ""),
+        (
+            ((names.ENV_TERMINATE_SIDECAR, "true"), (names.ENV_TERMINATE_SIDECAR_IGNORE_EXIT_CODE, "true")),
+            Kind.IGNORED,
+            "",
+        ),
+    ],
+)
+def test_env_says_which_containers_are_sidecars(entries: Any, kind: Kind, image: str) -> None:
+    found = sidecar(container(*entries))
+    assert (found.kind, found.image) == (kind, image)
+
+
+DUE = [
+    pytest.param([({}, 0), (TRUE, None)], {}, Step(stop=("c1",), request=REQUEST), id="never, main succeeded"),
+    pytest.param([({}, 3), (TRUE, None)], {}, Step(stop=("c1",), request=REQUEST), id="never, main failed"),
+    pytest.param([({}, 0), ({}, None), (TRUE, None)], {}, NOTHING, id="a container without env is a main one"),
+    pytest.param([({}, 0), (TRUE, 0)], {}, NOTHING, id="all sidecars have ended"),
+    pytest.param([({}, 0), ({}, 0)], {}, NOTHING, id="no sidecars"),
+    pytest.param([({}, 0), (TRUE, None)], {"policy": "Always"}, NOTHING, id="no job"),
+    pytest.param([({}, 0), (TRUE, None)], {"phase": "Pending"}, NOTHING, id="pending"),
+    pytest.param([({}, 3), (TRUE, None)], {"policy": "OnFailure"}, NOTHING, id="on failure, main is started again"),
+    pytest.param(
+        [({}, 0), (TRUE, None)], {"policy": "OnFailure"}, Step(stop=("c1",), request=REQUEST), id="on failure, done"
+    ),
+    pytest.param(
+        [({}, 0), (TRUE, None)], {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, NOTHING, id="deleting"
+    ),
+    pytest.param(
+        [({}, 0), (TRUE, None)],
+        {"statuses": [{"name": "c0", "state": {"terminated": {"exitCode": 0}}}]},
+        NOTHING,
+        id="a status is missing",
+    ),
+    pytest.param([({}, 0), (TRUE, None)], {"phase": "Failed"}, NOTHING, id="its node ends it"),
+]
+
+
+@pytest.mark.behaviour("SS-112", "SS-113")
+@pytest.mark.parametrize(("containers", "more", "due"), DUE)
+def test_sidecars_are_stopped_when_the_main_containers_have_ended(
+    containers: list[tuple[Json, int | None]], more: Json, due: Step
+) -> None:
+    body = pod_json(containers, **dict(more))
+    assert plan(job_pod(body), virtual=False) == due
+    if due != NOTHING:
+        # What the cache shows of the Pod is enough to look at it.
+        assert may_be_due(pod(body))
+
+
+@pytest.mark.behaviour("SS-114")
+@pytest.mark.parametrize(
+    ("containers", "due"),
+    [
+        pytest.param([({}, 0), (BY_IMAGE, None)], Step(images={"c1": "exit:1"}), id="by image"),
+        pytest.param([({}, 0), ({**TRUE, **BY_IMAGE}, None)], Step(images={"c1": "exit:1"}), id="both"),
+        pytest.param([({}, 0), (TRUE, None)], Step(unreachable=("c1",)), id="no image"),
+        pytest.param(
+            [({}, 0), (BY_IMAGE, 0), (BY_IMAGE, None)], Step(images={"c2": "exit:1"}), id="only those that run"
+        ),
+        pytest.param(
+            [({}, 0), ({names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "busybox:1"}, None)], NOTHING, id="it has it already"
+        ),
+    ],
+)
+def test_on_a_virtual_node_the_image_ends_them(containers: list[tuple[Json, int | None]], due: Step) -> None:
+    assert plan(job_pod(pod_json(containers)), virtual=True) == due
+
+
+@pytest.mark.behaviour("SS-114")
+def test_on_an_ordinary_node_the_image_alone_does_nothing() -> None:
+    assert plan(job_pod(pod_json([({}, 0), (BY_IMAGE, None)])), virtual=False) == Step(unreachable=("c1",))
+
+
+OURS = {"phase": "Succeeded", "conditions": [{"type": "SidecarTerminated", "status": "True"}]}
+
+
+@pytest.mark.behaviour("SS-115")
+@pytest.mark.parametrize(
+    ("containers", "more", "due"),
+    [
+        pytest.param(
+            [({}, 0), (TRUE, None), (IGNORED, None)], {}, Step(stop=("c1",), request=REQUEST), id="ordinary ones first"
+        ),
+        pytest.param(
+            [({}, 0), (TRUE, 143), (IGNORED, None)],
+            {},
+            Step(phase="Succeeded", stop=("c2",), request=LAST),
+            id="then the phase, by the main containers alone",
+        ),
+        pytest.param(
+            [({}, 0), ({}, 2), (IGNORED, None)],
+            {},
+            Step(phase="Failed", stop=("c2",), request=LAST),
+            id="a main failed",
+        ),
+        pytest.param(
+            [({}, 0), (IGNORED, None)], OURS, Step(stop=("c1",), request=LAST), id="the phase stands, the rest goes on"
+        ),
+        pytest.param([({}, 0), (IGNORED, 0)], {}, NOTHING, id="they have ended by themselves"),
+        pytest.param(
+            [({}, 0), (BY_IMAGE, None), (IGNORED, None)], {}, Step(unreachable=("c1",)), id="one that nobody stops"
+        ),
+    ],
+)
+def test_sidecars_whose_exit_code_does_not_count_come_last(
+    containers: list[tuple[Json, int | None]], more: Json, due: Step
+) -> None:
+    assert plan(job_pod(pod_json(containers, **dict(more))), virtual=False) == due
+
+
+@pytest.mark.behaviour("SS-113")
+def test_the_request_names_the_containers_and_goes_with_the_pod() -> None:
+    found = job_pod(pod_json([({}, 0), (TRUE, None)]))
+    request = recreate_request(found, plan(found, virtual=False))
+    assert request["metadata"] == {
+        "name": "sidecar-termination-u1",
+        "namespace": "shop",
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "job-1", "uid": "u1", "controller": True}],
+    }
+    assert request["spec"] == {
+        "podName": "job-1",
+        "containers": [{"name": "c1"}],
+        "strategy": {"forceRecreate": True, "failurePolicy": "Ignore"},
+    }
+
+
+ENVS = st.sampled_from([{}, TRUE, IGNORED, BY_IMAGE, {**TRUE, **BY_IMAGE}])
+CODES = st.sampled_from([None, 0, 1])
+
+
+@pytest.mark.behaviour("SS-111", "SS-112", "SS-115")
+@given(
+    st.lists(st.tuples(ENVS, CODES), min_size=1, max_size=5),
+    st.sampled_from(["Never", "OnFailure", "Always"]),
+    st.booleans(),
+)
+def test_no_main_container_is_ever_stopped(
+    containers: list[tuple[Json, int | None]], policy: str, virtual: bool
+) -> None:
+    body = pod_json(containers, policy=policy)
+    step = plan(job_pod(body), virtual=virtual)
+    touched = {*step.images, *step.stop}
+    running = {f"c{index}" for index, (_, code) in enumerate(containers) if code is None}
+    main = {f"c{index}" for index, (env, _) in enumerate(containers) if not env}
+    assert touched <= running - main
+    if step != NOTHING:
+        assert not main & running
+        assert main or has_sidecars(job_pod(body))
+    if step.phase:
+        assert running == set(step.stop)

@@ -1,0 +1,200 @@
+"""Which Pods are created and deleted, in what order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.statefulset.plan.rollout import ScalePlan, plan_scaling
+from app.features.statefulset.plan.settings import Gates, Settings
+from app.workloads.pods import MAX_CREATIONS
+from tests.features.statefulset.samples import HOOKS, NEW, NOW, OLD, pod, replicas, settings
+
+Json = dict[str, Any]
+
+
+def plan(chosen: Settings, pods: list[Json], **options: Any) -> ScalePlan:
+    return plan_scaling(replicas(chosen, pods), current=OLD, update=NEW, now=NOW, **options)
+
+
+def created(found: ScalePlan) -> list[int]:
+    return [ordinal for ordinal, _ in found.create]
+
+
+def deleted(found: ScalePlan) -> list[int]:
+    return [one.ordinal for one in found.delete]
+
+
+@pytest.mark.behaviour("AS-50", "AS-62", "AS-64")
+@pytest.mark.parametrize(
+    ("count", "reserve", "create", "delete"),
+    [(4, [1, 3], [5], [3]), (3, [1, 3], [], [3]), (4, [], [1], [4]), (2, [1], [], [4, 3]), (6, [1], [5, 6], [])],
+)
+def test_transitions_of_a_parallel_set(count: int, reserve: list[int], create: list[int], delete: list[int]) -> None:
+    found = plan(settings(count, reserve=reserve), [pod(ordinal) for ordinal in (0, 2, 3, 4)])
+    assert (created(found), deleted(found)) == (create, delete)
+
+
+@pytest.mark.behaviour("AS-52", "AS-57", "AS-60", "AS-61")
+@pytest.mark.parametrize(
+    ("wanted", "unready", "delete"),
+    [
+        (2, [], [4]),
+        (2, [1], []),
+        (2, [3], [4]),
+        (2, [2, 3], [4]),
+    ],
+)
+def test_an_ordered_scale_in_takes_the_highest(wanted: int, unready: list[int], delete: list[int]) -> None:
+    pods = [pod(ordinal, ready=ordinal not in unready) for ordinal in range(5)]
+    assert deleted(plan(settings(wanted, ordered=True), pods)) == delete
+
+
+@pytest.mark.behaviour("AS-61", "AS-132")
+def test_an_ordered_scale_in_waits_for_each_to_be_gone() -> None:
+    chosen = settings(2, ordered=True)
+    assert deleted(plan(chosen, [*map(pod, range(4)), pod(4, terminating=True)])) == []
+    assert deleted(plan(chosen, [*map(pod, range(4))])) == [3]
+    # 3 is the first unhealthy one: it may go.
+    assert deleted(plan(chosen, [*map(pod, range(3)), pod(3, ready=False)])) == [3]
+    # 2 is, so 3 has to wait for one of both to recover.
+    assert deleted(plan(chosen, [pod(0), pod(1), pod(2, ready=False), pod(3, ready=False)])) == []
+    # What has ended is not waited for.
+    assert deleted(plan(chosen, [pod(0), pod(1), pod(2, phase="Failed"), pod(3, phase="Failed")])) == [3]
+    young = [*map(pod, range(4)), pod(4, ready_for=10)]
+    assert deleted(plan(settings(3, ordered=True, min_ready=30), young)) == []
+
+
+@pytest.mark.behaviour("AS-60", "AS-62")
+def test_a_parallel_scale_in_takes_all_from_the_highest_down() -> None:
+    pods = [pod(0), pod(1, ready=False), pod(2, ready=False), pod(3), pod(4, terminating=True)]
+    assert deleted(plan(settings(2), pods)) == [3, 2]
+
+
+@pytest.mark.behaviour("AS-48", "AS-60")
+def test_a_start_that_moves_takes_what_stands_before_it() -> None:
+    assert deleted(plan(settings(3, start=7), [pod(ordinal) for ordinal in range(5, 10)])) == [6, 5]
+
+
+@pytest.mark.behaviour("AS-55", "AS-57", "AS-141")
+@pytest.mark.parametrize(
+    ("pods", "create", "delete"),
+    [
+        ([], [0], []),
+        ([pod(0, ready=False)], [], []),
+        ([pod(0)], [1], []),
+        ([pod(0), pod(1, terminating=True), pod(2)], [], []),
+        ([pod(0), pod(1, phase="Failed"), pod(2)], [], [1]),
+        ([pod(0), pod(1), pod(2), pod(3), pod(4), pod(5, ready=False)], [], [5]),
+        ([pod(0), pod(2), pod(9)], [1], []),
+    ],
+    ids=["none", "not-ready", "next", "going", "failed", "surplus", "hole"],
+)
+def test_an_ordered_set_goes_one_by_one(pods: list[Json], create: list[int], delete: list[int]) -> None:
+    found = plan(settings(5, ordered=True), pods)
+    assert (created(found), deleted(found), found.blocked) == (create, delete, True)
+
+
+@pytest.mark.behaviour("AS-54", "AS-58", "AS-59")
+def test_creations_are_limited_by_what_is_not_available() -> None:
+    chosen = settings(100, scale_limit="10%")
+    assert created(plan(chosen, [])) == list(range(10))
+    half = [pod(ordinal, ready=ordinal < 4) for ordinal in range(10)]
+    assert created(plan(chosen, half)) == [10, 11, 12, 13]
+    assert created(plan(chosen, [pod(ordinal, ready=False) for ordinal in range(10)])) == []
+    surplus = [pod(ordinal, ready=False) for ordinal in (*range(10), 100, 101)]
+    assert deleted(plan(chosen, surplus)) == [101, 100]
+
+
+@pytest.mark.behaviour("AS-138")
+def test_what_ended_goes_though_the_limit_is_used_up_and_what_goes_counts_once() -> None:
+    chosen = settings(4, scale_limit=1)
+    assert deleted(plan(chosen, [pod(0, phase="Failed"), pod(1)])) == [0]
+    assert created(plan(settings(4, scale_limit=2), [pod(0, terminating=True), pod(1), pod(2)])) == [3]
+
+
+@pytest.mark.behaviour("AS-41")
+@pytest.mark.parametrize(
+    ("chosen", "pods", "new"),
+    [
+        (settings(3, partition=2), [], [False, False, True]),
+        (settings(3, partition=2, reserve=[1]), [], [False, False, True]),
+        (settings(3, partition=2, on_delete=True), [], [True, True, True]),
+        (settings(3, partition=2, paused=True), [], [False, False, True]),
+        (settings(4, partition=2, unordered=True), [pod(0), pod(3, NEW)], [False, True]),
+        (
+            settings(3, partition=1, unordered=True, gates=Gates(preparing_update_as_update=True)),
+            [pod(0, state="PreparingUpdate")],
+            [False, True],
+        ),
+    ],
+)
+def test_the_revision_of_new_pods(chosen: Settings, pods: list[Json], new: list[bool]) -> None:
+    assert [is_new for _, is_new in plan(chosen, pods).create] == new
+
+
+@pytest.mark.behaviour("AS-98", "AS-102")
+def test_a_hook_holds_the_deletion_and_with_it_the_order() -> None:
+    chosen = settings(2, ordered=True, lifecycle=HOOKS)
+    pods = [pod(0), pod(1), pod(2, hooked=True), pod(3, hooked=True)]
+    found = plan(chosen, pods)
+    assert ([one.ordinal for one in found.prepare], deleted(found)) == ([3], [])
+    found = plan(chosen, [*pods[:3], pod(3, hooked=True, state="PreparingDelete")])
+    assert (found.prepare, deleted(found)) == ([], [])
+    assert deleted(plan(chosen, [*pods[:3], pod(3, state="PreparingDelete")])) == [3]
+
+
+@pytest.mark.behaviour("AS-101")
+@pytest.mark.parametrize(
+    ("waiting", "partition", "back"),
+    [
+        (pod(2, NEW, state="PreparingDelete"), 0, [2]),
+        (pod(2, OLD, state="PreparingDelete"), 0, []),
+        (pod(2, OLD, state="PreparingDelete"), 3, [2]),
+        (pod(2, NEW, state="PreparingDelete", marked=True), 0, []),
+        (pod(2, NEW, state="PreparingDelete", terminating=True), 0, []),
+        (pod(2, NEW, state="PreparingDelete", phase="Failed"), 0, []),
+    ],
+)
+def test_a_pod_that_is_wanted_again_comes_back(waiting: Json, partition: int, back: list[int]) -> None:
+    found = plan(settings(3, partition=partition, lifecycle=HOOKS), [pod(0), pod(1), waiting])
+    assert [one.ordinal for one in found.cancel_deletion] == back
+
+
+@pytest.mark.behaviour("AS-101")
+def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
+    waiting = pod(2, OLD, state="PreparingDelete")
+    for partition, back in ((3, [2]), (0, [])):
+        chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
+        assert [one.ordinal for one in plan(chosen, [pod(0), pod(1), waiting]).cancel_deletion] == back
+
+
+@pytest.mark.behaviour("AS-76", "AS-101")
+def test_while_the_update_is_paused_it_replaces_nobody_and_whoever_waited_for_that_comes_back() -> None:
+    waiting = pod(1, OLD, state="PreparingDelete")
+    found = plan(settings(3, ordered=True, paused=True, lifecycle=HOOKS), [pod(0), waiting])
+    assert [one.ordinal for one in found.cancel_deletion] == [1]
+
+
+def test_what_moved_on_just_now_is_left_to_the_next_reconcile() -> None:
+    found = plan(settings(1), [pod(0), pod(1), pod(2)])
+    moved = frozenset(one.facts for one in found.delete if one.ordinal == 2)
+    assert [one.ordinal for one in found.without(moved).delete] == [1]
+    assert found.without(frozenset()) is found
+
+
+@pytest.mark.behaviour("AS-67", "AS-71")
+def test_a_claim_that_is_going_holds_its_pod_up_and_with_parallel_no_other() -> None:
+    def claim(ordinal: int) -> str:
+        return "data-web-1" if ordinal == 1 else ""
+
+    found = plan(settings(3), [pod(0)], claim_in_the_way=claim)
+    assert (created(found), found.waits_for) == ([2], ["data-web-1"])
+    found = plan(settings(3, ordered=True), [pod(0)], claim_in_the_way=claim)
+    assert (created(found), found.waits_for, found.blocked) == ([], ["data-web-1"], True)
+
+
+def test_a_huge_set_is_filled_bit_by_bit() -> None:
+    assert len(plan(settings(2**31 - 1), []).create) == MAX_CREATIONS
+    assert not plan(settings(2**31 - 1), [], claim_in_the_way=lambda ordinal: f"c-{ordinal}").create

@@ -1,0 +1,437 @@
+"""What the shell makes of the plan: claims, events, conditions, and what wakes a set."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+
+from app.features.statefulset.kind import ClaimGates, default_templates, with_defaults
+from app.features.statefulset.plan.settings import Gates
+from app.kube.objects import decode_persistent_volume_claim, decode_pod
+from app.kube.resources import ObjectKey
+from app.kube.store import Change
+from tests.features.statefulset.shell import Shell
+from tests.features.statefulset.writing import claim, rolling, stateful_set
+from tests.kube.fakes import virtual
+
+Json = dict[str, Any]
+UID = "set-uid"
+OWNER: Json = {
+    "apiVersion": "apps.kruise.io/v1beta1", "kind": "StatefulSet", "name": "web", "uid": UID, "controller": True
+}  # fmt: skip
+KEY = ObjectKey("shop", "web")
+
+
+def a_set(**spec: Any) -> Json:
+    stored = with_defaults(stateful_set(**spec), ClaimGates(auto_resize=True))
+    default_templates(stored["spec"])
+    return {**stored, "metadata": {**stored["metadata"], "uid": UID, "resourceVersion": "5", "generation": 1}}
+
+
+def a_pod(ordinal: int, *, labels: Json | None = None, ready: bool = True, phase: str = "Running", **meta: Any) -> Json:
+    name = f"web-{ordinal}"
+    given = {
+        "app": "web",
+        "statefulset.kubernetes.io/pod-name": name,
+        "apps.kubernetes.io/pod-index": str(ordinal),
+        "lifecycle.apps.kruise.io/state": "Normal",
+        **(labels or {}),
+    }
+    metadata = {"name": name, "namespace": "shop", "uid": f"pod-{ordinal}", "resourceVersion": "7", "labels": given}
+    condition = {"type": "Ready", "status": "True" if ready else "False"}
+    return {
+        "kind": "Pod",
+        "metadata": {"ownerReferences": [OWNER], **metadata, **meta},
+        "status": {"phase": phase, "conditions": [condition]},
+    }
+
+
+def a_claim(ordinal: int, *, storage: str = "1Gi", capacity: str = "1Gi", **given: Any) -> Json:
+    conditions = [{"type": one, "status": "True"} for one in given.pop("conditions", ())]
+    return {
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": f"data-web-{ordinal}", "namespace": "shop", "uid": f"c-{ordinal}", "resourceVersion": "3", **given
+        },
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage}}},
+        "status": {"phase": "Bound", "capacity": {"storage": capacity}, "conditions": conditions},
+    }  # fmt: skip
+
+
+def shown(*objects: Json, **options: Any) -> Shell:
+    shell = Shell(**options)
+    shell.show(*objects)
+    return shell
+
+
+async def settled(shell: Shell) -> str:
+    """The update revision, once it is recorded; nothing that was asked until then counts."""
+    await shell.reconcile()
+    (made,) = shell.bodies("POST", "/controllerrevisions")
+    shell.server.requests.clear()
+    return str(made["metadata"]["name"])
+
+
+@pytest.mark.behaviour("AS-65", "AS-66", "AS-68", "AS-95", "PM-68")
+@virtual
+async def test_a_pod_is_created_after_its_claims() -> None:
+    hooks = {"preNormal": {"labelsHandler": {"checked": "yes"}}}
+    policy = {"whenDeleted": "Delete"}
+    template = {**claim(), "metadata": {"name": "data", "labels": {"app": "theirs", "tier": "db"}}}
+    found = a_set(
+        replicas=1, volumeClaimTemplates=[template], lifecycle=hooks, persistentVolumeClaimRetentionPolicy=policy
+    )
+    shell = shown(found)
+    await shell.reconcile()
+    assert [path.rpartition("/")[2] for method, path in shell.writes if method == "POST"][:3] == [
+        "controllerrevisions", "persistentvolumeclaims", "pods"
+    ]  # fmt: skip
+    (made,) = shell.bodies("POST", "/persistentvolumeclaims")
+    assert made["metadata"]["labels"] == {"app": "web", "tier": "db"}
+    assert made["metadata"]["ownerReferences"] == [{key: OWNER[key] for key in ("apiVersion", "kind", "name", "uid")}]
+    (pod,) = shell.bodies("POST", "/pods")
+    assert pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] == "PreparingNormal"
+    assert pod["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data-web-0"}}]
+    assert await shell.events() == [
+        ("SuccessfulCreate", "create Claim data-web-0 Pod web-0 in StatefulSet web success"),
+        ("SuccessfulCreate", "create Pod web-0 in StatefulSet web successful"),
+    ]
+
+
+@pytest.mark.behaviour("AS-34", "AS-67", "AS-121", "AS-146")
+@virtual
+async def test_a_claim_that_is_going_is_waited_for_and_its_end_wakes_the_set() -> None:
+    going = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
+    shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]), going)
+    await shell.reconcile()
+    assert not shell.bodies("POST", "/pods")
+    (status,) = shell.bodies("PATCH", "/status")
+    (condition,) = status["status"]["conditions"]
+    assert condition["type"] == "FailedCreatePod"
+    assert condition["message"] == "StatefulPodControl failed to create Pod error: pvc data-web-0 is to be deleted"
+    assert ("FailedCreate", "creating Pods of StatefulSet web waits: pvc data-web-0 is to be deleted") in (
+        await shell.events()
+    )
+    gone = Change(decode_persistent_volume_claim(orjson.dumps(going)), None)
+    assert list(shell.reconciler.keys_for_claim(gone)) == [KEY]
+    other = decode_persistent_volume_claim(orjson.dumps(a_claim(1)))
+    assert list(shell.reconciler.keys_for_claim(Change(None, other))) == []
+    grown = decode_persistent_volume_claim(
+        orjson.dumps(a_claim(1, annotations={"apps.kruise.io/owned-by-asts": "web"}))
+    )
+    assert list(shell.reconciler.keys_for_claim(Change(other, grown))) == [KEY]
+
+
+@pytest.mark.behaviour("AS-67")
+@virtual
+async def test_a_claim_that_is_going_unseen_fails_the_creation() -> None:
+    shell = shown(a_set(replicas=1, volumeClaimTemplates=[claim()]))
+    path = "/api/v1/namespaces/shop/persistentvolumeclaims"
+    shell.server.stored[f"{path}/data-web-0"] = a_claim(0, deletionTimestamp="2026-01-01T00:00:00Z")
+    posted = shell.server.request
+
+    async def request(asked: Any) -> Any:
+        if asked.method == "POST" and asked.path == path:
+            shell.server.answer[path] = (409, "AlreadyExists")
+        return await posted(asked)
+
+    shell.server.request = request  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="pvc data-web-0 is to be deleted"):
+        await shell.reconcile()
+    assert not shell.bodies("POST", "/pods")
+
+
+@pytest.mark.behaviour("AS-71")
+@virtual
+async def test_a_claim_of_a_former_pod_is_waited_for() -> None:
+    former = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "former"}
+    shell = shown(a_set(replicas=2, volumeClaimTemplates=[claim()]), a_claim(0, ownerReferences=[former]), a_claim(1))
+    await shell.reconcile()
+    assert [made["metadata"]["name"] for made in shell.bodies("POST", "/pods")] == ["web-1"]
+
+
+@pytest.mark.behaviour("AS-68", "AS-69", "AS-72")
+@pytest.mark.parametrize(
+    ("scaled", "deleted", "wanted", "condemned"),
+    [
+        ("Retain", "Retain", [], []),
+        ("Retain", "Delete", ["StatefulSet"], ["StatefulSet"]),
+        ("Delete", "Retain", [], ["Pod"]),
+        ("Delete", "Delete", ["StatefulSet"], ["Pod"]),
+    ],
+)
+@virtual
+async def test_who_owns_a_claim(scaled: str, deleted: str, wanted: list[str], condemned: list[str]) -> None:
+    policy = {"whenScaled": scaled, "whenDeleted": deleted}
+    foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    found = a_set(replicas=1, volumeClaimTemplates=[claim()], persistentVolumeClaimRetentionPolicy=policy)
+    # The former policy was to delete them with the set.
+    to_set = {key: OWNER[key] for key in ("apiVersion", "kind", "name", "uid")}
+    claims = [a_claim(ordinal, ownerReferences=[foreign, to_set]) for ordinal in (0, 1)]
+    shell = shown(found, a_pod(0), a_pod(1), *claims)
+    await shell.reconcile()
+    for ordinal, kinds in ((0, wanted), (1, condemned)):
+        owners = {"StatefulSet"}
+        for body in shell.bodies("PATCH", f"/persistentvolumeclaims/data-web-{ordinal}"):
+            for one in body["metadata"]["ownerReferences"]:
+                if "$patch" in one:
+                    assert one["uid"] == UID
+                    owners.remove("StatefulSet")
+                else:
+                    assert "controller" not in one
+                    owners.add(one["kind"])
+        assert owners == set(kinds)
+
+
+@pytest.mark.behaviour("AS-68")
+@virtual
+async def test_without_the_gate_claims_are_left_alone() -> None:
+    policy = {"whenScaled": "Delete", "whenDeleted": "Delete"}
+    found = a_set(replicas=1, volumeClaimTemplates=[claim()], persistentVolumeClaimRetentionPolicy=policy)
+    shell = shown(found, a_pod(0), a_pod(1), a_claim(0), a_claim(1), gates=Gates(auto_delete_claims=False))
+    await shell.reconcile()
+    assert not shell.bodies("PATCH", "/persistentvolumeclaims")
+
+
+@pytest.mark.behaviour("AS-40", "AS-73", "AS-74")
+@virtual
+async def test_what_is_put_right_on_pods_that_are_there() -> None:
+    """Claims of a Pod that waits for them, labels that are wrong; never the volumes of a Pod."""
+    two = [claim(), claim(name="logs")]
+    wrong = a_pod(1, labels={"statefulset.kubernetes.io/pod-name": "other"})
+    shell = shown(a_set(replicas=2, volumeClaimTemplates=two), a_pod(0, phase="Pending", ready=False), wrong)
+    await shell.reconcile()
+    made = [one["metadata"]["name"] for one in shell.bodies("POST", "/persistentvolumeclaims")]
+    assert sorted(made) == ["data-web-0", "logs-web-0"]
+    bodies = shell.bodies("PATCH", "/pods/web-1")
+    labels = {"statefulset.kubernetes.io/pod-name": "web-1", "apps.kubernetes.io/pod-index": "1"}
+    assert next(body["metadata"]["labels"] for body in bodies if "labels" in body["metadata"]) == labels
+    assert not any("spec" in body for body in (*bodies, *shell.bodies("PATCH", "/pods/web-0")))
+
+
+@pytest.mark.behaviour("AS-53")
+@virtual
+async def test_a_set_that_is_going_only_reports() -> None:
+    found = a_set(replicas=3)
+    found["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    shell = shown(found, a_pod(0), a_pod(7))
+    await shell.reconcile()
+    assert {path.rpartition("/")[2] for _, path in shell.writes} == {"controllerrevisions", "status"}
+
+
+@pytest.mark.behaviour("AS-38", "AS-134")
+@virtual
+async def test_orphans_are_adopted_and_strangers_released() -> None:
+    shell = shown(
+        a_set(replicas=1),
+        a_pod(0, ownerReferences=[]),
+        a_pod(1, ownerReferences=[], name="web-01"),
+    )
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = {
+        "metadata": {"name": "web", "uid": UID}
+    }
+    await shell.reconcile()
+    assert [path.rpartition("/")[2] for _, path in shell.writes] == ["web-0"]
+    (body,) = shell.bodies("PATCH", "/pods/web-0")
+    (owner,) = body["metadata"]["ownerReferences"]
+    assert (owner["uid"], owner["controller"], owner["blockOwnerDeletion"]) == (UID, True, True)
+    shell = shown(a_set(replicas=1), a_pod(0), a_pod(1, name="web-x"), a_pod(2, labels={"app": "other"}))
+    await shell.reconcile()
+    for name in ("web-x", "web-2"):
+        (body,) = shell.bodies("PATCH", f"/pods/{name}")
+        assert body["metadata"]["ownerReferences"] == [{"$patch": "delete", "uid": UID}]
+
+
+@pytest.mark.behaviour("AS-38")
+@pytest.mark.parametrize("there", [True, False])
+@virtual
+async def test_orphaned_revisions_are_adopted_too(there: bool) -> None:
+    """Or they would outlive the set: the garbage collector takes only what it owns."""
+
+    def orphan(number: int) -> Json:
+        return {
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": f"web-{number}",
+                "namespace": "shop",
+                "uid": f"r{number}",
+                "resourceVersion": "1",
+                "labels": {"app": "web"},
+            },
+            "revision": number,
+            "data": {"number": number},
+        }
+
+    stranger = orphan(3)
+    stranger["metadata"]["labels"] = {"app": "other"}
+    shell = shown(a_set(replicas=0), orphan(1), orphan(2), stranger)
+    path = "/apis/apps/v1/namespaces/shop/controllerrevisions/web-"
+    for number in (1, 2):
+        shell.server.stored[f"{path}{number}"] = orphan(number)
+    uid = UID if there else "another"
+    live = {"metadata": {"name": "web", "uid": uid, "resourceVersion": "1"}}
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/shop/statefulsets/web"] = live
+    await shell.reconcile()
+    adopted = [path for method, path in shell.writes if method == "PATCH" and "/controllerrevisions/" in path]
+    assert adopted == ([f"{path}1", f"{path}2"] if there else [])
+    for body in shell.bodies("PATCH", "/controllerrevisions/web-"):
+        (owner,) = body["metadata"]["ownerReferences"]
+        assert (owner["uid"], owner["controller"]) == (UID, True)
+
+
+@pytest.mark.behaviour("AS-121", "AS-147")
+@virtual
+async def test_a_refused_creation_is_told_three_times_and_keeps_no_other_from_being_tried() -> None:
+    shell = shown(a_set(replicas=3))
+    pods = "/api/v1/namespaces/shop/pods"
+    shell.server.refuse = lambda asked: asked.path == pods and b'"web-1"' in (asked.body or b"")
+    with pytest.raises(Exception, match="no"):
+        await shell.reconcile()
+    assert sorted(made["metadata"]["name"] for made in shell.bodies("POST", "/pods")) == ["web-0", "web-1", "web-2"]
+    (status,) = shell.bodies("PATCH", "/status")
+    assert status["status"]["conditions"][0]["message"] == "StatefulPodControl failed to create Pod error: no"
+    assert ("FailedCreate", "create Pod web-1 in StatefulSet web failed error: no") in await shell.events()
+
+
+@pytest.mark.behaviour("AS-85", "AS-107")
+@virtual
+async def test_what_scaling_changed_is_seen_before_anything_is_updated() -> None:
+    old = {"controller-revision-hash": "web-old"}
+    shell = shown(a_set(replicas=3), a_pod(0, labels=old), a_pod(1, labels=old))
+    await shell.reconcile()
+    assert [made["metadata"]["name"] for made in shell.bodies("POST", "/pods")] == ["web-2"]
+    assert not [path for method, path in shell.writes if method == "DELETE"]
+
+
+@pytest.mark.behaviour("AS-51", "AS-117")
+@virtual
+async def test_a_pod_that_is_going_counts_as_there_but_is_not_updated() -> None:
+    moment = datetime(2026, 1, 1, tzinfo=UTC).isoformat()
+    shell = shown(a_set(replicas=2), a_pod(0), a_pod(1, deletionTimestamp=moment))
+    revision = {"controller-revision-hash": await settled(shell)}
+    shell = shown(a_set(replicas=2), a_pod(0, labels=revision), a_pod(1, labels=revision, deletionTimestamp=moment))
+    await shell.reconcile()
+    (status,) = shell.bodies("PATCH", "/status")
+    wanted = {"replicas": 2, "readyReplicas": 2, "updatedReplicas": 1, "currentReplicas": 1}
+    assert {key: status["status"][key] for key in wanted} == wanted
+
+
+RESIZING = {"volumeClaimUpdateStrategy": {"type": "OnPodRollingUpdate"}, "volumeClaimTemplates": [claim("2Gi")]}
+
+
+async def grown(*claims: Json, classes: Json | None = None) -> Shell:
+    """A set of two Pods that are up to date, whose claims are to be 2Gi."""
+    revision = {"controller-revision-hash": await settled(shown(a_set(replicas=2, **RESIZING)))}
+    shell = shown(
+        a_set(replicas=2, **RESIZING),
+        a_pod(0, labels=revision),
+        a_pod(1, labels=revision),
+        *claims,
+        gates=Gates(auto_resize_claims=True),
+    )
+    shell.server.stored["/apis/storage.k8s.io/v1/storageclasses"] = classes or {"items": []}
+    await shell.reconcile()
+    return shell
+
+
+@pytest.mark.behaviour("AS-103", "AS-104", "AS-105")
+@virtual
+async def test_claims_grow_one_pod_after_the_other() -> None:
+    shell = await grown(a_claim(0), a_claim(1))
+    assert not shell.bodies("PATCH", "/persistentvolumeclaims/data-web-0")
+    (body,) = shell.bodies("PATCH", "/persistentvolumeclaims/data-web-1")
+    assert body["spec"]["resources"] == {"requests": {"storage": "2Gi"}}
+    assert body["metadata"]["annotations"] == {"apps.kruise.io/owned-by-asts": "web"}
+    assert ("SuccessfulResize", "resize Claim data-web-1 Pod web-1 in StatefulSet web success") in await shell.events()
+    assert not [path for method, path in shell.writes if method == "DELETE"]
+
+
+@pytest.mark.behaviour("AS-104")
+@virtual
+async def test_a_claim_that_may_not_grow_is_told_of() -> None:
+    fixed = a_claim(1)
+    fixed["spec"]["storageClassName"] = "fixed"
+    classes = {"items": [{"metadata": {"name": "fixed"}}]}
+    shell = await grown(a_claim(0), fixed, classes=classes)
+    assert not shell.bodies("PATCH", "/persistentvolumeclaims")
+    assert any(reason == "FailedResize" for reason, _ in await shell.events())
+    other = a_claim(1)
+    other["spec"]["accessModes"] = ["ReadWriteMany"]
+    shell = await grown(a_claim(0), other)
+    text = "failed to update pvc data-web-1: contains diff other than spec resource, wait pvc to be deleted"
+    assert ("FailedUpdatePVC", text) in await shell.events()
+
+
+@pytest.mark.behaviour("AS-106", "AS-108", "AS-148")
+@virtual
+async def test_what_is_large_enough_stays_and_what_grows_at_the_mount_is_mounted_anew() -> None:
+    waiting = a_claim(1, storage="2Gi", conditions=["FileSystemResizePending"])
+    shell = await grown(a_claim(0, storage="3Gi", capacity="3Gi"), waiting)
+    assert not shell.bodies("PATCH", "/persistentvolumeclaims")
+    assert [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"] == ["web-1"]
+    (status,) = shell.bodies("PATCH", "/status")
+    assert status["status"]["volumeClaims"] == [
+        {"volumeClaimName": "data", "compatibleReplicas": 2, "compatibleReadyReplicas": 1}
+    ]
+
+
+@pytest.mark.behaviour("AS-125", "AS-145")
+@pytest.mark.parametrize(("replicas", "annotation", "parallelism"), [(4, None, 2), (4, "3", 3), (3, None, None)])
+@virtual
+async def test_images_are_pulled_ahead(replicas: int, annotation: str | None, parallelism: int | None) -> None:
+    before = a_set(replicas=replicas, updateStrategy=rolling(podUpdatePolicy="InPlaceIfPossible"))
+    first = shown(before)
+    await first.reconcile()
+    (revision,) = first.bodies("POST", "/controllerrevisions")
+    in_place = {"imagePreDownloadParallelism": 2}
+    strategy = rolling(podUpdatePolicy="InPlaceIfPossible", inPlaceUpdateStrategy=in_place)
+    after = a_set(replicas=replicas, updateStrategy=strategy)
+    after["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    after["status"] = {"currentRevision": revision["metadata"]["name"]}
+    if annotation:
+        after["metadata"]["annotations"] = {"apps.kruise.io/image-predownload-parallelism": annotation}
+    stored = {**revision, "metadata": {**revision["metadata"], "uid": "r1", "resourceVersion": "2"}}
+    label = {"controller-revision-hash": revision["metadata"]["name"]}
+    pods = [a_pod(ordinal, labels=label) for ordinal in range(replicas)]
+    shell = shown(after, stored, *pods, gates=Gates(pre_download=True))
+    await shell.reconcile()
+    jobs = shell.bodies("POST", "/imagepulljobs")
+    assert [job["spec"]["parallelism"] for job in jobs] == ([] if parallelism is None else [parallelism])
+
+
+@pytest.mark.behaviour("AS-47")
+@virtual
+async def test_old_revisions_go() -> None:
+    def a_revision(number: int) -> Json:
+        return {
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": f"web-r{number}", "namespace": "shop", "uid": f"r{number}", "resourceVersion": "1",
+                "labels": {"app": "web", "controller.kubernetes.io/hash": f"r{number}"}, "ownerReferences": [OWNER],
+            },
+            "revision": number,
+            "data": {"spec": {"template": {"n": number}}},
+        }  # fmt: skip
+
+    shell = shown(a_set(replicas=0, revisionHistoryLimit=2), *map(a_revision, range(1, 6)))
+    await shell.reconcile()
+    gone = [path.rpartition("/")[2] for method, path in shell.writes if method == "DELETE"]
+    assert gone == ["web-r1", "web-r2", "web-r3"]
+
+
+@pytest.mark.behaviour("AS-34")
+@pytest.mark.parametrize("policy", ["OrderedReady", "Parallel"])
+@virtual
+async def test_what_ordered_ready_waits_for_is_not_put_off(policy: str) -> None:
+    """A burst of changes is seen together, but no Pod comes while OrderedReady waits for this one."""
+    shell = shown(a_set(podManagementPolicy=policy), a_pod(0, ready=False))
+    await shell.reconcile()
+    watch = next(one for one in shell.reconciler.watches() if one.store is shell.caches.pods)
+    assert watch.delay is not None
+    old, new = (decode_pod(orjson.dumps(a_pod(0, ready=ready))) for ready in (False, True))
+    for change, awaited in ((Change(old, new), True), (Change(new, None), True), (Change(None, old), False)):
+        assert (watch.delay(change, KEY) <= 0) is (awaited and policy == "OrderedReady")
+    assert watch.delay(Change(new, new), KEY) > 0

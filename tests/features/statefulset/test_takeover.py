@@ -1,0 +1,78 @@
+"""What OpenKruise left behind is taken over: no Pod is touched, and nothing is written that says nothing new."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.features.statefulset.plan.settings import Gates, resolve_spec
+from app.features.statefulset.types import StatefulSet
+from tests.features.statefulset.shell import Shell
+from tests.kube.fakes import virtual
+from tests.openkruise import _items
+
+
+def recorded() -> list[dict[str, Any]]:
+    """The StatefulSet, and what is its."""
+    found = {str(one["metadata"]["uid"]): one for one in _items("10-statefulset.json")}
+    mine = ("StatefulSet", "Pod", "PersistentVolumeClaim", "ControllerRevision")
+    return [one for one in found.values() if one["kind"] in mine and not one["metadata"]["name"].startswith("ud")]
+
+
+def filled(change: dict[str, Any] | None = None) -> Shell:
+    shell = Shell()
+    for one in recorded():
+        if one["kind"] == "StatefulSet" and change:
+            metadata = {**one["metadata"], "generation": 3}
+            one = {**one, "metadata": metadata, "spec": {**one["spec"], **change}}
+        shell.show(one)
+    return shell
+
+
+@pytest.mark.behaviour("AS-42", "AS-72", "AS-108", "AS-116", "AS-117", "AS-120")
+@virtual
+async def test_taking_over_writes_nothing_at_all() -> None:
+    shell = filled()
+    for _ in range(3):
+        await shell.reconcile("st", "moving")
+    assert shell.writes == []
+
+
+@pytest.mark.behaviour("AS-42")
+def test_the_recorded_revision_is_ours_to_the_byte() -> None:
+    objects = recorded()
+    (found,) = (one for one in objects if one["kind"] == "StatefulSet")
+    resolved = resolve_spec(StatefulSet.model_validate(found), Gates())
+    assert resolved.content.name == "st"
+    names = {one["metadata"]["name"] for one in objects if one["kind"] == "ControllerRevision"}
+    assert found["status"]["updateRevision"] in names
+
+
+@pytest.mark.behaviour("AS-63", "AS-70", "AS-89")
+@virtual
+async def test_it_is_changed_by_ours() -> None:
+    """Reserving ordinal 3, with claims that go when they are scaled in: 5 is made, and the claim of 3 goes with it."""
+    shell = filled({"reserveOrdinals": [1, 3]})
+    await shell.reconcile("st", "moving")
+    (made,) = shell.bodies("POST", "/pods")
+    assert (made["metadata"]["name"], made["spec"]["hostname"]) == ("st-5", "st-5")
+    (claim,) = shell.bodies("POST", "/persistentvolumeclaims")
+    assert claim["metadata"]["name"] == "d-st-5"
+    writes = [(method, path.rpartition("/")[2]) for method, path in shell.writes]
+    assert writes.index(("PATCH", "d-st-3")) < writes.index(("DELETE", "st-3"))
+    (patch,) = shell.bodies("PATCH", "/persistentvolumeclaims/d-st-3")
+    assert [one["kind"] for one in patch["metadata"]["ownerReferences"]] == ["Pod"]
+
+
+@pytest.mark.behaviour("AS-109")
+@virtual
+async def test_lowering_the_partition_goes_on_where_openkruise_stopped() -> None:
+    rolling = {"maxUnavailable": 2, "minReadySeconds": 0, "partition": 0, "podUpdatePolicy": "InPlaceIfPossible"}
+    shell = filled({"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": rolling}})
+    await shell.reconcile("st", "moving")
+    patched = {path.partition("/pods/")[2] for method, path in shell.writes if "/pods/" in path}
+    assert {name.partition("/")[0] for name in patched} == {"st-2", "st-0"}
+    assert ("SuccessfulUpdatePodInPlace", "successfully update pod st-2 in-place(revision st-6c474b57d)") in (
+        await shell.events()
+    )

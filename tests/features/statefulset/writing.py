@@ -1,0 +1,72 @@
+"""Writing Advanced StatefulSets without a cluster: what an API server does with its schema, and the two webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from app.features.statefulset.kind import STATEFUL_SET
+from app.features.statefulset.webhooks import Lookups, handlers
+from tests.admission.writing import BETA, Json, Written, written
+
+ALL: tuple[str, ...] = ("StatefulSetAutoDeletePVC", "StatefulSetAutoResizePVCGate", "StatefulSetStartOrdinal")
+GATE: Json = {"conditionType": "InPlaceUpdateReady"}
+
+
+def stateful_set(name: str = "web", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
+    """One that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    template = {
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "nginx:1"}], "readinessGates": [GATE]},
+    }
+    whole = {
+        "replicas": 3,
+        "serviceName": "web",
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": template,
+        **spec,
+    }
+    return {
+        "apiVersion": version,
+        "kind": "StatefulSet",
+        "metadata": {"name": name, "namespace": "shop", **(metadata or {})},
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+def rolling(**fields: Any) -> Json:
+    """An update strategy with these fields."""
+    return {"type": "RollingUpdate", "rollingUpdate": fields}
+
+
+def claim(storage: str = "1Gi", name: str = "data", **spec: Any) -> Json:
+    """A claim template."""
+    resources = {"requests": {"storage": storage}}
+    return {"metadata": {"name": name}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources, **spec}}
+
+
+@dataclass(frozen=True)
+class ClusterLookups(Lookups):
+    """Answers of a cluster, given by the test."""
+
+    classes: Mapping[str, bool | None] = field(default_factory=dict)
+
+    async def expandable(self) -> Mapping[str, bool | None]:
+        return self.classes
+
+
+def lookups(gates: Collection[str] = ALL, classes: Mapping[str, bool | None] | None = None) -> Lookups:
+    """With these gates, and a cluster's storage classes."""
+    return replace(ClusterLookups.of(lambda gate: gate in gates), classes=classes or {})
+
+
+def write(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> Written:
+    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    return written(STATEFUL_SET, handlers(asked or lookups()), obj, old)
+
+
+def refusal(obj: Json, old: Json | None = None, asked: Lookups | None = None) -> str:
+    """The message of a refusal; "" if the write passes."""
+    return write(obj, old, asked).message

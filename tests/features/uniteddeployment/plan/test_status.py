@@ -1,0 +1,337 @@
+"""Pods that are kept though they cannot run, with others in their place: which, how long, and what shares become."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from app.features.uniteddeployment.plan import situation
+from app.features.uniteddeployment.plan.situation import Situation
+from app.features.uniteddeployment.plan.status import (
+    Limits,
+    Outcome,
+    Reservation,
+    SubsetState,
+    Updated,
+    reservation,
+    schedulability,
+    status_of,
+)
+from app.features.uniteddeployment.plan.subsets import SubsetWorkload, decode_subset_workload
+from app.features.uniteddeployment.types import UnitedDeployment, template_of
+from app.kube.clock import rfc3339
+from app.kube.objects import Pod, decode_pod
+from app.pods.revisions import Revision
+from app.workloads.settings import Revisions
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+LABEL = "apps.kruise.io/united-deployment-reserved-pod"
+SUBSET = "apps.kruise.io/subset-name"
+REVISION = "apps.kruise.io/controller-revision-hash"
+LIMITS = Limits(30, 300)
+
+
+def ago(seconds: float) -> str:
+    return rfc3339(NOW - timedelta(seconds=seconds))
+
+
+def pod(
+    name: str = "p",
+    *,
+    label: str | None = None,
+    old: bool = False,
+    pending: float | None = None,
+    ready: float | None = None,
+    deleting: bool = False,
+) -> Pod:
+    """``pending``, ``ready``: seconds for which it is; neither: it runs and is not ready."""
+    labels = {REVISION: "web-1" if old else "web-2", **({} if label is None else {LABEL: label})}
+    metadata: Json = {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": ago(pending or 1000)}
+    if deleting:
+        metadata["deletionTimestamp"] = ago(0)
+    conditions = []
+    if pending is not None:
+        conditions.append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
+    if ready is not None:
+        conditions.append({"type": "Ready", "status": "True", "lastTransitionTime": ago(ready)})
+    status = {"phase": "Pending" if pending is not None else "Running", "conditions": conditions}
+    return decode_pod(orjson.dumps({"metadata": metadata, "spec": {}, "status": status}))
+
+
+def found(
+    *pods: Pod, held: int | None = 0, unschedulable: bool = False, updating: float = 0, written: Any = None
+) -> Reservation:
+    return reservation(
+        pods,
+        update="web-2",
+        held=held,
+        unschedulable=unschedulable,
+        updating_since=NOW - timedelta(seconds=updating),
+        limits=LIMITS,
+        now=NOW,
+        written=written or {},
+    )
+
+
+@pytest.mark.behaviour("UD-56")
+@pytest.mark.parametrize(
+    ("one", "unschedulable", "updating", "reserved", "again"),
+    [
+        pytest.param(pod(), False, 0, False, 0, id="runs, nothing known"),
+        pytest.param(pod(), True, 0, True, 0, id="new in a subset that was unschedulable"),
+        pytest.param(pod(ready=400), True, 0, False, 0, id="new there, but ready for long"),
+        pytest.param(pod(pending=31), False, 0, True, 0, id="no node for too long"),
+        pytest.param(pod(pending=31, label="false"), False, 0, True, 0, id="no node for too long, labelled"),
+        pytest.param(pod(pending=10), False, 0, False, 20, id="no node yet"),
+        pytest.param(pod(old=True, ready=900), False, 99, False, 0, id="old, and the roll-out only slow"),
+        pytest.param(pod(old=True, pending=99), False, 99, True, 0, id="old, no node, and the roll-out late"),
+        pytest.param(pod(old=True, pending=99), False, 10, False, 20, id="old, no node, the roll-out young"),
+        pytest.param(pod(label="true", ready=301), False, 0, False, 0, id="ready for long again"),
+        pytest.param(pod(label="true", ready=100), False, 0, True, 200, id="ready again"),
+        pytest.param(pod(label="true"), False, 0, True, 0, id="reserved, not ready"),
+        pytest.param(pod(label="true", old=True, ready=900), False, 0, True, 0, id="reserved, old: until replaced"),
+        pytest.param(pod(label="what?", pending=10), False, 0, False, 20, id="a label that says nothing"),
+    ],
+)
+def test_which_pods_are_reserved(one: Pod, unschedulable: bool, updating: float, reserved: bool, again: float) -> None:
+    result = found(one, unschedulable=unschedulable, updating=updating)
+    assert result.reserved == reserved
+    assert result.again == pytest.approx(again, abs=0.01)
+    known = {"true": True, "false": False}.get(one.metadata.labels.get(LABEL, ""))
+    assert [label for _, label in result.labels] == ([] if known is reserved else [reserved])
+
+
+@pytest.mark.behaviour("UD-56", "UD-62")
+def test_a_roll_out_is_stuck_only_where_new_pods_find_no_node() -> None:
+    olds = [pod("a", old=True, ready=900), pod("b", old=True, ready=900)]
+    slow = found(*olds, pod("c"), updating=99)
+    assert (slow.reserved, slow.overdue, slow.outdated) == (0, 0, 2)
+    stuck = found(*olds, pod("c", pending=40), updating=99)
+    assert (stuck.reserved, stuck.overdue, stuck.outdated) == (3, 2, 2)
+    early = found(*olds, pod("c", pending=40), updating=10)
+    assert (early.reserved, early.overdue) == (1, 0)
+    assert early.again == pytest.approx(20, abs=0.01)
+
+
+@pytest.mark.behaviour("UD-62")
+def test_what_the_partition_keeps_back_and_what_goes_is_not_reserved() -> None:
+    olds = [pod("a", old=True, ready=900), pod("b", old=True, ready=900), pod("c", old=True, pending=99)]
+    new = pod("d", pending=40)
+    kept = found(*olds, new, held=2, updating=99)
+    assert kept.uids == {"uid-c", "uid-d"}
+    assert found(*olds, new, held=None, updating=99).uids == {"uid-c", "uid-d"}
+    assert found(pod("a", label="true", deleting=True)).reserved == 0
+
+
+@pytest.mark.behaviour("UD-56")
+def test_a_label_that_was_written_counts_before_the_cache_shows_it() -> None:
+    one = pod("a")
+    assert found(one, written={"uid-a": True}).uids == {"uid-a"}
+    assert not found(one, written={"uid-a": True}).labels
+
+
+def condition(status: str, reason: str = "reschedule") -> Json:
+    return {"type": "Schedulable", "status": status, "lastTransitionTime": ago(500), "reason": reason}
+
+
+@pytest.mark.behaviour("UD-57", "UD-61")
+@pytest.mark.parametrize(
+    ("before", "pods", "wanted", "status", "moved", "unreliable"),
+    [
+        pytest.param(None, [pod()], 1, ("True", "no reserved pods"), True, 0, id="healthy"),
+        pytest.param(None, [pod(pending=40)], 1, ("False", "reserved pods found"), True, 1, id="one is"),
+        pytest.param(condition("False"), [pod(label="true")], 1, ("False", None), False, 1, id="still"),
+        pytest.param(condition("False"), [pod(label="false")], 1, ("True", "no reserved pods"), True, 0, id="none now"),
+        pytest.param(condition("False", "created"), [], 2, ("False", None), False, 2, id="not seen yet"),
+        pytest.param(condition("False", "created"), [pod()], 2, ("False", None), True, 2, id="one of two seen"),
+        pytest.param(condition("True"), [], 2, ("True", None), False, 0, id="creation is under way elsewhere"),
+    ],
+)
+def test_what_the_condition_says(
+    before: Any, pods: list[Pod], wanted: int, status: Any, moved: bool, unreliable: int
+) -> None:
+    known = found(*pods, unschedulable=before is not None and before["status"] == "False")
+    result, count = schedulability(before, known, wanted, NOW)
+    assert result.condition is not None
+    assert result.condition["status"] == status[0]
+    assert result.unschedulable is (status[0] == "False")
+    assert result.condition.get("message") == status[1] or not status[1]
+    assert (result.condition["lastTransitionTime"] == rfc3339(NOW)) is moved
+    assert count == unreliable
+
+
+# ---- the whole plan
+
+
+def united(kind: str = "cloneSetTemplate", more: Json | None = None, **spec: Any) -> UnitedDeployment:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}}
+    body: Json = {"selector": {"matchLabels": {"app": "web"}}, "template": template, **(more or {})}
+    return UnitedDeployment.model_validate(
+        {
+            "apiVersion": "apps.kruise.io/v1beta1",
+            "kind": "UnitedDeployment",
+            "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
+            "spec": {
+                "replicas": 6,
+                "selector": {"matchLabels": {"app": "web"}},
+                "template": {kind: {"metadata": {"labels": {"app": "web"}}, "spec": body}},
+                "topology": {
+                    "subsets": [{"name": "a", "maxReplicas": 3}, {"name": "b"}],
+                    "scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": True}},
+                },
+                **spec,
+            },
+        }
+    )
+
+
+def workload(name: str, replicas: int, ready: int) -> SubsetWorkload:
+    return decode_subset_workload(
+        orjson.dumps(
+            {
+                "metadata": {
+                    "name": f"web-{name}-x",
+                    "labels": {"apps.kruise.io/subset-name": name, REVISION: "web-2"},
+                },
+                "spec": {"replicas": replicas},
+                "status": {"replicas": replicas, "readyReplicas": ready},
+            }
+        )
+    )
+
+
+def situated(
+    owner: UnitedDeployment, pods: dict[str, list[Pod]], status: Json | None = None, **replicas: int
+) -> Situation:
+    given = template_of(owner.spec)
+    assert given is not None
+    update = Revision("web-2", 2, b"")
+    existing = {
+        name: workload(name, count, sum(1 for one in pods[name] if one.condition("Ready")))
+        for name, count in replicas.items()
+    }
+    here = Situation(owner, *given, Revisions(update, update, [update]), status or {}, existing, pods, NOW)
+    return Situation(
+        owner, *given, Revisions(update, update, [update]), status or {}, existing, pods, NOW, **situation.judged(here)
+    )
+
+
+def statuses(**conditions: Json | None) -> Json:
+    return {
+        "subsetStatuses": [
+            {"name": name, **({"conditions": [one]} if one is not None else {})} for name, one in conditions.items()
+        ]
+    }
+
+
+def ready(prefix: str, count: int, label: str | None = "false", since: float = 900) -> list[Pod]:
+    return [pod(f"{prefix}{index}", label=label, ready=since) for index in range(count)]
+
+
+@pytest.mark.behaviour("UD-35", "UD-39", "UD-56", "UD-57", "UD-63")
+def test_the_timeline_of_a_reservation() -> None:
+    owner = united()
+    first = situated(owner, {})
+    assert situation.allocated(first).replicas == {"a": 3, "b": 3}
+    # Two Pods of a find no node for 30 s.
+    pending = [pod("a1", label="false", pending=31), pod("a2", label="false", pending=31)]
+    second = situated(
+        owner,
+        {"a": [*ready("a", 1), *pending], "b": ready("b", 3)},
+        statuses(a=condition("True"), b=condition("True")),
+        a=3,
+        b=3,
+    )
+    assert situation.allocated(second).replicas == {"a": 3, "b": 5}
+    assert {one.metadata.name: label for one, label in second.reservations["a"].labels} == {"a1": True, "a2": True}
+    # One of them is ready for 300 s, the other is not.
+    third = situated(
+        owner,
+        {"a": [*ready("a", 2, since=301), pod("a2", label="true", pending=600)], "b": ready("b", 5)},
+        statuses(a=condition("False"), b=condition("True")),
+        a=3,
+        b=5,
+    )
+    assert situation.allocated(third).replicas == {"a": 3, "b": 4}
+    # And the other.
+    fourth = situated(
+        owner, {"a": ready("a", 3), "b": ready("b", 4)}, statuses(a=condition("False"), b=condition("True")), a=3, b=4
+    )
+    assert situation.allocated(fourth).replicas == {"a": 3, "b": 3}
+    assert (fourth.condition("a") or {})["status"] == "True"
+
+
+@pytest.mark.behaviour("UD-53")
+def test_a_subset_that_joins_others_gets_substitutes_until_its_pods_run() -> None:
+    owner = united(topology={"subsets": [{"name": "new", "maxReplicas": 3}, {"name": "b"}], **strategy()})
+    here = situated(owner, {"b": ready("b", 6)}, statuses(b=condition("True")), b=6)
+    assert (here.condition("new") or {})["reason"] == "created"
+    assert situation.allocated(here).replicas == {"new": 3, "b": 6}
+    alone = situated(owner, {})
+    assert alone.condition("new") is None
+    assert situation.allocated(alone).replicas == {"new": 3, "b": 3}
+
+
+def strategy() -> Json:
+    return {"scheduleStrategy": {"type": "Adaptive", "adaptive": {"reserveUnschedulablePods": True}}}
+
+
+@pytest.mark.behaviour("UD-58")
+@pytest.mark.parametrize(
+    ("kind", "more", "field", "wanted"),
+    [
+        pytest.param("cloneSetTemplate", {}, "updateStrategy", 3, id="CloneSet"),
+        pytest.param("deploymentTemplate", {}, "strategy", 3, id="Deployment"),
+        pytest.param(
+            "deploymentTemplate",
+            {"strategy": {"rollingUpdate": {"maxUnavailable": 5}}},
+            "strategy",
+            5,
+            id="more allowed",
+        ),
+        pytest.param("deploymentTemplate", {"strategy": {"type": "Recreate"}}, "strategy", None, id="all at once"),
+        pytest.param(
+            "cloneSetTemplate", {"updateStrategy": {"type": "OnDelete"}}, "updateStrategy", None, id="by hand"
+        ),
+    ],
+)
+def test_stuck_pods_do_not_block_a_roll_out(kind: str, more: Json, field: str, wanted: int | None) -> None:
+    owner = united(kind, more)
+    pods = {
+        "a": [pod("a0", old=True, ready=900), pod("a1", pending=40), pod("a2", pending=40)],
+        "b": ready("b", 6),
+    }
+    rolling = {"conditions": [{"type": "UnitedDeploymentUpdated", "status": "False", "lastTransitionTime": ago(99)}]}
+    status = statuses(a=condition("False"), b=condition("True")) | rolling
+    here = situated(owner, pods, status, a=3, b=6)
+    made, errors = situation.wanted(here, {"a": 3, "b": 6})
+    assert errors == []
+    given = (made["a"].spec.get(field) or {}).get("rollingUpdate", {}).get("maxUnavailable")
+    assert (made["a"].max_unavailable, given) == (wanted, wanted)
+    assert made["b"].max_unavailable is None
+
+
+@pytest.mark.behaviour("UD-40", "UD-63", "UD-64")
+def test_the_status_counts_working_pods_and_selects_them() -> None:
+    states = [SubsetState("a", 3, 0, 3, 1, condition("False"), 2), SubsetState("b", 5, 0, 5, 5)]
+    made = status_of(
+        {},
+        states,
+        Outcome(),
+        Updated(8, 6, 6),
+        revision="web-2",
+        replicas=6,
+        collisions=0,
+        selector="app=web",
+        reserves=True,
+        generation=1,
+        now=NOW,
+    )
+    assert (made["replicas"], made["readyReplicas"], made["reservedPods"]) == (6, 6, 2)
+    assert made["labelSelector"] == f"app=web,{LABEL}=false"
+    assert made["subsetStatuses"][0]["reservedPods"] == 2
+    assert "reservedPods" not in made["subsetStatuses"][1]

@@ -1,0 +1,295 @@
+"""The workload of a subset, its schedulability, and the recorded hash of a revision."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+import pytest
+
+from app.api.conversion import convert
+from app.features.cloneset.kind import CLONE_SET
+from app.features.uniteddeployment.plan.allocation import Pending, pending_pods, schedulability
+from app.features.uniteddeployment.plan.status import Outcome, SubsetState, Updated, status_of
+from app.features.uniteddeployment.plan.subsets import (
+    SubsetError,
+    claim,
+    content_of,
+    decode_subset_workload,
+    generated_name,
+    is_of,
+    needs_update,
+    stuck_pods,
+    wanted_workload,
+)
+from app.features.uniteddeployment.types import Subset, UnitedDeployment
+from app.kube.clock import rfc3339
+from app.kube.objects import decode_pod
+from app.kube.resources import DEPLOYMENTS, Resource
+from app.pods.revisions import revision_hash
+from tests.admission.recorded import DATA
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+TEMPLATE = {
+    "metadata": {"labels": {"app": "web"}, "annotations": {"a": "b"}},
+    "spec": {"template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main"}]}}},
+}
+SELECTOR = {"matchLabels": {"app": "web"}}
+
+
+def wanted(kind: str = "cloneSetTemplate", **fields: Any) -> Any:
+    subset = Subset.model_validate({"name": "a", **fields})
+    return wanted_workload(kind, TEMPLATE, SELECTOR, subset, replicas=3, partition=1, revision="web-1")
+
+
+@pytest.mark.behaviour("UD-42", "UD-45")
+def test_the_hash_of_a_revision_is_the_recorded_one() -> None:
+    items = json.loads((DATA / "14-united-distribution.json").read_text("utf-8"))["items"]
+    found = next(one for one in items if one["kind"] == "UnitedDeployment")
+    united = UnitedDeployment.model_validate(convert(found, "apps.kruise.io/v1beta1"))
+    content = content_of(united)
+    assert f"ud-{revision_hash(content.data, 0)}" == found["status"]["currentRevision"] == "ud-dd9979f77"
+    assert content.labels == {"app": "ud"}
+
+
+@pytest.mark.behaviour("UD-28", "UD-29", "UD-30", "UD-31")
+def test_what_a_subsets_workload_says() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    made = wanted(
+        nodeSelectorTerm=term,
+        tolerations=[{"key": "k"}],
+        patch={"spec": {"containers": [{"name": "main", "image": "x"}]}},
+    )
+    labels = {"app": "web", "apps.kruise.io/subset-name": "a", "apps.kruise.io/controller-revision-hash": "web-1"}
+    assert made.labels == labels
+    assert made.annotations["a"] == "b"
+    assert json.loads(made.annotations["apps.kruise.io/subset-patch"])["spec"]["containers"][0]["image"] == "x"
+    spec = made.spec
+    assert spec["selector"] == {"matchLabels": {"app": "web", "apps.kruise.io/subset-name": "a"}}
+    assert (spec["replicas"], spec["updateStrategy"]["rollingUpdate"]["partition"]) == (3, 1)
+    pod = spec["template"]
+    assert pod["metadata"]["labels"] == labels
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required == {"nodeSelectorTerms": [term]}
+    assert pod["spec"]["tolerations"] == [{"key": "k"}]
+    assert pod["spec"]["containers"] == [{"name": "main", "image": "x"}]
+    assert "affinity" not in TEMPLATE["spec"]["template"]["spec"]
+
+
+def test_deployments_have_no_partition_and_stateful_sets_on_delete_none() -> None:
+    assert "updateStrategy" not in wanted("deploymentTemplate").spec
+    template = {**TEMPLATE, "spec": {**TEMPLATE["spec"], "updateStrategy": {"type": "OnDelete"}}}
+    made = wanted_workload(
+        "statefulSetTemplate", template, SELECTOR, Subset(name="a"), replicas=1, partition=1, revision="web-1"
+    )
+    assert made.spec["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_a_patch_that_cannot_be_merged_is_named() -> None:
+    with pytest.raises(SubsetError, match="patch of subset a"):
+        wanted(patch={"spec": {"containers": [{"image": "x"}]}})
+
+
+@pytest.mark.behaviour("UD-27")
+def test_names_begin_with_object_and_subset_where_that_is_a_name() -> None:
+    assert generated_name("deploymentTemplate", "web", "a") == "web-a-"
+    assert generated_name("statefulSetTemplate", "web", "a" * 42) == f"web-{'a' * 42}-"
+    assert generated_name("statefulSetTemplate", "web", "a" * 43) == "web-"
+    assert generated_name("cloneSetTemplate", "web", "a" * 43) == "web-"
+    assert generated_name("deploymentTemplate", "web", "a" * 43) == f"web-{'a' * 43}-"
+    assert generated_name("deploymentTemplate", "w" * 250, "a") == f"{'w' * 250}-"
+
+
+@pytest.mark.behaviour("UD-48")
+@pytest.mark.parametrize(
+    ("change", "differs"),
+    [
+        ({}, False),
+        ({"spec": {"replicas": 2, "updateStrategy": {"rollingUpdate": {"partition": 1}}}}, True),
+        ({"spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 0}}}}, True),
+        ({"spec": {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": "33%"}}}}, False),
+        ({"revision": "web-0"}, True),
+        ({"patch": "{}"}, True),
+    ],
+)
+def test_when_a_workload_is_written_again(change: Json, differs: bool) -> None:
+    made = wanted()
+    stored = {
+        "metadata": {
+            "name": "web-a-x",
+            "labels": {**made.labels, "apps.kruise.io/controller-revision-hash": change.get("revision", "web-1")},
+            "annotations": {"apps.kruise.io/subset-patch": change.get("patch", "")},
+        },
+        "spec": change.get("spec", {"replicas": 3, "updateStrategy": {"rollingUpdate": {"partition": 1}}}),
+    }
+    assert needs_update("cloneSetTemplate", decode_subset_workload(orjson.dumps(stored)), made) is differs
+
+
+def condition(status: str, age: float) -> Json:
+    return {"type": "Schedulable", "status": status, "lastTransitionTime": rfc3339(NOW - timedelta(seconds=age))}
+
+
+@pytest.mark.behaviour("UD-54")
+@pytest.mark.parametrize(
+    ("before", "pending", "unschedulable", "status", "again"),
+    [
+        pytest.param(None, Pending(), False, None, 0, id="nothing known"),
+        pytest.param(None, Pending(0, 5.0), False, None, 5, id="one waits"),
+        pytest.param(None, Pending(1), True, "False", 300, id="one waits too long"),
+        pytest.param(condition("True", 9), Pending(1), True, "False", 300, id="again"),
+        pytest.param(condition("False", 100), Pending(), True, "False", 200, id="kept until the time is over"),
+        pytest.param(condition("False", 100), Pending(3), True, "False", 200, id="and not longer for new ones"),
+        pytest.param(condition("False", 301), Pending(), False, "True", 0, id="recovered"),
+        pytest.param(condition("False", 301), Pending(1), True, "False", 300, id="not recovered"),
+    ],
+)
+def test_whether_a_subset_can_be_scheduled(
+    before: Json | None, pending: Pending, unschedulable: bool, status: str | None, again: float
+) -> None:
+    found = schedulability(before, pending, 300, NOW)
+    assert found.unschedulable is unschedulable
+    assert (found.condition or {}).get("status") == status
+    assert found.again == pytest.approx(again)
+
+
+@pytest.mark.behaviour("UD-55")
+def test_pods_that_no_node_takes_are_counted_after_their_time() -> None:
+    def pod(age: float, **more: Any) -> Any:
+        created = rfc3339(NOW - timedelta(seconds=age))
+        conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}]
+        body = {"metadata": {"name": "p", "creationTimestamp": created}, "spec": {}, "status": {"phase": "Pending"}}
+        body["status"]["conditions"] = conditions
+        return decode_pod(orjson.dumps({**body, **more}))
+
+    pods = [pod(31), pod(10), pod(25), pod(99, spec={"nodeName": "n"}), pod(99, status={"phase": "Running"})]
+    found = pending_pods(pods, 30, NOW)
+    assert found.timed_out == 1
+    assert found.remaining == pytest.approx(5)
+
+
+@pytest.mark.behaviour("UD-46", "UD-61", "UD-65", "UD-70")
+def test_the_status_moves_to_the_new_revision_when_all_pods_have_it_and_are_ready() -> None:
+    def made(present: Json, updated_ready: int, outcome: Outcome) -> Json:
+        subsets = [SubsetState("a", 2, 0, 2, 2), SubsetState("b", 1, 0, 1, 1)]
+        return status_of(
+            present,
+            subsets,
+            outcome,
+            Updated(3, updated_ready, updated_ready),
+            revision="web-2",
+            replicas=3,
+            collisions=0,
+            selector="app=web",
+            reserves=False,
+            generation=4,
+            now=NOW,
+        )
+
+    first = made({"currentRevision": "web-1"}, 2, Outcome(changed=True))
+    assert (first["currentRevision"], first["replicas"], first["readyReplicas"]) == ("web-1", 3, 3)
+    conditions = {one["type"]: (one["status"], one.get("reason", "")) for one in first["conditions"]}
+    assert conditions == {
+        "UnitedDeploymentUpdated": ("False", "UnitedDeploymentRevisionUpdating"),
+        "SubsetProvisioned": ("True", ""),
+        "SubsetUpdated": ("True", ""),
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "UnitedDeploymentProgressing"),
+    }
+    second = made(first, 3, Outcome())
+    assert second["currentRevision"] == "web-2"
+    failed = made(second, 3, Outcome(error="no"))
+    assert next(one for one in failed["conditions"] if one["type"] == "SubsetUpdated")["reason"] == "Error"
+    assert made(failed, 3, Outcome(error="no")) == failed
+
+
+def workload(name: str, created: str, subset: str = "a", **metadata: Any) -> Any:
+    labels = {"app": "web", "apps.kruise.io/subset-name": subset}
+    return decode_subset_workload(
+        orjson.dumps({"metadata": {"name": name, "labels": labels, "creationTimestamp": created, **metadata}})
+    )
+
+
+@pytest.mark.behaviour("UD-32", "UD-33")
+def test_which_workloads_are_kept_adopted_released_and_surplus() -> None:
+    first, second = workload("a1", "2026-01-01T00:00:01Z"), workload("a2", "2026-01-01T00:00:00Z")
+    gone = workload("gone", "2026-01-01T00:00:00Z", deletionTimestamp="2026-01-01T00:00:09Z")
+    other, removed = workload("other", "2026-01-01T00:00:00Z"), workload("z1", "2026-01-01T00:00:00Z", "z")
+    relabelled = workload("b1", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"})
+    orphans = [
+        workload("b3", "2026-01-01T00:00:03Z", "b"),
+        workload("b2", "2026-01-01T00:00:02Z", "b"),
+        workload("a9", "2026-01-01T00:00:00Z"),
+        workload("z2", "2026-01-01T00:00:00Z", "z"),
+        workload("b0", "2026-01-01T00:00:00Z", "b", labels={"apps.kruise.io/subset-name": "b"}),
+    ]
+    owned = {
+        "cloneSetTemplate": [first, second, gone, removed, relabelled],
+        "deploymentTemplate": [other],
+    }
+    found = claim("cloneSetTemplate", {"a", "b"}, owned, orphans, lambda labels: labels.get("app") == "web")
+    assert {name: one.metadata.name for name, one in found.existing.items()} == {"a": "a2"}
+    assert {(kind, one.metadata.name) for kind, one in found.surplus} == {
+        ("cloneSetTemplate", "a1"),
+        ("cloneSetTemplate", "z1"),
+        ("deploymentTemplate", "other"),
+    }
+    assert [one.metadata.name for _, one in found.release] == ["b1"]
+    assert [one.metadata.name for one in found.adopt] == ["b2"]
+
+
+@pytest.mark.behaviour("UD-50")
+def test_which_pods_of_a_native_stateful_set_stand_in_its_way() -> None:
+    own, united = "controller-revision-hash", "apps.kruise.io/controller-revision-hash"
+    body: Json = {
+        "metadata": {"name": "web-a-x", "generation": 2, "labels": {united: "web-2"}},
+        "spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
+        "status": {"observedGeneration": 2, "updateRevision": "r2"},
+    }
+
+    def pod(ordinal: int, revision: str, of_set: str, ready: bool = False, **metadata: Any) -> Any:
+        labels = {united: revision, own: of_set}
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+        named = {"name": f"web-a-x-{ordinal}", "labels": labels, **metadata}
+        return decode_pod(orjson.dumps({"metadata": named, "spec": {}, "status": status}))
+
+    pods = [
+        pod(0, "web-1", "r1"),
+        pod(2, "web-1", "r1"),
+        pod(3, "web-1", "r1", ready=True),
+        pod(4, "web-2", "r1"),
+        pod(5, "web-2", "r2"),
+        pod(6, "web-1", "r1", deletionTimestamp=rfc3339(NOW)),
+    ]
+
+    def names(**changes: Any) -> list[str]:
+        stored = decode_subset_workload(orjson.dumps({**body, **changes}))
+        return [one.metadata.name for one in stuck_pods(stored, pods, "web-2")]
+
+    assert names() == ["web-a-x-2", "web-a-x-4"]
+    # Not yet seen by its controller: only the UnitedDeployment's revision tells.
+    assert names(status={"observedGeneration": 1, "updateRevision": "r2"}) == ["web-a-x-2"]
+    assert names(spec={"updateStrategy": {"type": "OnDelete"}}) == []
+    assert names(metadata={**body["metadata"], "labels": {united: "web-1"}}) == []
+
+
+A_CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web-a-x"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "owner", "mine"),
+    [
+        (CLONE_SET.resource(), A_CLONE_SET | {"uid": "w"}, True),
+        (CLONE_SET.resource(), A_CLONE_SET | {"uid": "other"}, False),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-a-x-5d4", "uid": "r"}, True),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other-5d4", "uid": "r"}, False),
+        (DEPLOYMENTS, {"apiVersion": "apps/v1", "kind": "CloneSet", "name": "web-a-x-5d4", "uid": "r"}, False),
+        (DEPLOYMENTS, None, False),
+    ],
+)
+def test_whose_a_pod_is(resource: Resource, owner: Json | None, mine: bool) -> None:
+    references = [{**owner, "controller": True}] if owner is not None else []
+    found = decode_pod(orjson.dumps({"metadata": {"name": "p", "ownerReferences": references}, "spec": {}}))
+    assert is_of(resource, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine

@@ -1,0 +1,268 @@
+"""What is refused, warned of, converted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from app.api.conversion import convert
+from app.api.crd import manifest
+from app.features.cloneset.kind import ROLLING_FIELDS
+from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
+from app.features.uniteddeployment.webhooks import handlers
+from app.kube.jsonvalues import json_copy
+from app.pods.template_check import StandaloneTemplates
+from tests import openkruise
+from tests.admission.writing import ALPHA, BETA, Json, Written, written
+from tests.api.recorded import undescribed
+
+HANDLERS = handlers(StandaloneTemplates())
+SHORT_HASHES = handlers(StandaloneTemplates(), short_hash=True)
+POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
+
+
+def united(*subsets: Json, kind: str = "deploymentTemplate", version: str = BETA, **spec: Any) -> Json:
+    selector = {"matchLabels": {"app": "web"}}
+    workload = {"metadata": {"labels": {"app": "web"}}, "spec": {"selector": selector, "template": json_copy(POD)}}
+    return {
+        "apiVersion": version,
+        "kind": "UnitedDeployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "replicas": 4,
+            "selector": selector,
+            "template": {kind: workload},
+            "topology": {"subsets": list(subsets) or [{"name": "a"}, {"name": "b"}]},
+            **spec,
+        },
+    }
+
+
+def write(obj: Json, old: Json | None = None) -> Written:
+    return written(UNITED_DEPLOYMENT, HANDLERS, obj, old)
+
+
+@pytest.mark.behaviour("UD-7", "UD-8", "UD-10", "UD-11", "UD-12", "UD-13", "UD-24")
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (united(replicas=-1), "spec.replicas: Invalid value: -1"),
+        (united(selector={}), "spec.selector: Invalid value"),
+        (united(selector={"matchLabels": {"app": "other"}}), "deploymentTemplate.metadata.labels: Invalid value"),
+        (united(template={}), "spec.template: Required value"),
+        (united({"name": "A_"}), "spec.topology.subsets[0].name: Invalid value"),
+        (united({"name": "a"}, {"name": "a"}), "spec.topology.subsets[1].name: Invalid value"),
+        (united({"name": "a", "replicas": "x"}), "spec.topology.subsets[0].replicas: Invalid value"),
+        (united({"name": "a", "replicas": "150%"}), "should be between 0% and 100%"),
+        (united({"name": "a", "replicas": 5}, {"name": "b"}), "should not be greater than UnitedDeployment replicas 4"),
+        (united({"name": "a", "replicas": 1, "minReplicas": 1}), "are mutually exclusive"),
+        (united({"name": "a", "maxReplicas": 1}), "at least one subset.maxReplicas must be empty"),
+        (united(template={"deploymentTemplate": {"spec": {"template": {}}}}), "spec.containers: Required value"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_its_field(obj: Json, said: str) -> None:
+    assert said in write(obj).shown
+
+
+@pytest.mark.behaviour("UD-21")
+def test_the_older_version_is_judged_as_the_newer() -> None:
+    obj = united({"name": "a", "replicas": 9}, version=ALPHA)
+    assert "should not be greater than UnitedDeployment replicas 4" in write(obj).message
+    stored = write(united(kind="statefulSetTemplate", version=ALPHA)).obj
+    assert stored is not None
+    changed = json_copy(stored)
+    changed["spec"]["selector"]["matchLabels"]["more"] = "x"
+    assert "spec.selector: Forbidden" in write(changed, stored).message
+
+
+@pytest.mark.behaviour("UD-9")
+@pytest.mark.parametrize(
+    ("kind", "more", "field"),
+    [
+        ("deploymentTemplate", {"replicas": 2}, "replicas"),
+        ("cloneSetTemplate", {"replicas": 2}, "replicas"),
+        ("statefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
+        ("advancedStatefulSetTemplate", {"updateStrategy": {"rollingUpdate": {"partition": 1}}}, "partition"),
+    ],
+)
+def test_a_template_does_not_say_what_is_the_subsets(kind: str, more: Json, field: str) -> None:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"] |= more
+    assert f"{field} in template will not be used" in write(obj).message
+
+
+@pytest.mark.behaviour("UD-17", "UD-18")
+def test_what_no_subset_could_follow_may_not_change() -> None:
+    stored = write(united(kind="statefulSetTemplate")).obj
+    assert stored is not None
+    changed = json_copy(stored)
+    changed["spec"]["template"]["statefulSetTemplate"]["spec"]["serviceName"] = "other"
+    assert "spec.template.statefulSetTemplate.spec: Forbidden" in write(changed, stored).message
+    changed = json_copy(stored)
+    changed["spec"]["selector"]["matchLabels"]["more"] = "x"
+    assert "spec.selector: Forbidden: may not be changed" in write(changed, stored).message
+    changed = json_copy(stored)
+    changed["spec"]["template"]["statefulSetTemplate"]["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:2"
+    assert write(changed, stored).message == ""
+
+
+@pytest.mark.behaviour("UD-22")
+@pytest.mark.parametrize("version", [ALPHA, BETA])
+def test_defaults_come_in_the_version_of_the_request_and_once(version: str) -> None:
+    obj = united(version=version)
+    del obj["spec"]["replicas"]
+    once = write(obj).obj
+    assert once is not None
+    assert (once["apiVersion"], once["spec"]["replicas"], once["spec"]["revisionHistoryLimit"]) == (version, 1, 10)
+    assert write(json_copy(once)).obj == once
+
+
+def test_a_partition_of_deployments_is_warned_of() -> None:
+    found = write(united(updateStrategy={"manualUpdate": {"partitions": {"a": 1}}}))
+    assert "a Deployment has no partition" in found.warnings[0]
+
+
+@pytest.mark.behaviour("UD-3")
+def test_a_status_reads_in_both_versions() -> None:
+    beta = united()
+    entries = [{"name": "a", "replicas": 2, "partition": 1, "readyReplicas": 1}, {"name": "b", "replicas": 2}]
+    beta["status"] = {"replicas": 4, "updatedReplicas": 1, "currentRevision": "web-1", "updatedRevision": "web-2"}
+    beta["status"]["subsetStatuses"] = entries
+    alpha = convert(beta, ALPHA)
+    assert alpha["status"]["subsetReplicas"] == {"a": 2, "b": 2}
+    assert alpha["status"]["updateStatus"] == {"updatedRevision": "web-2", "currentPartitions": {"a": 1, "b": 0}}
+    assert convert(alpha, BETA)["status"]["updatedRevision"] == "web-2"
+    assert [one["replicas"] for one in convert(alpha, BETA)["status"]["subsetStatuses"]] == [2, 2]
+
+
+@pytest.mark.behaviour("UD-3")
+def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
+    alpha = united(kind="cloneSetTemplate", version=ALPHA)
+    spec = alpha["spec"]["template"]["cloneSetTemplate"]["spec"]
+    spec["updateStrategy"] = {"type": "InPlaceIfPossible", "maxUnavailable": 2}
+    stored = convert(alpha, BETA)["spec"]["template"]["cloneSetTemplate"]["spec"]["updateStrategy"]
+    assert stored == {
+        "type": "RollingUpdate",
+        "rollingUpdate": {"podUpdatePolicy": "InPlaceIfPossible", "maxUnavailable": 2},
+    }
+    assert spec["updateStrategy"]["type"] == "InPlaceIfPossible"
+
+
+@pytest.mark.behaviour("UD-71")
+@pytest.mark.parametrize(
+    ("kind", "length", "refused"),
+    [
+        ("deploymentTemplate", 52, False),
+        ("deploymentTemplate", 53, True),
+        ("cloneSetTemplate", 46, False),
+        ("cloneSetTemplate", 47, True),
+        ("statefulSetTemplate", 46, False),
+        ("statefulSetTemplate", 47, True),
+        ("advancedStatefulSetTemplate", 47, True),
+    ],
+)
+def test_names_whose_pods_nobody_could_make_are_refused_on_creation(kind: str, length: int, refused: bool) -> None:
+    obj = united(kind=kind)
+    obj["metadata"]["name"] = "w" * length
+    found = write(obj)
+    assert ("metadata.name: Invalid value" in found.message) is refused
+    if refused:
+        named = {"cloneSetTemplate": "its CloneSets", "deploymentTemplate": "its revision"}.get(
+            kind, "its StatefulSets"
+        )
+        assert f"Pods carry the name of {named} with a hash as a label" in found.message
+        # What is there already may be written.
+        assert write(json_copy(obj), obj).message == ""
+
+
+@pytest.mark.behaviour("UD-72")
+def test_patches_that_cannot_be_merged_are_refused_when_they_or_the_template_come() -> None:
+    nameless = {"spec": {"containers": [{"image": "nginx:1.26"}]}}
+    obj = write(united({"name": "a", "patch": {"metadata": {"labels": {"tier": "gold"}}}}, {"name": "b"})).stored()
+    obj["spec"]["topology"]["subsets"][1]["patch"] = nameless
+    found = write(json_copy(obj))
+    assert "spec.topology.subsets[1].patch: Invalid value: b: cannot be merged with the Pod template: " in found.message
+    assert "does not contain declared merge key: name" in found.message
+    # What is there already may be scaled, and put right.
+    more = json_copy(obj)
+    more["spec"]["replicas"] = 6
+    assert write(more, obj).message == ""
+    more["spec"]["topology"]["subsets"][1]["patch"] = {"spec": {"priority": 1}}
+    assert write(more, obj).message == ""
+    other = json_copy(obj)
+    container = other["spec"]["template"]["deploymentTemplate"]["spec"]["template"]["spec"]["containers"][0]
+    container["image"] = "nginx:1.26"
+    assert "subsets[1].patch: Invalid value" in write(other, obj).message
+
+
+@pytest.mark.behaviour("UD-71")
+def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> None:
+    obj = united(kind="cloneSetTemplate")
+    for length, refused in ((52, False), (53, True)):
+        obj["metadata"]["name"] = "w" * length
+        found = written(UNITED_DEPLOYMENT, SHORT_HASHES, obj)
+        assert ("metadata.name: Invalid value" in found.message) is refused
+
+
+@pytest.mark.parametrize(
+    ("obj", "said"),
+    [
+        (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
+        (united(topology={"subsets": []}), "without a subset there are no Pods"),
+    ],
+)
+def test_what_has_no_effect_is_warned_of(obj: Json, said: str) -> None:
+    assert any(said in one for one in write(obj).warnings)
+
+
+@pytest.mark.behaviour("UD-8")
+def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
+    obj = united(kind="cloneSetTemplate")
+    spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
+    spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
+    assert any("rollingUpdate.partition: will not be used" in one for one in write(obj).warnings)
+
+
+@pytest.mark.behaviour("UD-3")
+@pytest.mark.parametrize("version", ["v1alpha1", "v1beta1"])
+def test_the_schema_of_a_subset_template_is_openkruises(version: str) -> None:
+    def definition() -> dict[str, Any]:
+        return next(one for one in openkruise.installed() if one["metadata"]["name"] == UNITED_DEPLOYMENT.crd_name)
+
+    def templates(definition: dict[str, Any]) -> dict[str, Any]:
+        versions = undescribed(definition["spec"]["versions"])
+        schema = next(one for one in versions if one["name"] == version)["schema"]["openAPIV3Schema"]
+        found: dict[str, Any] = schema["properties"]["spec"]["properties"]["template"]["properties"]
+        return {name: found[name]["properties"]["spec"] for name in ("advancedStatefulSetTemplate", "cloneSetTemplate")}
+
+    ours, theirs = templates(manifest(UNITED_DEPLOYMENT)), templates(definition())
+    for name, spec in ours.items():
+        for field in ("template", "volumeClaimTemplates"):  # raw objects and a list of them; anything there
+            spec["properties"][field] = theirs[name]["properties"][field]
+    if version == "v1alpha1":
+        # Releases of OpenKruise that had no nested strategy wrote a flat one.
+        strategy = ours["cloneSetTemplate"]["properties"]["updateStrategy"]["properties"]
+        for field in ROLLING_FIELDS:
+            del strategy[field]
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("deploymentTemplate", {"stratgy": {}}, "spec.stratgy"),
+        ("statefulSetTemplate", {"servceName": "x"}, "spec.servceName"),
+    ],
+)
+def test_a_misspelled_field_of_a_native_workload_is_warned_of(kind: str, change: dict[str, Any], field: str) -> None:
+    obj = united(kind=kind)
+    obj["spec"]["template"][kind]["spec"] |= change
+    assert f"spec.template.{kind}.{field}: unknown field, it has no effect" in write(obj).warnings
+
+
+def test_a_misspelled_field_of_a_pod_template_is_warned_of() -> None:
+    obj = united(kind="cloneSetTemplate")
+    obj["spec"]["template"]["cloneSetTemplate"]["spec"]["template"]["spec"]["contaners"] = [{"name": "x"}]
+    (warning,) = write(obj).warnings
+    assert warning.startswith("spec.template.cloneSetTemplate.spec.template.spec.contaners: unknown field")

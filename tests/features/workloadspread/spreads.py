@@ -1,0 +1,115 @@
+"""WorkloadSpreads and Pods of tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from app.api import names
+from app.features.workloadspread.plan.places import SubsetRecord
+from app.features.workloadspread.types import WorkloadSpread
+from app.kube.clock import rfc3339
+from app.kube.objects import (
+    ContainerStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+)
+
+Json = dict[str, Any]
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+IGNORED = "versionIgnored"
+
+
+def ago(seconds: float) -> str:
+    """A time of a status."""
+    return rfc3339(NOW - timedelta(seconds=seconds))
+
+
+def condition(status: str, seconds_ago: float = 0.0) -> Json:
+    """Condition Schedulable."""
+    reason = "Sufficient" if status == "True" else "PodUnschedulable"
+    return {
+        "type": "Schedulable",
+        "status": status,
+        "lastTransitionTime": ago(seconds_ago),
+        "reason": reason,
+        "message": "",
+    }
+
+
+def spread(
+    limits: dict[str, int | str | None],
+    versions: dict[str, list[Json]] | None = None,
+    *,
+    kind: str = "CloneSet",
+    overall: list[Json] | None = None,
+    critical: int | None = None,
+    **metadata: Any,
+) -> WorkloadSpread:
+    """With these maxReplicas by subset; statuses by version."""
+    group = "apps.kruise.io/v1beta1" if kind == "CloneSet" else "apps/v1"
+    obj: Json = {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "WorkloadSpread",
+        "metadata": {"name": "ws", "namespace": "ns", "uid": "ws", "generation": 3, **metadata},
+        "spec": {
+            "targetRef": {"apiVersion": group, "kind": kind, "name": "shop"},
+            "subsets": [
+                {"name": name} | ({} if limit is None else {"maxReplicas": limit}) for name, limit in limits.items()
+            ],
+        },
+    }
+    if critical is not None:
+        obj["spec"]["scheduleStrategy"] = {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": critical}}
+    if versions is not None or overall is not None:
+        obj["status"] = {"versionedSubsetStatuses": versions or {}, "subsetStatuses": overall or []}
+    return WorkloadSpread.model_validate(obj)
+
+
+def pod(
+    name: str,
+    subset: str = "",
+    *,
+    uid: str = "",
+    version: str = "",
+    phase: str = "Running",
+    node: str = "node-1",
+    ready_for: float | None = 60.0,
+    age: float = 100.0,
+    restarts: int = 0,
+    unschedulable: bool = False,
+    deleting: bool = False,
+    cost: str = "",
+    kind: str = "CloneSet",
+    labels: dict[str, str] | None = None,
+) -> Pod:
+    """A Pod of the target, in that subset."""
+    annotations = SubsetRecord("ws", subset, uid).annotation() if subset else {}
+    if cost:
+        annotations[names.POD_DELETION_COST] = cost
+    conditions = []
+    if unschedulable:
+        phase, node, ready_for = "Pending", "", None
+        conditions.append(PodCondition("PodScheduled", "False", "Unschedulable"))
+    if ready_for is not None:
+        conditions.append(PodCondition("Ready", "True", last_transition_time=NOW - timedelta(seconds=ready_for)))
+    return Pod(
+        ObjectMeta(
+            name=name,
+            namespace="ns",
+            uid=f"uid-{name}",
+            labels={**(labels or {}), **({names.POD_TEMPLATE_HASH: version} if version else {})},
+            annotations=annotations,
+            creation_timestamp=NOW - timedelta(seconds=age),
+            deletion_timestamp=NOW if deleting else None,
+            owner_references=(OwnerReference("apps/v1", kind, "shop", "owner", True),),
+        ),
+        PodSpec(node_name=node),
+        PodStatus(
+            phase=phase, conditions=tuple(conditions), container_statuses=(ContainerStatus(restart_count=restarts),)
+        ),
+    )

@@ -1,0 +1,326 @@
+"""The webhook of WorkloadSpread: what it refuses, in which words, and what it says of patches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from app.api import names, structural
+from app.api.conversion import convert
+from app.features.workloadspread import webhooks
+from app.features.workloadspread.kind import WORKLOAD_SPREAD
+from app.features.workloadspread.plan.targets import KNOWN_OWNERS, parse_whitelist
+from app.features.workloadspread.types import TargetReference, WorkloadSpread
+from app.features.workloadspread.webhooks import CustomWorkloads, StandaloneLookups, template_of
+from app.kube.objects import ConfigMap, ObjectMeta
+from app.kube.store import Store
+from app.pods.custom_workloads import WhitelistError
+from tests.admission.writing import ALPHA, BETA, Written, written
+
+Json = dict[str, Any]
+CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "shop"}
+
+
+def spread(
+    *subsets: Json,
+    target: Json = CLONE_SET,
+    version: str = BETA,
+    name: str = "ws",
+    strategy: Json | None = None,
+    **spec: Any,
+) -> Json:
+    given = {"targetRef": target, "subsets": list(subsets), **spec}
+    if strategy is not None:
+        given["scheduleStrategy"] = strategy
+    return {
+        "apiVersion": version,
+        "kind": "WorkloadSpread",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": given,
+    }
+
+
+class Lookups(StandaloneLookups):
+    """As without a cluster, but the workload is known."""
+
+    def __init__(self, template: Json | None = None, others: Sequence[Json] = ()) -> None:
+        super().__init__(Store(), Store(), "kruise-system")
+        self._template = template
+        self._others = [WorkloadSpread.model_validate(one) for one in others]
+
+    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
+        return self._others
+
+    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
+        return self._template
+
+
+def create(
+    obj: Json, lookups: StandaloneLookups | None = None, old: Json | None = None, enabled: bool = True
+) -> Written:
+    return written(WORKLOAD_SPREAD, webhooks.handlers(lookups or Lookups(), enabled=enabled), obj, old)
+
+
+A, B = {"name": "a", "maxReplicas": 3}, {"name": "b"}
+
+
+@pytest.mark.behaviour("WS-9", "WS-12")
+@pytest.mark.parametrize(
+    ("numbers", "target", "refused"),
+    [
+        (["30%", "70%"], "CloneSet", ""),
+        (["30%", None], "CloneSet", ""),
+        (["30%", "60%"], "CloneSet", "spec.subsets[0].maxReplicas"),
+        (["60%", "60%"], "CloneSet", "spec.subsets[1].maxReplicas"),
+        (["30%", 3], "CloneSet", "spec.subsets[1].maxReplicas"),
+        ([3, "30%"], "CloneSet", "spec.subsets[1].maxReplicas"),
+        (["0.2%", None], "CloneSet", "spec.subsets[0].maxReplicas"),
+        (["-1%", None], "CloneSet", "spec.subsets[0].maxReplicas"),
+        ([-100, None], "CloneSet", "spec.subsets[0].maxReplicas"),
+        (["abc", None], "CloneSet", "spec.subsets[0].maxReplicas"),
+        (["30%", None], "StatefulSet", "spec.subsets[0].maxReplicas"),
+        ([0, None], "StatefulSet", ""),
+        ([2**31, None], "CloneSet", "spec.subsets[0].maxReplicas"),
+    ],
+)
+def test_numbers_of_subsets_make_sense_together(numbers: list[Any], target: str, refused: str) -> None:
+    subsets = [
+        {"name": f"s{n}"} | ({} if number is None else {"maxReplicas": number}) for n, number in enumerate(numbers)
+    ]
+    found = create(spread(*subsets, target={"apiVersion": "apps.kruise.io/v1beta1", "kind": target, "name": "w"}))
+    assert (found.obj is None) is bool(refused)
+    assert found.message.startswith(refused)
+
+
+@pytest.mark.behaviour("WS-9", "WS-12")
+def test_the_first_wrong_number_is_the_last_that_is_told_of_subsets() -> None:
+    negative, same, unnamed = {"name": "a", "maxReplicas": -1}, {"name": "a"}, {"name": ""}
+    number = (
+        'spec.subsets[{}].maxReplicas: Invalid value: intstr.IntOrString{{Type:0, IntVal:-1, StrVal:""}}: '
+        "maxReplicas is not valid for subset"
+    )
+    assert create(spread(negative, same)).message == number.format(0)
+    assert create(spread(negative, negative)).message == number.format(0)
+    duplicate = 'spec.subsets[1].name: Invalid value: "a": duplicated subset name a'
+    assert create(spread(same, negative, unnamed)).message == f"[{duplicate}, {number.format(1)}]"
+    assert create(spread(same, same, unnamed)).message == f"[{duplicate}, spec.subsets[2].name: Required value]"
+
+
+@pytest.mark.behaviour("WS-13", "WS-69")
+@pytest.mark.parametrize(
+    ("subsets", "strategy", "refused"),
+    [
+        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 295}}, ""),
+        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 296}}, "rescheduleCriticalSeconds"),
+        (3, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 147}}, ""),
+        (3, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 148}}, "rescheduleCriticalSeconds"),
+        (4, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 99}}, "rescheduleCriticalSeconds"),
+        (5, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 73}}, ""),
+        (5, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 74}}, "rescheduleCriticalSeconds"),
+        (1, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": 100_000}}, ""),
+        (2, {"type": "Adaptive", "adaptive": {"rescheduleCriticalSeconds": -1}}, "rescheduleCriticalSeconds"),
+        (2, {"type": "Fixed", "adaptive": {}}, "spec.scheduleStrategy.type"),
+        (2, {"adaptive": {}}, "spec.scheduleStrategy.type"),
+    ],
+)
+def test_the_strategy_leaves_time_for_all_subsets(subsets: int, strategy: Json, refused: str) -> None:
+    each = [{"name": f"s{n}", "maxReplicas": 1} for n in range(subsets - 1)]
+    found = create(spread(*each, {"name": "last"}, strategy=strategy))
+    assert (found.obj is None) is bool(refused)
+    assert refused in found.message
+
+
+@pytest.mark.behaviour("WS-13")
+def test_adaptive_needs_a_last_subset_without_a_number() -> None:
+    found = create(spread(A, {"name": "b", "maxReplicas": 1}, strategy={"type": "Adaptive", "adaptive": {}}))
+    assert found.message.startswith("spec.scheduleStrategy.adaptive: ")
+
+
+@pytest.mark.behaviour("WS-10")
+def test_terms_and_tolerations_are_judged_as_in_a_pod_and_named_as_in_the_version() -> None:
+    term = {"matchExpressions": [{"key": "zone", "operator": "In"}]}
+    for version, required, preferred in (
+        (BETA, "requiredNodeSelector", "preferredNodeSelector"),
+        (ALPHA, "requiredNodeSelectorTerm", "preferredNodeSelectorTerms"),
+    ):
+        subset = {
+            "name": "a",
+            required: term,
+            preferred: [{"weight": 101, "preference": {"matchFields": [{"key": "x", "operator": "Exists"}]}}],
+            "tolerations": [{"key": "k", "operator": "Exists", "value": "v"}, {"operator": "Equal"}],
+        }
+        message = create(spread(subset, version=version)).message
+        for field in (
+            f"spec.subsets[0].{required}.matchExpressions[0].values: Required value",
+            f"spec.subsets[0].{preferred}[0].weight: Invalid value: 101: must be in the range 1-100",
+            f"spec.subsets[0].{preferred}[0].preference.matchFields[0].operator",
+            f"spec.subsets[0].{preferred}[0].preference.matchFields[0].key",
+            "spec.subsets[0].tolerations[0].operator: Invalid value: core.Toleration{",
+            "spec.subsets[0].tolerations[1].operator",
+        ):
+            assert field in message
+
+
+@pytest.mark.behaviour("WS-14")
+def test_a_workload_has_one_spread_and_keeps_it() -> None:
+    other = spread(A, B, name="other", target={**CLONE_SET, "apiVersion": "apps.kruise.io/v1beta1"})
+    found = create(spread(A, B), Lookups(others=[other])).message
+    assert "ws.spec.targetRef is in conflict with other WorkloadSpread other: " in found
+    itself = spread(A, B)
+    assert create(itself, Lookups(others=[itself]), old=itself).obj
+    newer = spread(A, B, target={**CLONE_SET, "apiVersion": "apps.kruise.io/v1beta1"})
+    assert create(newer, old=itself).obj, "the version may change"
+    wrong = spread(A, B, targetFilter={"selector": {"matchExpressions": [{"key": "a", "operator": "Near"}]}})
+    assert "spec.targetFilter.selector" in create(wrong).message
+
+
+TEMPLATE = {"metadata": {"labels": {"app": "shop"}}, "spec": {"containers": [{"name": "main", "image": "nginx"}]}}
+
+
+@pytest.mark.behaviour("WS-11")
+@pytest.mark.parametrize(
+    ("patch", "refused"),
+    [
+        ({"metadata": {"labels": {"tier": "burst"}}}, ""),
+        ({"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}, ""),
+        ({"spec": {"containers": [{"name": "other"}]}}, "image: Required value"),
+        ({"spec": {"containers": [{"image": "x"}]}}, "failed to merge patch"),
+        ("no object", "expected an object"),
+    ],
+)
+def test_a_patch_must_fit_the_workload_that_exists(patch: Any, refused: str) -> None:
+    obj = spread({"name": "a", "patch": patch})
+    found = create(obj, Lookups(TEMPLATE))
+    assert (found.obj is None) is bool(refused)
+    assert found.message.startswith("spec.subsets[0].patch: Invalid value: " if refused else "")
+    assert refused in found.message
+    assert create(obj, Lookups(None)).obj, "without the workload nobody can know"
+    assert create(obj, Lookups(TEMPLATE), old=obj).obj, "what was there before is not judged again"
+
+
+@pytest.mark.behaviour("WS-11")
+def test_claims_of_the_workload_are_volumes_of_its_pods() -> None:
+    workload = {"spec": {"template": TEMPLATE, "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}}
+    found = template_of(workload)
+    assert found is not None
+    assert found["spec"]["volumes"] == [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+
+
+@pytest.mark.behaviour("WS-11")
+def test_fields_that_a_pod_does_not_have_are_pointed_out() -> None:
+    patch = {"spec": {"containers": [{"name": "main", "resources": {"limit": {"cpu": "1"}}}]}, "tolertions": []}
+    found = create(spread({"name": "a", "maxReplicas": 1, "patch": patch}, B))
+    assert found.obj
+    assert any("limit: a Pod has no such field" in text for text in found.warnings)
+    assert any("tolertions: a Pod has no such field" in text for text in found.warnings)
+
+
+@pytest.mark.behaviour("WS-5")
+def test_the_gate_stops_writes_of_specs_only() -> None:
+    obj = spread(A, B)
+    refused = create(obj, enabled=False)
+    assert refused.message.startswith("feature-gate WorkloadSpread is not enabled; ")
+    assert refused.code == 403
+    labelled = {**obj, "metadata": {**obj["metadata"], "labels": {"a": "b"}}}
+    assert create(labelled, enabled=False, old=obj).obj
+    assert create(spread(A), enabled=False, old=obj).code == 403
+
+
+@pytest.mark.behaviour("WS-7", "WS-15")
+def test_further_kinds_are_listed_by_the_operator() -> None:
+    target = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "f"}
+    lookups = StandaloneLookups(Store(), Store(), "kruise-system")
+    assert "GroupKind is not permitted" in create(spread(A, B, target=target), lookups).message
+    lookups._custom._store.replace([configuration('{"workloads":[{"Group":"example.com","Kind":"Fleet"}]}')])
+    assert create(spread(A, B, target=target), lookups).obj
+
+
+def configuration(text: str) -> ConfigMap:
+    return ConfigMap(
+        metadata=ObjectMeta(name=names.CONFIGURATION_CONFIG_MAP, namespace="kruise-system"),
+        data={names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: text},
+    )
+
+
+@pytest.mark.behaviour("WS-15", "WS-16")
+def test_a_list_is_read_whatever_the_case_of_its_keys_and_the_last_good_one_stays() -> None:
+    config_maps: Store[ConfigMap] = Store()
+    custom = CustomWorkloads(config_maps, "kruise-system")
+    assert custom().owners == KNOWN_OWNERS
+    config_maps.replace(
+        [
+            configuration(
+                '{"workloads":[{"group":"e.com","KIND":"Fleet","ReplicasPath":"spec.size",'
+                '"subresources":[{"Group":"e.com","Kind":"Squad"}]}]}'
+            )
+        ]
+    )
+    assert custom().targets["e.com", "Fleet"].replicas_path == "spec.size"
+    assert {("e.com", "Fleet"), ("e.com", "Squad")} < custom().owners
+    config_maps.replace([configuration('{"workloads":[{"Group":"e.com"},]}')])
+    assert ("e.com", "Fleet") in custom().targets
+    config_maps.replace([])
+    assert not custom().targets
+
+
+@pytest.mark.behaviour("WS-15")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no json",
+        "[]",
+        '{"workloads": {}}',
+        '{"workloads": [1]}',
+        '{"workloads": [{"Kind": ""}]}',
+        '{"workloads": [{"Kind": "A", "replicasPath": 1}]}',
+        '{"workloads": [{"Kind": "A", "subResources": "x"}]}',
+        '{"workloads": [' + ",".join(['{"Kind": "A"}'] * 101) + "]}",
+    ],
+)
+def test_a_list_that_cannot_be_read_says_where(text: str) -> None:
+    with pytest.raises(WhitelistError, match=r"ConfigMap kruise-configuration, key WorkloadSpread_Watch_Custom"):
+        parse_whitelist(text)
+
+
+@pytest.mark.behaviour("WS-4")
+def test_versions_lose_nothing_and_conditions_get_a_reason() -> None:
+    condition = {"type": "Schedulable", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": ""}
+    subset = {"name": "a", "replicas": 1, "missingReplicas": -1, "conditions": [condition], "creatingPods": {}}
+    alpha = spread({"name": "a", "requiredNodeSelectorTerm": {}}, version=ALPHA)
+    alpha["status"] = {"subsetStatuses": [subset], "versionedSubsetStatuses": {"v": [subset]}}
+    beta = convert(alpha, BETA)
+    assert beta["spec"]["subsets"] == [{"name": "a", "requiredNodeSelector": {}}]
+    assert beta["status"]["versionedSubsetStatuses"]["v"][0]["conditions"][0]["reason"] == "Unknown"
+    assert not structural.validate(WORKLOAD_SPREAD.hub.schema, beta)
+    newer = {
+        **beta,
+        "status": {
+            "subsetStatuses": [
+                {
+                    **subset,
+                    "conditions": [{**condition, "reason": "Sufficient", "message": "", "observedGeneration": 3}],
+                }
+            ]
+        },
+    }
+    assert convert(convert(newer, ALPHA), BETA) == newer
+
+
+@pytest.mark.behaviour("WS-2", "WS-1")
+def test_columns_show_workload_and_strategy() -> None:
+    assert [column.name for column in WORKLOAD_SPREAD.hub.columns] == [
+        "WorkloadName",
+        "WorkloadKind",
+        "Adaptive",
+        "Age",
+    ]
+    assert WORKLOAD_SPREAD.short_names == ("ws",)
+
+
+@pytest.mark.behaviour("WS-72")
+def test_the_gate_is_on_by_default() -> None:
+    from app.manager.gates import parse_gates
+
+    assert parse_gates("").enabled("WorkloadSpread")

@@ -1,0 +1,105 @@
+"""Writing SidecarSets without a cluster: what an API server does with its schema, and the two webhooks in between."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from app.features.sidecarset.kind import SIDECAR_SET
+from app.features.sidecarset.types import SidecarSet
+from app.features.sidecarset.webhooks import VALIDATE, StandaloneLookups, handlers, read
+from app.kube.admission import Review
+from app.kube.objects import ControllerRevision, ObjectMeta
+from tests.admission import writing
+from tests.admission.writing import BETA, Json, review_of
+
+
+def sidecar_set(name: str = "s", *, version: str = BETA, metadata: Json | None = None, **spec: Any) -> Json:
+    """A SidecarSet that is right, save for what ``spec`` (merged over it; None takes a field away) makes wrong."""
+    whole = {
+        "selector": {"matchLabels": {"app": "web"}},
+        "containers": [{"name": "sidecar", "image": "busybox:1"}],
+        **spec,
+    }
+    return {
+        "apiVersion": version,
+        "kind": "SidecarSet",
+        "metadata": {"name": name, **(metadata or {})},
+        "spec": {key: value for key, value in whole.items() if value is not None},
+    }
+
+
+def review(obj: Json, old: Json | None = None) -> Review:
+    """The review an API server would send about this write."""
+    return review_of(SIDECAR_SET, obj, old)
+
+
+def revision(name: str, of: str, custom_version: str = "", number: int = 1) -> ControllerRevision:
+    """A recorded revision of a set."""
+    labels = {"kruise.io/sidecarset-name": of}
+    if custom_version:
+        labels["apps.kruise.io/sidecarset-custom-version"] = custom_version
+    return ControllerRevision(metadata=ObjectMeta(name=name, labels=labels), revision=number)
+
+
+class Lookups(StandaloneLookups):
+    """Answers of a cluster, given by the test; counts what it is asked."""
+
+    def __init__(
+        self,
+        sets: Sequence[SidecarSet] = (),
+        revisions: Sequence[ControllerRevision] = (),
+        whitelist: str | None = None,
+        defaults_allowed: bool = True,
+        template: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(lambda: sets, defaults_allowed=defaults_allowed)
+        self._whitelist = whitelist
+        self.revisions = revisions
+        self.template = template
+        self.asked: list[str] = []
+        self.templates: list[Mapping[str, Any]] = []
+        #: Sets that only the API server knows, by name.
+        self.live_sets: dict[str, SidecarSet] = {}
+        self.asked_sets: list[str] = []
+
+    async def whitelist(self) -> str | None:
+        return self._whitelist
+
+    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Sequence[SidecarSet]:
+        self.asked_sets += set_names
+        return [self.live_sets[name] for name in set_names if name in self.live_sets]
+
+    async def sidecarset(self, name: str) -> SidecarSet | None:
+        self.asked_sets.append(name)
+        return self.live_sets.get(name)
+
+    async def revision(self, name: str) -> ControllerRevision | None:
+        self.asked.append(name)
+        return next((found for found in self.revisions if found.metadata.name == name), None)
+
+    async def revisions_of(self, set_name: str) -> Sequence[ControllerRevision]:
+        self.asked.append(set_name)
+        label = "kruise.io/sidecarset-name"
+        return [found for found in self.revisions if found.metadata.labels.get(label) == set_name]
+
+    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
+        self.templates.append(template)
+        return self.template
+
+
+class Written(writing.Written):
+    """What came of a write; readable as a SidecarSet."""
+
+    def model(self) -> SidecarSet:
+        return read(self.stored())
+
+
+def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
+    """Create ``obj``, or update ``old`` to it, in the version it is written in."""
+    return Written(**vars(writing.written(SIDECAR_SET, handlers(lookups or Lookups()), obj, old)))
+
+
+def prefixed(message: str) -> str:
+    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
+    return f'admission webhook "{VALIDATE.name}" denied the request: {message}'

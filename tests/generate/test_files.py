@@ -1,0 +1,49 @@
+"""Files made from declarations: nothing is out of date, and drift is found."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.generate import files
+from app.manager.handlers import WEBHOOKS
+from app.manager.permissions import all_rules
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def test_the_files_in_the_repository_are_up_to_date() -> None:
+    assert files.drift(ROOT, files.files()) == []
+
+
+def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--root", str(tmp_path)]
+    assert files.main([*arguments, "--check"]) == 1
+    assert "deploy/rbac.yaml: missing; run `make generate`" in capsys.readouterr().err
+    assert files.main(arguments) == 0
+    assert files.main([*arguments, "--check"]) == 0
+    (tmp_path / "deploy/rbac.yaml").write_text("other", "utf-8")
+    (tmp_path / "deploy/crds/left-over.yaml").write_text("", "utf-8")
+    assert files.main([*arguments, "--check"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "deploy/rbac.yaml: differs; run `make generate`",
+        "deploy/crds/left-over.yaml: nothing writes this file; run `make generate`",
+    ]
+    files.main(arguments)
+    assert not (tmp_path / "deploy/crds/left-over.yaml").exists()
+
+
+@pytest.mark.behaviour("MGR-125")
+def test_nothing_is_granted_by_wildcard_and_secrets_only_where_we_live() -> None:
+    documents = list(yaml.safe_load_all((ROOT / "deploy/rbac.yaml").read_text("utf-8")))
+    rules = [rule for document in documents for rule in document.get("rules", ())]
+    assert not any("*" in rule[field] for rule in rules for field in ("apiGroups", "resources", "verbs"))
+    cluster = next(document for document in documents if document["kind"] == "ClusterRole")
+    assert not any("secrets" in rule["resources"] for rule in cluster["rules"])
+    named = [rule for rule in rules if "secrets" in rule["resources"] and "get" in rule["verbs"]]
+    assert [rule["resourceNames"] for rule in named] == [["kruise-webhook-certs"]]
+
+
+def test_every_declared_permission_is_granted() -> None:
+    declared = {rule for webhook in WEBHOOKS for rule in webhook.permissions}
+    assert declared <= set(all_rules())

@@ -1,0 +1,84 @@
+"""A page per kind says what its models and webhooks say, and its example works."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+import yaml
+
+from app.api.kind import KindDefinition
+from app.cli.review import review_file
+from app.generate import pages as kindpages
+from app.generate.pages import differences_page, kinds_page
+from app.generate.webhook_pages import filled_in
+from app.manager.features import kinds
+from app.manager.gates import parse_gates
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = ROOT / "docs" / "guides" / "examples"
+#: What can only be judged beside other objects, or is judged by nobody.
+UNJUDGED = ("ContainerRecreateRequest", "NodePodProbe")
+GATES = "ResourceDistributionGate=true,ImagePullJobGate=true"
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.kind)
+def test_every_kind_has_an_example_that_is_accepted_as_it_is(kind: KindDefinition) -> None:
+    file = EXAMPLES / f"{kind.singular}.yaml"
+    document = yaml.safe_load(file.read_text("utf-8"))
+    assert (document["kind"], document["apiVersion"]) == (kind.kind, f"{kind.group}/{kind.hub.name}")
+    kind.hub.model.model_validate(document)
+    if kind.kind not in UNJUDGED:
+        verdict, *_ = review_file(str(file), None, "default", parse_gates(GATES))
+        assert not verdict.denied, verdict.decisions
+
+
+@pytest.mark.parametrize("kind", kinds(), ids=lambda kind: kind.kind)
+def test_the_page_names_every_field_of_every_version(kind: KindDefinition) -> None:
+    text = (ROOT / "docs" / "reference" / "kinds" / f"{kind.singular}.md").read_text("utf-8")
+    for version in kind.versions:
+        for name in version.schema["properties"]["spec"].get("properties") or {}:
+            assert f"`spec.{name}`" in text
+    assert f"[{kind.kind}](kinds/{kind.singular}.md)" in kinds_page([kind], [])
+
+
+def test_what_is_filled_in_is_what_webhooks_fill_in() -> None:
+    found = asyncio.run(filled_in((EXAMPLES / "cloneset.yaml").read_text("utf-8")))
+    assert "spec.revisionHistoryLimit: 10" in found
+    assert 'spec.updateStrategy.rollingUpdate.maxUnavailable: "20%"' in found
+    assert not [line for line in found if line.startswith("spec.template")]
+
+
+def test_rules_of_a_field_stand_behind_its_meaning() -> None:
+    (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
+    page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
+    assert "What it leaves out is filled in:\n```\nspec.replicas: 1\n```" in page
+    assert "Fields of v1beta1 that it does not have: " in page
+    assert "| `spec.selector` | object | " in page
+
+
+def test_differences_are_listed_by_page() -> None:
+    pages = {"a.md": "# A\n- `A-1` Yes. (Differs: no.)\n- `A-2` Same.\n", "b.md": "# B\n- `B-1` Same.\n"}
+    text = differences_page(pages)
+    assert "## [A](../behaviours/a.md)" in text
+    assert "| A-1 | Yes. (Differs: no.) |" in text
+    assert "A-2" not in text
+    assert "[B]" not in text
+
+
+@pytest.mark.parametrize(
+    ("sentence", "listed"),
+    [
+        ("Differs: no.", True),
+        ("*(reason)* Differs: no.", True),
+        ("Yes (differs: no).", True),
+        ("Yes (differs).", True),
+        ("Yes; differs: no.", True),
+        ("Yes, and, differs, no.", True),
+        ("Only what differs is written.", False),
+        ("Each only where it differs, and whole.", False),
+    ],
+)
+def test_a_difference_is_known_by_its_word(sentence: str, listed: bool) -> None:
+    assert ("| A-1 |" in differences_page({"a.md": f"# A\n- `A-1` {sentence}\n"})) is listed

@@ -1,0 +1,87 @@
+"""Features outside a manager: contexts over given stores, and controllers made from declarations."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from app.framework.feature import ControllerContext, ControllerPart, Feature
+from app.framework.watched import Stores
+from app.kube.admission import Decision
+from app.kube.client import Client
+from app.kube.controller import Controller
+from app.kube.events import EventRecorder
+from app.kube.store import Store
+from app.manager.flags import parse_flags
+from app.manager.gates import parse_gates
+
+
+def stores_of(part: ControllerPart, given: Mapping[str, Store[Any]] | None = None) -> Stores:
+    """The stores of a part; ``given`` ones, by the names of what is watched, instead of empty ones."""
+    made = Stores(part.watched)
+    keys = {one.name: one.key for one in part.watched}
+    return made.replaced({keys[name]: store for name, store in (given or {}).items()})
+
+
+def context(
+    part: ControllerPart,
+    client: Client,
+    stores: Stores,
+    *,
+    flags: tuple[str, ...] = (),
+    gates: str = "",
+    events: EventRecorder | None = None,
+    rng: Random | None = None,
+    provided: Mapping[type[Any], Any] | None = None,
+) -> ControllerContext:
+    """What the controller is made from; ``provided``: what other features do for it."""
+    registry = CollectorRegistry()
+    made: dict[Any, Any] = {}
+
+    def counters(make: Callable[[CollectorRegistry], Any]) -> Any:
+        if make not in made:
+            made[make] = make(registry)
+        return made[make]
+
+    answers = provided or {}
+    return ControllerContext(
+        client=client.named(part.name),
+        stores=stores,
+        events=events if events is not None else EventRecorder(client, part.event_source or part.name),
+        rng=rng if rng is not None else Random(1),
+        own_namespace="kruise-system",
+        enabled=parse_gates(gates).enabled,
+        flags=parse_flags(flags),
+        counters=counters,
+        provided=lambda protocol: (answers[protocol],) if protocol in answers else (),
+        leading=lambda: True,
+    )
+
+
+def part_of(declared: Feature, name: str = "") -> ControllerPart:
+    """The controller of this name; without one the first of the feature."""
+    return next(part for part in declared.controllers if name in ("", part.name))
+
+
+def controller_of(
+    declared: Feature, client: Client, given: Mapping[str, Store[Any]], name: str = "", **options: Any
+) -> Controller:
+    """A controller of a feature over these stores."""
+    part = part_of(declared, name)
+    made = part.make(context(part, client, stores_of(part, given), **options))
+    return Controller(part.name, client.clock, made.watches, made.reconcile, workers=part.workers)
+
+
+def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
+    """A decision that waits for nothing, made without an event loop."""
+    if not isinstance(outcome, Awaitable):
+        return outcome
+    waiting = outcome.__await__()
+    try:
+        waiting.send(None)
+    except StopIteration as finished:
+        return finished.value
+    raise AssertionError("the decision waits for something")

@@ -1,0 +1,46 @@
+"""What is remembered by texts that users write is bounded in bytes too."""
+
+from __future__ import annotations
+
+import msgspec
+
+from app.kube.images import LONGEST, familiar_image, parse_image, remembered
+from app.kube.objects import Container, decode_pod
+from app.pods.container_meta import plain_hash
+
+
+def test_long_texts_are_computed_each_time() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    @remembered(2)
+    def joined(*texts: str) -> str:
+        """Its words."""
+        asked.append(texts)
+        return "".join(texts)
+
+    for _ in range(2):
+        assert joined("a", "b") == "ab"
+        assert joined("x" * LONGEST, "y") == "x" * LONGEST + "y"
+    assert [len(texts[0]) for texts in asked] == [1, LONGEST, LONGEST]
+    assert joined.__doc__ == "Its words."
+
+
+def test_images_and_hashes_of_a_megabyte_are_not_kept() -> None:
+    for function, texts in (
+        (parse_image, ("a" * 1_000_000,)),
+        (familiar_image, ("b" * 1_000_000,)),
+        (plain_hash, ("main", "c" * 1_000_000)),
+    ):
+        before = function.cache_info().currsize  # type: ignore[attr-defined]
+        function(*texts)  # type: ignore[operator]
+        assert function.cache_info().currsize == before  # type: ignore[attr-defined]
+
+
+def test_the_env_of_containers_is_kept_once_unless_it_is_long() -> None:
+    def container(name: str) -> Container:
+        env = [{"name": name, "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['a']"}}}]
+        return decode_pod(msgspec.json.encode({"spec": {"containers": [{"name": "m", "env": env}]}})).spec.containers[0]
+
+    assert container("SHORT").env is container("SHORT").env
+    assert container("L" * 100_000).env is not container("L" * 100_000).env
+    assert container("L" * 100_000).env == container("L" * 100_000).env

@@ -1,0 +1,346 @@
+"""Many writers, one count: what is given out adds up, and requests that come together cost one write."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from app.kube.client import Client
+from app.kube.errors import Conflict, RequestInfo, TransportError
+from app.kube.objects import ObjectMeta, Struct, decoder
+from app.kube.patches import merge_difference, merge_patch
+from app.kube.resources import ObjectKey, Resource
+from app.kube.rulings import Ruling
+from app.kube.statuses import DEADLINE, SharedStatus
+from app.kube.wire import Request, Response
+from tests.kit import virtualtime
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
+
+THINGS = Resource("example.com", "v1", "things", "Thing")
+KEY = ObjectKey("shop", "a")
+PATH = "/apis/example.com/v1/namespaces/shop/things/a"
+
+
+class ThingStatus(Struct, frozen=True):
+    left: int = 0
+    taken: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class Thing(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: ThingStatus = ThingStatus()
+
+
+decode = decoder(Thing)
+
+
+@dataclass
+class Api(MemoryServer):
+    """An API server with one Thing, whose status is a subresource. Answers of writes may get lost on the way."""
+
+    lose: Callable[[Request], bool] = field(default=lambda _: False)
+
+    async def request(self, request: Request) -> Response:
+        request = replace(request, path=request.path.removesuffix("/status"))
+        answer = await super().request(request)
+        if request.method == "PATCH" and self.lose(request):
+            raise TransportError(RequestInfo(request.method, request.target), "connection lost")
+        return answer
+
+    def start(self, left: int) -> Thing:
+        self._store(PATH, {"metadata": {"name": "a", "namespace": "shop", "uid": "u"}, "status": {"left": left}})
+        return self.thing
+
+    @property
+    def thing(self) -> Thing:
+        return msgspec.convert(self.objects[PATH], Thing)
+
+    def count(self, method: str) -> int:
+        return sum(request.method == method for request in self.requests)
+
+
+def take(name: str, *, provisional: bool = True) -> Callable[[Thing | None], Ruling[Thing, str]]:
+    """Takes one of what is left, once per name."""
+
+    def decision(thing: Thing | None) -> Ruling[Thing, str]:
+        if thing is None:
+            return Ruling("gone")
+        status = thing.status
+        if name in status.taken:
+            return Ruling("given before")
+        if status.left <= 0:
+            return Ruling("not now", provisional=provisional)
+        after = ThingStatus(status.left - 1, {**status.taken, name: 1})
+        return Ruling("given", msgspec.structs.replace(thing, status=after))
+
+    return decision
+
+
+def replica(
+    api: MemoryServer,
+    cached: Callable[[ObjectKey], Thing | None] = lambda _: None,
+    *,
+    together: int = 500,
+    seed: int = 0,
+) -> SharedStatus[Thing]:
+    return SharedStatus(
+        Client(api, VirtualClock()),
+        THINGS,
+        cached,
+        Random(seed),
+        decode=decode,
+        status_of=lambda thing: msgspec.to_builtins(thing.status),
+        together=together,
+    )
+
+
+@pytest.mark.behaviour("PUB-80", "PUB-85")
+@virtual
+async def test_requests_that_come_together_are_decided_together_and_cost_one_write() -> None:
+    api = Api(delay=0.003)
+    first = api.start(left=10)
+    statuses = replica(api, lambda _: first)
+    answers = await asyncio.gather(*(statuses.decide(KEY, take(f"p{i}")) for i in range(40)))
+    assert answers == ["given"] * 10 + ["not now"] * 30
+    assert (api.count("PATCH"), api.count("GET")) == (1, 0)
+    assert api.thing.status.taken.keys() == {f"p{i}" for i in range(10)}
+
+
+@pytest.mark.behaviour("PUB-80")
+@virtual
+async def test_those_who_come_while_a_write_is_under_way_share_the_next() -> None:
+    api = Api(delay=0.003)
+    first = api.start(left=100)
+    statuses = replica(api, lambda _: first)
+    asked = []
+    for index in range(30):
+        asked.append(asyncio.create_task(statuses.decide(KEY, take(f"p{index}"))))
+        await asyncio.sleep(0.0005)
+    assert await asyncio.gather(*asked) == ["given"] * 30
+    # One request every half millisecond, 3 ms per write.
+    assert api.count("PATCH") < 8
+
+
+@pytest.mark.behaviour("PUB-81")
+@virtual
+async def test_what_this_process_wrote_counts_before_the_watch_shows_it() -> None:
+    api = Api()
+    stale = api.start(left=2)
+    statuses = replica(api, lambda _: stale)
+    assert [await statuses.decide(KEY, take(f"p{i}")) for i in range(3)] == ["given", "given", "not now"]
+    assert (api.count("PATCH"), api.count("GET")) == (2, 0)
+    fresher = api.thing
+    assert statuses.freshest(KEY) == fresher
+    # Once the watch has caught up, it is believed again.
+    statuses = replica(api, lambda _: fresher)
+    assert statuses.freshest(KEY) is fresher
+
+
+@pytest.mark.behaviour("PUB-82", "PUB-124")
+@virtual
+async def test_after_a_conflict_it_is_decided_again_on_what_is_there_then() -> None:
+    api = Api()
+    stale = api.start(left=1)
+    one, other = replica(api, lambda _: stale), replica(api, lambda _: stale, seed=1)
+    assert await one.decide(KEY, take("p0")) == "given"
+    # The other replica's copy still says that one is left.
+    assert await other.decide(KEY, take("p1")) == "not now"
+    assert await other.decide(KEY, take("p0")) == "given before"
+    assert api.thing.status == ThingStatus(0, {"p0": 1})
+
+
+@virtual
+async def test_letting_pass_without_a_write_is_checked_against_the_api_server() -> None:
+    api = Api()
+    api.start(left=0)
+    old = msgspec.structs.replace(api.thing, status=ThingStatus(0, {"p0": 1}))
+    statuses = replica(api, lambda _: old)
+    # The copy says that p0 was given; in truth that was taken back long ago.
+    assert await statuses.decide(KEY, take("p0")) == "not now"
+    assert (api.count("PATCH"), api.count("GET")) == (0, 1)
+    # "Not now" needs no such check, unless the decision says so.
+    assert await statuses.decide(KEY, take("p1")) == "not now"
+    assert api.count("GET") == 1
+    assert await statuses.decide(KEY, take("p1", provisional=False)) == "not now"
+    assert api.count("GET") == 2
+
+
+@pytest.mark.behaviour("PUB-83")
+@virtual
+async def test_an_object_that_goes_meanwhile_is_decided_as_gone() -> None:
+    api = Api()
+    stale = api.start(left=1)
+    del api.objects[PATH]
+    statuses = replica(api, lambda _: stale)
+    assert await statuses.decide(KEY, take("p0")) == "gone"
+    assert await replica(api).decide(KEY, take("p0")) == "gone"
+
+
+@virtual
+async def test_a_write_whose_answer_is_lost_is_looked_at_and_not_made_twice() -> None:
+    lost = iter([True])
+    api = Api(lose=lambda _: next(lost, False))
+    first = api.start(left=2)
+    statuses = replica(api, lambda _: first)
+    assert await statuses.decide(KEY, take("p0")) == "given before"
+    assert api.thing.status == ThingStatus(1, {"p0": 1})
+
+
+@pytest.mark.behaviour("PUB-82", "WS-37")
+@pytest.mark.parametrize("code", [500, 503])
+@virtual
+async def test_requests_that_fail_again_and_again_are_sent_again_reads_as_well(code: int) -> None:
+    left = iter(range(5))
+    failing = json_response(code, status_body(code, "InternalError"))
+    api = Api(fail=lambda _: failing if next(left, None) is not None else None)
+    first = api.start(left=1)
+    statuses = replica(api, lambda _: first)
+    assert await statuses.decide(KEY, take("p0")) == "given"
+    assert (api.count("PATCH"), api.count("GET")) == (2, 5)
+
+
+@pytest.mark.behaviour("PUB-59", "PUB-81")
+@virtual
+async def test_an_object_that_is_gone_holds_nobody_to_what_it_said_last() -> None:
+    api = Api()
+    shown: list[Thing | None] = [api.start(left=1)]
+    statuses = replica(api, lambda _: shown[0])
+    assert [await statuses.decide(KEY, take(f"p{i}")) for i in range(2)] == ["given", "not now"]
+    del api.objects[PATH]
+    shown[0] = None
+    assert await statuses.decide(KEY, take("p1")) == "gone"
+    assert statuses.freshest(KEY) is None
+
+
+@pytest.mark.behaviour("PUB-81")
+@virtual
+async def test_who_met_a_newer_object_and_failed_still_knows_what_it_wrote_itself() -> None:
+    api = Api()
+    stale = api.start(left=2)
+    statuses = replica(api, lambda _: stale)
+    assert await statuses.decide(KEY, take("p0")) == "given"
+    written = api.thing
+    api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None
+    with pytest.raises(Conflict):
+        await statuses.decide(KEY, take("p1"))
+    assert statuses.freshest(KEY) == written
+
+
+@pytest.mark.behaviour("PUB-82")
+@virtual
+async def test_who_meets_newer_objects_again_and_again_is_told_so_in_the_end() -> None:
+    api = Api(fail=lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None)
+    first = api.start(left=1)
+    statuses = replica(api, lambda _: first)
+    began = VirtualClock().monotonic()
+    with pytest.raises(Conflict):
+        await statuses.decide(KEY, take("p0"))
+    assert DEADLINE <= VirtualClock().monotonic() - began < DEADLINE + 0.2
+    assert statuses.counts.conflicts > 10
+
+
+@virtual
+async def test_one_decision_that_fails_fails_alone() -> None:
+    api = Api()
+    first = api.start(left=5)
+    statuses = replica(api, lambda _: first)
+
+    def broken(_: Thing | None) -> Ruling[Thing, str]:
+        raise ValueError("no")
+
+    given_, failed, also = await asyncio.gather(
+        *(statuses.decide(KEY, one) for one in (take("p0"), broken, take("p1"))), return_exceptions=True
+    )
+    assert (given_, also) == ("given", "given")
+    assert isinstance(failed, ValueError)
+
+
+@virtual
+async def test_one_who_gives_up_takes_nobody_with_it() -> None:
+    api = Api(delay=0.01)
+    first = api.start(left=5)
+    statuses = replica(api, lambda _: first)
+    asked = [asyncio.create_task(statuses.decide(KEY, take(f"p{i}"))) for i in range(3)]
+    await asyncio.sleep(0.001)
+    asked[0].cancel()
+    assert await asyncio.gather(*asked[1:]) == ["given", "given"]
+    assert await statuses.decide(KEY, take("p9")) == "given"
+
+
+@virtual
+async def test_objects_do_not_wait_for_each_other() -> None:
+    api = Api(delay=0.01)
+    first = api.start(left=5)
+    api.objects[PATH[:-1] + "b"] = {**api.objects[PATH], "metadata": {**api.objects[PATH]["metadata"], "name": "b"}}
+    statuses = replica(api, lambda _: first)
+    began = VirtualClock().monotonic()
+    await asyncio.gather(statuses.decide(KEY, take("p")), statuses.decide(ObjectKey("shop", "b"), take("p")))
+    assert VirtualClock().monotonic() - began < 0.02
+
+
+@pytest.mark.behaviour("PUB-85")
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), replicas=st.integers(1, 6), allowed=st.integers(0, 12), asking=st.integers(1, 40))
+def test_never_more_is_given_than_is_left_whatever_the_replicas_and_their_caches(
+    seed: int, replicas: int, allowed: int, asking: int
+) -> None:
+    """Stale caches, lost answers, slow answers; each name may ask several replicas."""
+
+    async def main() -> None:
+        rng = Random(seed)
+        api = Api(lose=lambda _: rng.random() < 0.2)
+        history = [api.start(allowed)]
+
+        def cached(_: ObjectKey) -> Thing:
+            history.append(api.thing)
+            return rng.choice(history)
+
+        given_: set[str] = set()
+        all_of_them = [
+            replica(api, cached, together=rng.choice([1, 3, 500]), seed=rng.random()) for _ in range(replicas)
+        ]
+
+        async def ask(name: str) -> None:
+            await asyncio.sleep(rng.random() * 0.05)
+            api.delay = rng.random() * 0.004
+            if await rng.choice(all_of_them).decide(KEY, take(name)) in ("given", "given before"):
+                given_.add(name)
+
+        names = [f"p{rng.randrange(asking)}" for _ in range(asking * 2)]
+        async with asyncio.timeout(600):
+            found = await asyncio.gather(*map(ask, names), return_exceptions=True)
+        assert all(error is None or isinstance(error, Conflict | TransportError) for error in found)
+        status = api.thing.status
+        assert given_ <= status.taken.keys()
+        assert len(status.taken) == allowed - status.left <= allowed
+
+    virtualtime.run(main())
+
+
+_json = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from(["", "x"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+_objects = st.dictionaries(st.sampled_from("abcd"), _json, max_size=4)
+
+
+def present(value: Any) -> Any:
+    """Without what is null."""
+    return {k: present(v) for k, v in value.items() if v is not None} if isinstance(value, dict) else value
+
+
+@given(_objects, _objects)
+def test_the_difference_of_two_objects_merges_one_into_the_other(old: dict[str, Any], new: dict[str, Any]) -> None:
+    patch = merge_difference(old, new)
+    assert present(merge_patch(old, patch)) == present(new)
+    assert merge_difference(new, new) == {}

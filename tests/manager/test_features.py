@@ -1,0 +1,53 @@
+"""The list of features, and mistakes in what a feature declares."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from app.api.kind import find_kind, register
+from app.features.cloneset.kind import CLONE_SET
+from app.framework.feature import Feature, is_on
+from app.framework.options import Flag, Gate
+from app.manager import features, flags, gates
+
+
+def test_each_kind_is_known_once_to_conversion() -> None:
+    kinds = features.kinds()
+    assert len(kinds) == len({kind.crd_name for kind in kinds})
+    assert all(find_kind(f"{kind.group}/v1", kind.kind) is kind for kind in kinds)
+    with pytest.raises(ValueError, match="two features have a kind of this name"):
+        register([replace(CLONE_SET)])
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        (Feature("s", gates=("NoSuchGate",)), "OpenKruise has no feature gate NoSuchGate: declare it"),
+        (Feature("s", gates=(Gate("Ours", "a"), Gate("Ours", "b"))), "feature gate Ours: is declared twice"),
+    ],
+)
+def test_a_gate_that_nobody_has_is_a_mistake(declared: Feature, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gates, "features", lambda: (declared,))
+    with pytest.raises(ValueError, match=message):
+        gates._gates()
+
+
+def test_a_flag_that_nobody_has_is_a_mistake_and_one_of_openkruise_gets_an_effect(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(flags, "features", lambda: (Feature("s", flags=("no-such-flag",)),))
+    with pytest.raises(ValueError, match="OpenKruise has no flag --no-such-flag: feature s must declare it"):
+        flags._all_flags()
+    own = Flag("ours", "x", str, "ours")
+    monkeypatch.setattr(flags, "features", lambda: (Feature("s", flags=("sync-period", own)),))
+    found = flags._all_flags()
+    assert found["ours"] is own
+    assert found["sync-period"].meaningful
+    assert not found["pprof-addr"].meaningful
+
+
+@pytest.mark.parametrize(("named", "on", "exists"), [((), "", True), (("A",), "", False), (("A", "B"), "B", True)])
+def test_a_part_exists_if_one_of_its_gates_is_on(named: tuple[str, ...], on: str, exists: bool) -> None:
+    assert is_on(named, lambda gate: gate == on) is exists

@@ -1,0 +1,40 @@
+"""The debug pages: what somebody who looks for a stuck object finds."""
+
+from app.kube.clock import Clock
+from app.kube.controller import Controller
+from app.kube.queue import RateLimits
+from app.kube.resources import ObjectKey
+from app.manager.health import queue_lines
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import virtual
+
+
+async def nothing(key: ObjectKey) -> None:
+    """Reconcile nothing."""
+
+
+@virtual
+async def test_a_key_that_fails_is_shown_while_it_waits_for_its_next_try() -> None:
+    clock: Clock = VirtualClock()
+    controller = Controller("sets", clock, [], nothing, limits=RateLimits(base_delay=8.0))
+    key, other = ObjectKey("shop", "web"), ObjectKey("shop", "api")
+    controller.queue.add_rate_limited(other)
+    for _ in range(3):
+        controller.queue.add(key)
+        assert await controller.queue.get() == key
+        controller.queue.done(key)
+        controller.queue.add_rate_limited(key)
+    assert queue_lines([controller], clock.monotonic()) == [
+        "sets: 0 waiting, 0 of 3 workers busy",
+        "  shop/web: failed 3 times in a row, again in 8.0 s",
+        "  shop/api: failed 1 times in a row, again in 8.0 s",
+    ]
+    controller.queue.add(key)
+    assert await controller.queue.get() == key
+    assert queue_lines([controller], clock.monotonic())[1:] == [
+        "  shop/web: worked on for 0.0 s, failed 3 times in a row before",
+        "  shop/api: failed 1 times in a row, again in 8.0 s",
+    ]
+    controller.queue.forget(key)
+    assert len(queue_lines([controller], clock.monotonic())) == 3
+    controller.queue.shut_down()

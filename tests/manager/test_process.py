@@ -1,0 +1,73 @@
+"""The manager's caches: what is found without looking at every object, and which process holds what."""
+
+from dataclasses import replace
+from random import Random
+
+import orjson
+import pytest
+
+from app.features.cloneset.reconcile import SET_CLAIMS
+from app.features.sidecarset.history import RECORDED_SET
+from app.features.sidecarset.reconcile import INJECTED_BY
+from app.framework.feature import ControllerPart, Feature
+from app.framework.watched import PODS, REVISIONS
+from app.kube.client import Client
+from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
+from app.kube.reflector import NoMetrics
+from app.manager.process import Caches
+from app.pods.predicates import BY_CONTROLLER, Owner, ownerless
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer
+
+OWNED = {
+    "name": "web-abcde",
+    "namespace": "shop",
+    "uid": "1",
+    "labels": {"kruise.io/sidecarset-name": "mesh"},
+    "annotations": {"kruise.io/sidecarset-injected-list": "logs,mesh"},
+    "ownerReferences": [
+        {
+            "apiVersion": "apps.kruise.io/v1beta1",
+            "kind": "CloneSet",
+            "name": "web",
+            "uid": "web-uid",
+            "controller": True,
+        }
+    ],
+}
+
+WEB = Owner("apps.kruise.io/v1alpha1", "CloneSet", "web", "shop", "web-uid")
+
+
+@pytest.mark.behaviour("MGR-61")
+def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
+    caches = Caches("kruise-system")
+    raw = orjson.dumps({"metadata": OWNED})
+    pods, claims, revisions = map(caches.stores, (PODS, SET_CLAIMS, REVISIONS))
+    recorded = caches.by_name["ControllerRevisions"]
+    pods.replace([decode_pod(raw)])
+    claims.replace([decode_persistent_volume_claim(raw)])
+    revisions.replace([decode_controller_revision(raw)])
+    recorded.replace([decode_controller_revision(raw)])
+    for store in (pods, claims, revisions):
+        assert [found.metadata.name for found in store.by_index(BY_CONTROLLER, WEB.index_key)] == ["web-abcde"]
+        assert not list(store.by_index(BY_CONTROLLER, replace(WEB, uid="other").index_key))
+        assert not list(store.by_index(BY_CONTROLLER, ownerless("shop")))
+    assert [found.metadata.name for found in pods.by_index(INJECTED_BY, "mesh")] == ["web-abcde"]
+    assert [found.metadata.name for found in recorded.by_index(RECORDED_SET, "mesh")] == ["web-abcde"]
+
+
+def test_processes_that_answer_reviews_hold_no_pods() -> None:
+    caches, client = Caches("kruise-system", "shop"), Client(MemoryServer(), VirtualClock())
+    admission = caches.admission_reflectors(client, Random(1), NoMetrics())
+    controllers = caches.controller_reflectors(client, Random(1), NoMetrics())
+    filled = [reflector.store for reflector in (*admission, *controllers)]
+    assert len(filled) == len({id(store) for store in filled}) == len(caches.by_name)
+    assert "Pods" not in caches.for_admission
+    assert {id(store) for store in caches.for_admission.values()} == {id(one.store) for one in admission}
+
+
+def test_what_only_a_controller_that_is_switched_off_watches_is_not_watched() -> None:
+    part = ControllerPart("c", (PODS,), make=lambda _context: pytest.fail("not made"), gates=("A", "B"))
+    assert not Caches("own", enabled=lambda gate: gate == "C", declared=[Feature("s", controllers=(part,))]).by_name
+    assert Caches("own", enabled=lambda gate: gate == "B", declared=[Feature("s", controllers=(part,))]).by_name

@@ -1,0 +1,107 @@
+"""What features are given: a client whose requests are bounded where anybody may make us send them."""
+
+import asyncio
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from app.framework.feature import AdmissionPart
+from app.kube.callers import STRANGER
+from app.kube.client import Client
+from app.kube.controller import Result
+from app.kube.errors import NotFound, RequestInfo, Status
+from app.kube.resources import NAMESPACES, ObjectKey
+from app.manager.callers import KnownCallers
+from app.manager.process import Process
+from app.manager.wiring import (
+    ABSENT_SECONDS,
+    ASKED_BURST,
+    ASKED_PER_SECOND,
+    LONGEST_WAIT_SECONDS,
+    STRANGERS_BURST,
+    STRANGERS_PER_SECOND,
+    Recorders,
+    admission_context,
+    waiting_for_definitions,
+)
+from tests.kit.virtualtime import VirtualClock
+from tests.kube.fakes import MemoryServer, virtual
+
+PATH = "/api/v1/namespaces/shop"
+
+
+def clients_of(server: MemoryServer, clock: VirtualClock, callers: KnownCallers) -> Iterator[Client]:
+    """The client of each part of admission."""
+    process = SimpleNamespace(
+        settings=SimpleNamespace(
+            own_namespace="kruise-system", gates=SimpleNamespace(enabled=bool), flags=None, policies=None
+        ),
+        client=Client(server, clock),
+        clock=clock,
+        rng=None,
+        caches=SimpleNamespace(stores=None),
+        metrics=SimpleNamespace(of=None),
+    )
+    context = admission_context(cast("Process", process), cast("Recorders", None), callers)
+    while True:
+        yield cast("Client", context(cast("AdmissionPart", SimpleNamespace(event_source=""))).client)
+
+
+@virtual
+async def test_reviews_of_all_kinds_share_one_limit_of_what_they_make_us_ask() -> None:
+    server = MemoryServer({PATH: {"metadata": {"name": "shop", "resourceVersion": "1"}}})
+    clock = VirtualClock()
+    clients = clients_of(server, clock, KnownCallers())
+    flood: list[Any] = [client.get(NAMESPACES, "shop") for client in islice(clients, 2_000)]
+    answers = await asyncio.gather(*flood, return_exceptions=True)
+    refused = [one for one in answers if isinstance(one, TimeoutError)]
+    granted = ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS
+    assert len(server.requests) == pytest.approx(granted, abs=1)
+    assert len(refused) == 2_000 - len(server.requests)
+
+
+@pytest.mark.parametrize(
+    "path", ["imagepulljobs/x", "namespaces/shop/imagepulljobs", "namespaces/shop/imagepulljobs/x"]
+)
+async def test_a_reconcile_that_needs_a_kind_that_is_off_waits_for_it(path: str) -> None:
+    async def reconcile(_: ObjectKey) -> None:
+        request = RequestInfo("POST", f"/apis/apps.kruise.io/v1beta1/{path}?dryRun=All")
+        raise NotFound(request, Status(code=404, reason="NotFound"))
+
+    key = ObjectKey("shop", "x")
+    waiting = waiting_for_definitions(reconcile, lambda: ["imagepulljobs.apps.kruise.io"])
+    assert await waiting(key) == Result(requeue_after=ABSENT_SECONDS)
+    with pytest.raises(NotFound):
+        await waiting_for_definitions(reconcile, tuple)(key)
+
+
+@pytest.mark.behaviour("MGR-154")
+@virtual
+@pytest.mark.parametrize(
+    ("known_ask", "granted"),
+    [
+        (True, STRANGERS_BURST + STRANGERS_PER_SECOND * LONGEST_WAIT_SECONDS),
+        (False, ASKED_BURST + ASKED_PER_SECOND * LONGEST_WAIT_SECONDS),
+    ],
+)
+async def test_strangers_cannot_use_up_the_budget_of_known_callers(known_ask: bool, granted: float) -> None:
+    server, clock, callers = MemoryServer({PATH: {"metadata": {"name": "shop"}}}), VirtualClock(), KnownCallers()
+    callers.asked_at = float("inf") if known_ask else float("-inf")
+    client = next(clients_of(server, clock, callers))
+
+    async def strange(address: str = "10.0.0.9") -> None:
+        STRANGER.set(address)
+        await client.get(NAMESPACES, "shop")
+
+    flood = [asyncio.create_task(strange()) for _ in range(2_000)]
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert len(server.requests) == pytest.approx(granted, abs=1)
+    before = clock.monotonic()
+    await asyncio.gather(*(client.get(NAMESPACES, "shop") for _ in range(ASKED_BURST)))
+    assert clock.monotonic() == before
+    # Nor does one address use up that of another.
+    await asyncio.gather(*(asyncio.create_task(strange("10.0.0.1")) for _ in range(STRANGERS_BURST // 2)))
+    assert clock.monotonic() == before

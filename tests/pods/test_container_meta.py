@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from app.api import names
+from app.pods.container_meta import env_hash, plain_hash
+from app.pods.hashes import deep_hash
+from app.pods.inplace.eligibility import blocked_on_pod
+from app.pods.inplace.state import UpdateSpec
+from app.pods.inplace.steps import RefreshAction, refresh, start, unready_patch
+from tests.pods.inplace.pods import NOW, container, env_from, patched, pod, possible, raw_pod, template
+
+CFG = container("main", env=[env_from("annotations", "cfg")])
+MARK = {names.CONTROLLER_REVISION_HASH: "web-new"}
+
+
+@pytest.mark.behaviour("PM-137", "PM-138")
+def test_hashes_of_known_containers() -> None:
+    assert plain_hash("test_container", "foo/image:v1") == 2386938832
+    assert plain_hash("main", "nginx:1.14.2") == 2693376322
+    assert deep_hash(b"null") == 86995377
+    assert deep_hash(b'[{"name":"e2","value":"foo"}]') == 2053173458
+
+
+@pytest.mark.behaviour("PM-138")
+@pytest.mark.parametrize(
+    ("env", "annotations", "known"),
+    [
+        ([], {}, 86995377),
+        ([env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
+        ([env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
+        ([{"name": "CFG", "value": "1"}], {}, 86995377),
+        ([env_from("annotations", "cfg"), env_from("annotations", "cfg")], {"cfg": "1"}, 2095859147),
+        ([env_from("annotations", "old", "e2"), env_from("annotations", "cfg", "e2")], {"cfg": "foo"}, 2053173458),
+        ([env_from("annotations", "cfg", "SIDECARSET_VERSION")], {"cfg": "1"}, 86995377),
+        ([{"name": "N", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}], {}, 86995377),
+    ],
+)
+def test_the_env_hash_follows_the_pods_metadata(env: Any, annotations: Any, known: int) -> None:
+    found = pod(raw_pod(template(container("main", env=env)), annotations=annotations))
+    assert env_hash(found.spec.containers[0], found) == known
+
+
+def meta(raw: dict[str, Any], image: str, cfg: str, container_id: str = "") -> dict[str, Any]:
+    hashes = {
+        "plainHash": plain_hash("main", image),
+        "extractedEnvFromMetadataHash": deep_hash(
+            json.dumps([{"name": "CFG", "value": cfg}], separators=(",", ":")).encode()
+        ),
+    }
+    running = raw["status"]["containerStatuses"][0]["containerID"]
+    entry = {"name": "main", "containerID": container_id or running, "restartCount": 0, "hashes": hashes}
+    text = json.dumps({"containers": [entry]})
+    return patched(raw, {"metadata": {"uid": "u1", "annotations": {names.RUNTIME_CONTAINERS_META: text}}})
+
+
+def begun(spec: UpdateSpec, old: dict[str, Any]) -> dict[str, Any]:
+    raw = raw_pod(old)
+    raw = patched(raw, unready_patch(pod(raw), spec, NOW))
+    return patched(raw, start(pod(raw), spec, NOW, labels=MARK).patch)
+
+
+@pytest.mark.behaviour("PM-48", "PM-51", "PM-17")
+def test_a_new_annotation_is_complete_when_the_agent_says_the_container_has_it() -> None:
+    old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
+    raw = begun(possible(old, new), old)
+    assert raw["metadata"]["annotations"]["cfg"] == "2"
+    assert "no node agent" in refresh(pod(raw), NOW).reason
+    assert "not been restarted" in refresh(pod(meta(raw, "nginx:1", "1")), NOW).reason
+    other = meta(raw, "nginx:1", "2", "containerd://gone")
+    assert refresh(pod(other), NOW).action is RefreshAction.INCOMPLETE
+    assert refresh(pod(meta(raw, "nginx:1", "2")), NOW).action is RefreshAction.READY
+
+
+@pytest.mark.behaviour("PM-140")
+def test_without_a_node_agent_an_env_is_not_refreshed_in_place() -> None:
+    old, new = template(CFG, annotations={"cfg": "1"}), template(CFG, annotations={"cfg": "2"})
+    spec, raw = possible(old, new), raw_pod(old)
+    assert "no node agent reports" in str(blocked_on_pod(pod(raw), spec))
+    assert blocked_on_pod(pod(meta(raw, "nginx:1", "1")), spec) is None
+    assert (
+        blocked_on_pod(
+            pod(raw), possible(old, template(container("main", "nginx:2", env=CFG["env"]), annotations={"cfg": "1"}))
+        )
+        is None
+    )
+    raw["status"]["containerStatuses"] = []
+    assert blocked_on_pod(pod(raw), spec) is None
+
+
+@pytest.mark.behaviour("PM-50", "PM-51", "PM-46")
+def test_an_image_is_complete_when_the_agent_says_so_whatever_the_ids_are() -> None:
+    old, new = template(CFG), template(container("main", "nginx:2", env=CFG["env"]))
+    raw = begun(possible(old, new), old)
+    assert refresh(pod(meta(raw, "nginx:1", "")), NOW).action is RefreshAction.INCOMPLETE
+    assert refresh(pod(meta(raw, "nginx:2", "")), NOW).action is RefreshAction.READY
+    raw["metadata"]["annotations"][names.RUNTIME_CONTAINERS_META] = "{"
+    assert refresh(pod(raw), NOW).action is RefreshAction.INCOMPLETE

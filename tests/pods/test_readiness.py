@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.kube.objects import Pod, decode_pod
+from app.pods.readiness import (
+    PRE_DELETE_HOOK,
+    PRE_UPDATE_HOOK,
+    NotReadyKey,
+    initial_condition,
+    message_of,
+    needs_condition,
+    not_ready_keys,
+    ready_after,
+    recreate_request,
+    with_key,
+    with_keys_changed,
+    without_key,
+)
+
+NOW = datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)
+SEEN = {"uid": "u1", "resourceVersion": "7"}
+HELD = '[{"userAgent":"Lifecycle","key":"preUpdateHook"}]'
+
+
+def pod(*conditions: dict[str, Any], gates: tuple[str, ...] = ("KruisePodReady",), **metadata: Any) -> Pod:
+    return decode_pod(
+        orjson.dumps(
+            {
+                "metadata": {"name": "web-0", "namespace": "shop", **SEEN, **metadata},
+                "spec": {"readinessGates": [{"conditionType": gate} for gate in gates]},
+                "status": {"conditions": list(conditions)},
+            }
+        )
+    )
+
+
+def condition(type_: str, status: str, message: str = "") -> dict[str, Any]:
+    return {"type": type_, "status": status, "message": message}
+
+
+READY = (condition("ContainersReady", "True"), condition("Ready", "True"))
+
+
+@pytest.mark.parametrize(
+    ("given_pod", "wanted"),
+    [
+        pytest.param(pod(), True, id="gate, no condition"),
+        pytest.param(pod(gates=()), False, id="no gate"),
+        pytest.param(pod(gates=("example.com/ours",)), False, id="another gate"),
+        pytest.param(pod(gates=("InPlaceUpdateReady",)), True, id="the gate of in-place updates"),
+        pytest.param(
+            pod(gates=("InPlaceUpdateReady",), annotations={"apps.kruise.io/inplace-update-state": "{}"}),
+            False,
+            id="updated in place before",
+        ),
+        pytest.param(pod(condition("KruisePodReady", "True")), False, id="condition is there"),
+        pytest.param(pod(condition("KruisePodReady", "False", HELD)), False, id="somebody holds it"),
+        pytest.param(pod(deletionTimestamp="2026-11-21T03:10:17Z"), False, id="terminating"),
+    ],
+)
+@pytest.mark.behaviour("PM-60", "PM-184")
+def test_only_a_pod_that_waits_for_its_first_condition_gets_it(given_pod: Pod, wanted: bool) -> None:
+    assert needs_condition(given_pod) is wanted
+
+
+@pytest.mark.behaviour("PM-60")
+def test_the_first_condition_is_true_and_nothing_else_changes() -> None:
+    assert initial_condition(pod(*READY), NOW) == {
+        "metadata": SEEN,
+        "status": {
+            "conditions": [{"type": "KruisePodReady", "status": "True", "lastTransitionTime": "2026-11-21T03:10:17Z"}]
+        },
+    }
+
+
+@pytest.mark.behaviour("PM-45", "PM-60")
+def test_both_first_conditions_come_in_one_write() -> None:
+    both = pod(*READY, gates=("InPlaceUpdateReady", "KruisePodReady", "example.com/theirs"))
+    written = initial_condition(both, NOW)["status"]["conditions"]
+    assert [(entry["type"], entry["status"]) for entry in written] == [
+        ("KruisePodReady", "True"),
+        ("InPlaceUpdateReady", "True"),
+    ]
+
+
+@pytest.mark.behaviour("PM-62", "PM-64")
+def test_one_reason_comes_while_another_goes_in_one_write() -> None:
+    held = pod(condition("KruisePodReady", "False", HELD))
+    patch = with_keys_changed(held, (PRE_DELETE_HOOK,), (PRE_UPDATE_HOOK,), NOW)
+    assert patch is not None
+    assert patch["status"]["conditions"][0]["status"] == "False"
+    assert patch["status"]["conditions"][0]["message"] == '[{"userAgent":"Lifecycle","key":"preDeleteHook"}]'
+
+
+@pytest.mark.behaviour("PM-61", "PM-66")
+def test_the_message_lists_keys_by_user_agent_and_then_by_key() -> None:
+    keys = [PRE_UPDATE_HOOK, PRE_DELETE_HOOK, recreate_request("shop", "restart")]
+    assert message_of(keys) == (
+        '[{"userAgent":"ContainerRecreateRequest","key":"shop/restart"},'
+        '{"userAgent":"Lifecycle","key":"preDeleteHook"},{"userAgent":"Lifecycle","key":"preUpdateHook"}]'
+    )
+    assert message_of([]) == "[]"
+
+
+@pytest.mark.parametrize("message", ["", "no json", "null", "{}", '["a"]', '[{"key":3}]', "[1", "\ud800"])
+@pytest.mark.behaviour("PM-65")
+def test_a_message_that_cannot_be_read_holds_nobody(message: str) -> None:
+    assert not_ready_keys(message) == ()
+
+
+def conditions_of(patch: Any) -> list[dict[str, Any]]:
+    assert patch["metadata"] == SEEN
+    found: list[dict[str, Any]] = patch["status"]["conditions"]
+    return found
+
+
+@pytest.mark.behaviour("PM-62", "PM-63", "PM-41", "PM-66")
+def test_a_key_lowers_the_condition_and_ready_in_one_write() -> None:
+    own, ready = conditions_of(with_key(pod(condition("KruisePodReady", "True"), *READY), PRE_UPDATE_HOOK, NOW))
+    assert own == {
+        "type": "KruisePodReady",
+        "status": "False",
+        "message": HELD,
+        "lastTransitionTime": "2026-11-21T03:10:17Z",
+    }
+    assert ready == {
+        "type": "Ready",
+        "status": "False",
+        "reason": "ReadinessGatesNotReady",
+        "message": 'the status of pod readiness gate "KruisePodReady" is not "True", but False',
+        "lastTransitionTime": "2026-11-21T03:10:17Z",
+    }
+
+
+@pytest.mark.behaviour("PM-63")
+def test_a_key_on_a_pod_without_the_condition_writes_false() -> None:
+    (own,) = conditions_of(with_key(pod(), PRE_UPDATE_HOOK, NOW))
+    assert (own["status"], own["message"]) == ("False", HELD)
+
+
+@pytest.mark.parametrize(
+    "given_pod",
+    [
+        pytest.param(pod(*READY, gates=()), id="no gate"),
+        pytest.param(pod(condition("KruisePodReady", "False", HELD), *READY), id="the key is there"),
+    ],
+)
+@pytest.mark.behaviour("PM-62")
+def test_a_key_that_changes_nothing_is_not_written(given_pod: Pod) -> None:
+    assert with_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
+
+
+@pytest.mark.behaviour("PM-62", "PM-65")
+def test_a_key_under_a_true_status_is_written_again() -> None:
+    (own, _) = conditions_of(with_key(pod(condition("KruisePodReady", "True", HELD), *READY), PRE_UPDATE_HOOK, NOW))
+    assert (own["status"], own["message"]) == ("False", HELD)
+
+
+@pytest.mark.behaviour("PM-64", "PM-66")
+def test_the_pod_is_ready_again_when_the_last_key_is_gone() -> None:
+    both = message_of([PRE_UPDATE_HOOK, recreate_request("shop", "restart")])
+    held_twice = pod(condition("KruisePodReady", "False", both), *READY)
+    (still,) = conditions_of(without_key(held_twice, PRE_UPDATE_HOOK, NOW))
+    assert still["status"] == "False"
+    assert not_ready_keys(still["message"]) == (recreate_request("shop", "restart"),)
+    held_once = pod(condition("KruisePodReady", "False", still["message"]), *READY)
+    (free,) = conditions_of(without_key(held_once, recreate_request("shop", "restart"), NOW))
+    assert free == {
+        "type": "KruisePodReady",
+        "status": "True",
+        "message": "[]",
+        "lastTransitionTime": "2026-11-21T03:10:17Z",
+    }
+
+
+@pytest.mark.parametrize(
+    "given_pod",
+    [
+        pytest.param(pod(condition("KruisePodReady", "False", HELD), gates=()), id="no gate"),
+        pytest.param(pod(), id="no condition"),
+        pytest.param(pod(condition("KruisePodReady", "True", "[]")), id="no such key"),
+    ],
+)
+@pytest.mark.behaviour("PM-64")
+def test_a_key_that_is_not_there_is_not_removed(given_pod: Pod) -> None:
+    assert without_key(given_pod, PRE_UPDATE_HOOK, NOW) is None
+
+
+GATES = ("KruisePodReady", "InPlaceUpdateReady", "example.com/lb")
+IS_FALSE = 'the status of pod readiness gate "{}" is not "True", but {}'
+IS_MISSING = 'corresponding condition of pod readiness gate "{}" does not exist.'
+
+
+@pytest.mark.parametrize(
+    ("conditions", "message"),
+    [
+        pytest.param(
+            (condition("InPlaceUpdateReady", "Unknown"), condition("example.com/lb", "True"), *READY),
+            ", ".join([IS_FALSE.format("KruisePodReady", "False"), IS_FALSE.format("InPlaceUpdateReady", "Unknown")]),
+            id="in the order of the gates",
+        ),
+        pytest.param(
+            (condition("InPlaceUpdateReady", "True"), *READY),
+            ", ".join([IS_FALSE.format("KruisePodReady", "False"), IS_MISSING.format("example.com/lb")]),
+            id="a missing condition",
+        ),
+    ],
+)
+@pytest.mark.behaviour("PM-41")
+def test_ready_says_which_gates_hold_it_down(conditions: tuple[dict[str, Any], ...], message: str) -> None:
+    ready = ready_after(pod(*conditions, gates=GATES), "KruisePodReady", "False", NOW)
+    assert ready is not None
+    assert ready["message"] == message
+
+
+@pytest.mark.parametrize(
+    "given_pod",
+    [
+        pytest.param(pod(condition("ContainersReady", "True")), id="Ready was never reported"),
+        pytest.param(pod(condition("Ready", "True")), id="ContainersReady was never reported"),
+        pytest.param(
+            pod(condition("ContainersReady", "False"), condition("Ready", "False")), id="containers not ready"
+        ),
+        pytest.param(
+            pod(condition("ContainersReady", "True"), condition("Ready", "False", "first gate")), id="lowered before"
+        ),
+    ],
+)
+@pytest.mark.behaviour("PM-40", "PM-41")
+def test_ready_is_left_to_the_kubelet_otherwise(given_pod: Pod) -> None:
+    assert ready_after(given_pod, "KruisePodReady", "False", NOW) is None
+
+
+@pytest.mark.behaviour("PM-41")
+def test_ready_rises_when_the_last_gate_opens_and_the_containers_are_ready() -> None:
+    down = pod(condition("ContainersReady", "True"), condition("Ready", "False", "x"))
+    ready = ready_after(down, "KruisePodReady", "True", NOW)
+    assert ready is not None
+    assert (ready["status"], ready["reason"], ready["message"]) == ("True", None, None)
+
+
+keys = st.builds(NotReadyKey, st.text(max_size=5), st.text(max_size=5))
+
+
+@given(st.lists(st.tuples(st.booleans(), keys), max_size=12))
+@pytest.mark.behaviour("PM-61", "PM-62", "PM-64", "PM-66")
+def test_the_condition_is_false_exactly_while_somebody_holds_the_pod(steps: list[tuple[bool, NotReadyKey]]) -> None:
+    state = condition("KruisePodReady", "True")
+    holding: set[NotReadyKey] = set()
+    for add, key in steps:
+        patch = (with_key if add else without_key)(pod(state), key, NOW)
+        holding = holding | {key} if add else holding - {key}
+        if patch is not None:
+            (state,) = conditions_of(patch)
+        assert state["status"] == ("False" if holding else "True")
+        assert set(not_ready_keys(state["message"])) == holding

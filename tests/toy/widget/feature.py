@@ -1,0 +1,91 @@
+"""The feature of Widget."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from app.framework.commands import Verb
+from app.framework.dashboard import DashboardSection, Row, Shown, Stored, mapping, text
+from app.framework.feature import (
+    AdmissionContext,
+    AdmissionPart,
+    ControllerContext,
+    ControllerPart,
+    Decisions,
+    Feature,
+    Protected,
+    Reconciling,
+)
+from app.framework.options import Gate
+from app.framework.watched import PODS, Watched
+from app.kube.admission import PolicyRule
+from app.kube.client import Client
+from app.kube.controller import Watch, to_self
+from app.kube.errors import CommandError
+from app.kube.resources import ObjectKey
+from tests.toy.widget import webhooks
+from tests.toy.widget.kind import WIDGET
+from tests.toy.widget.reconcile import WidgetReconciler, pods_created
+from tests.toy.widget.types import Widget
+
+NAME: Final = "widget-controller"
+WIDGETS: Final = Watched.kind(WIDGET, Widget)
+
+
+def widget_controller(context: ControllerContext) -> Reconciling:
+    """The controller."""
+    widgets, pods = context.stores(WIDGETS), context.stores(PODS)
+    counter = context.counters(pods_created)
+    reconciler = WidgetReconciler(context.client, widgets, pods, context.events, counter)
+    return Reconciling(reconciler, [Watch(widgets, to_self), Watch(pods, reconciler.keys_for_pod)])
+
+
+def decisions(_context: AdmissionContext) -> Decisions:
+    """The handlers of both webhooks."""
+    return Decisions(webhooks.handlers())
+
+
+async def paint(client: Client, namespace: str, arguments: Sequence[str]) -> str:
+    """The verb ``paint NAME COLOUR``."""
+    if len(arguments) != 2:
+        raise CommandError(f"paint {' '.join(arguments)}: expected NAME COLOUR")
+    name, colour = arguments
+    await client.patch(WIDGET.resource(), name, {"spec": {"colour": colour}}, namespace)
+    return f"widget.{WIDGET.group}/{name} painted"
+
+
+def row(stored: Stored, _lacking: Collection[ObjectKey]) -> Row:
+    """A Widget on the dashboard."""
+    metadata = mapping(stored, "metadata")
+    colour = text(mapping(stored, "spec"), "colour")
+    return Row(namespace=text(metadata, "namespace"), name=text(metadata, "name"), shown=Shown(message=colour))
+
+
+FEATURE: Final = Feature(
+    name="widget",
+    kinds=(WIDGET,),
+    controllers=(
+        ControllerPart(
+            NAME,
+            watched=(WIDGETS, PODS),
+            make=widget_controller,
+            permissions=(
+                PolicyRule(("get",), (WIDGET.group,), ("widgets",)),
+                PolicyRule(("patch",), (WIDGET.group,), ("widgets/status",)),
+                PolicyRule(("update",), (WIDGET.group,), ("widgets/finalizers",)),
+                PolicyRule(("create", "delete"), ("",), ("pods",)),
+                PolicyRule(("create", "patch"), ("",), ("events",)),
+            ),
+            gates=("Widgets", "KruiseDaemon"),
+            workers_flag="widget-workers",
+            counters=(pods_created,),
+        ),
+    ),
+    admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
+    gates=(Gate("Widgets", "there are Widgets"),),
+    protected=(Protected(WIDGET, "replicas"),),
+    workloads=(WIDGET,),
+    dashboard=lambda: (DashboardSection("widgets", "Widgets", WIDGET, Row, row),),
+    verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", paint),),
+)

@@ -1,0 +1,80 @@
+"""Writing many objects: slowly at first, then with so many under way all the time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+
+from app.kube.errors import Conflict, KubeError, RequestInfo, Status
+from app.workloads.jobs import write_each
+from app.workloads.state import MAX_CONCURRENT_WRITES as MOST
+from tests.kit.virtualtime import run
+
+REFUSAL = Conflict(RequestInfo("POST", "/x"), Status(code=409, reason="Conflict", message="no"))
+
+
+class Writes:
+    """Each takes a second, but one, which takes ten; ``refused``: the number of one that fails."""
+
+    def __init__(self, refused: int | None = None, slow: int | None = None) -> None:
+        self.refused = refused
+        self.slow = slow
+        self.begun: list[int] = []
+        self.under_way = 0
+        self.most: list[int] = []
+
+    async def __call__(self, number: int) -> KubeError | None:
+        self.begun.append(number)
+        self.under_way += 1
+        self.most.append(self.under_way)
+        await asyncio.sleep(10 if number == self.slow else 1)
+        self.under_way -= 1
+        return REFUSAL if number == self.refused else None
+
+
+def written(given: Sequence[int], writes: Writes, first: int = 1) -> float:
+    """Seconds until all is done."""
+
+    async def main() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        await write_each(given, writes, first=first)
+        return loop.time() - began
+
+    return run(main())
+
+
+@pytest.mark.behaviour("BJ-12", "EJ-9")
+@pytest.mark.parametrize(
+    ("count", "seconds"), [(0, 0), (1, 1), (2, 2), (3, 2), (7, 3), (63, 6), (64, 7), (63 + MOST, 7)]
+)
+def test_one_then_two_then_four(count: int, seconds: int) -> None:
+    writes = Writes()
+    assert written(range(count), writes) == pytest.approx(seconds)
+    assert writes.begun == list(range(count))
+    assert max(writes.most, default=0) <= MOST
+
+
+@pytest.mark.behaviour("BJ-12")
+def test_one_that_takes_long_holds_only_its_own_place() -> None:
+    """All others go on, as many at once as may be."""
+    writes = Writes(slow=63)
+    assert written(range(63 + 5 * MOST), writes) == pytest.approx(16)
+    assert len(writes.begun) == 63 + 5 * MOST
+
+
+@pytest.mark.behaviour("BJ-12", "EJ-9")
+@pytest.mark.parametrize("refused", [0, 2, 6, 70])
+def test_after_a_refusal_nothing_more_is_begun(refused: int) -> None:
+    writes = Writes(refused)
+    with pytest.raises(Conflict):
+        written(range(63 + 5 * MOST), writes)
+    assert writes.under_way == 0, "what was under way has ended"
+    assert len(writes.begun) <= {0: 1, 2: 3, 6: 7}.get(refused, 63 + MOST + 7)
+
+
+def test_all_at_once_where_nothing_can_go_wrong() -> None:
+    writes = Writes()
+    assert written(range(MOST), writes, first=MOST) == pytest.approx(1)

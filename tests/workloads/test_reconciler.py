@@ -1,0 +1,273 @@
+"""What a reconcile goes by: own objects, and only those that are not going."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from contextlib import nullcontext
+from random import Random
+from typing import Any
+
+import pytest
+
+from app.features.cloneset.reconcile import CloneSetReconciler
+from app.features.cloneset.writes import CloneSetSnapshot
+from app.kube.controller import Result
+from app.kube.store import Change
+from app.pods.passes import Begun
+from app.workloads.state import Outcome
+from tests.features.cloneset.test_watches import KEY, claim_of, filled, pod_of
+from tests.kube.fakes import virtual
+
+
+async def snapshot_seen(shell: Any, monkeypatch: pytest.MonkeyPatch) -> CloneSetSnapshot:
+    """What the plan is asked about."""
+    seen: list[CloneSetSnapshot] = []
+
+    async def reconcile(snapshot: CloneSetSnapshot) -> Result | None:
+        seen.append(snapshot)
+        return None
+
+    monkeypatch.setattr(shell.reconciler, "reconcile", reconcile)
+    await shell.reconcile("hooked", "moving")
+    return seen[0]
+
+
+def claim_like(found: dict[str, Any], instance: str, **metadata: Any) -> Any:
+    """A claim of an instance, owned as the first Pod would be with that metadata."""
+    return claim_of({**found, "Pod": [{"metadata": {**found["Pod"][0]["metadata"], **metadata}}]}, instance)
+
+
+@pytest.mark.behaviour("CS-189", "CS-53")
+@virtual
+async def test_claims_that_go_and_those_of_another_kind_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, found = filled()
+    forged = [{**found["Pod"][0]["metadata"]["ownerReferences"][0], "kind": "StatefulSet"}]
+    here = claim_of(found, "aaaaa")
+    shell.caches.claims.put(here)
+    shell.caches.claims.put(claim_like(found, "bbbbb", ownerReferences=forged))
+    shell.caches.claims.put(claim_of(found, "ccccc", deletionTimestamp="2026-01-01T00:00:00Z"))
+    snapshot = await snapshot_seen(shell, monkeypatch)
+    assert list(snapshot.claims) == [here]
+
+
+@pytest.mark.behaviour("CS-53")
+@virtual
+async def test_pods_of_another_kind_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    shell, found = filled()
+    forged = copy.deepcopy(found["Pod"][0])
+    forged["metadata"] |= {"name": "hooked-forged", "uid": "forged"}
+    forged["metadata"]["ownerReferences"][0]["kind"] = "StatefulSet"
+    shell.show(forged)
+    snapshot = await snapshot_seen(shell, monkeypatch)
+    assert len(snapshot.pods) == len(found["Pod"])
+    assert "hooked-forged" not in {pod.name for pod in snapshot.pods}
+
+
+@pytest.mark.behaviour("CS-49")
+def test_a_claim_that_begins_to_go_concerns_its_workload() -> None:
+    shell, found = filled()
+    there, going = claim_of(found, "aaaaa"), claim_of(found, "aaaaa", deletionTimestamp="2026-01-01T00:00:00Z")
+    assert list(shell.reconciler.mappers.keys_for_claim(Change(there, there))) == []
+    assert list(shell.reconciler.mappers.keys_for_claim(Change(there, going))) == [KEY]
+
+
+@pytest.mark.behaviour("CS-63")
+@pytest.mark.parametrize("scaled", [True, False])
+@virtual
+async def test_after_scaling_the_current_revision_is_still_needed(
+    scaled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was created just now may be at a revision that the status no longer names."""
+    shell, found = filled()
+    owner = copy.deepcopy(found["CloneSet"][0])
+    owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
+    owner["spec"]["template"]["spec"]["containers"][0]["image"] = "nginx:9"
+    shell.show(owner)
+    needed: list[int] = []
+
+    async def scale(*_: Any) -> Outcome:
+        return Outcome(changed=scaled)
+
+    async def update(*_: Any) -> Outcome:
+        return Outcome()
+
+    async def clean_up(_snapshot: Any, revisions: Any) -> None:
+        needed.append(len({one.name for one in revisions}))
+
+    monkeypatch.setattr(shell.reconciler._scaler, "carry_out", scale)
+    monkeypatch.setattr(shell.reconciler._updater, "update", update)
+    monkeypatch.setattr(shell.reconciler._reporter, "clean_up", clean_up)
+    await shell.reconcile("hooked", "moving")
+    assert needed == [2 if scaled else 1]
+
+
+@pytest.mark.behaviour("CS-57", "PM-96")
+@pytest.mark.parametrize(
+    ("live", "given_up"),
+    [({"resourceVersion": "1"}, True), ({"resourceVersion": "999999"}, False), ({"uid": "another"}, False)],
+    ids=["as old", "newer", "a namesake"],
+)
+@virtual
+async def test_a_version_is_given_up_only_if_the_api_server_has_none_that_is_newer(
+    live: dict[str, str], given_up: bool
+) -> None:
+    shell, found = filled(expectation_timeout=60.0)
+    expected, uid = shell.reconciler.writer.expectations, found["CloneSet"][0]["metadata"]["uid"]
+    pod = pod_of(found["Pod"][0])
+    expected.expect_version(uid, pod_of(found["Pod"][0], resourceVersion="999999").metadata)
+    await shell.reconcile("hooked", "moving")
+    path = f"/api/v1/namespaces/moving/pods/{pod.metadata.name}"
+    metadata = {**found["Pod"][0]["metadata"], "resourceVersion": "1", **live}
+    shell.server.stored[path] = {**found["Pod"][0], "metadata": metadata}
+    await shell.clock.sleep(61)
+    await shell.reconcile("hooked", "moving")
+    assert (expected.versions.unsatisfied(pod.metadata) is None) is given_up
+
+
+# ---- adopting
+
+
+#: Somebody else's controller.
+OTHERS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "other", "controller": True}
+
+
+class Adopting(CloneSetReconciler):
+    """A workload that adopts Pods, but for those that are named otherwise."""
+
+    adopts = True
+
+    def may_adopt(self, resolved: Any, pod: Any) -> bool:
+        return pod.metadata.name.startswith(resolved.owner.name)
+
+
+@pytest.mark.behaviour("PM-105", "PM-109", "PM-110")
+@pytest.mark.parametrize(
+    ("live", "change", "adopted"),
+    [
+        ({}, {}, True),
+        ({}, {"name": "other-x"}, False),
+        ({}, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ({}, {"labels": {"app": "other"}}, False),
+        ({}, {"ownerReferences": [OTHERS]}, False),
+        ({"uid": "another"}, {}, False),
+        ({"deletionTimestamp": "2026-01-01T00:00:00Z"}, {}, False),
+    ],
+    ids=[
+        "an orphan",
+        "of another name",
+        "going",
+        "not matching",
+        "of another controller",
+        "owner is another",
+        "owner is going",
+    ],
+)
+@virtual
+async def test_pods_of_nobody_are_adopted_once_the_owner_was_read_again(
+    live: dict[str, str], change: dict[str, Any], adopted: bool
+) -> None:
+    shell, found = filled()
+    (owner,) = found["CloneSet"]
+    shell.server.stored["/apis/apps.kruise.io/v1beta1/namespaces/moving/clonesets/hooked"] = {
+        **owner,
+        "metadata": {**owner["metadata"], **live},
+    }
+    reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
+    orphan = copy.deepcopy(found["Pod"][0])
+    orphan["metadata"] |= {"name": "hooked-orphan", "uid": "orphan", "ownerReferences": [], **change}
+    shell.show(orphan)
+    await reconciler(KEY)
+    adoptions = [
+        body["metadata"]
+        for method, path, body in shell.server.requests
+        if method == "PATCH" and path.endswith(f"/pods/{orphan['metadata']['name']}")
+    ]
+    assert [one["uid"] for one in adoptions] == (["orphan"] if adopted else [])
+    assert all(one["ownerReferences"][0]["uid"] == owner["metadata"]["uid"] for one in adoptions)
+    if adopted:
+        assert shell.writes == [("PATCH", "/api/v1/namespaces/moving/pods/hooked-orphan")]
+
+
+@pytest.mark.behaviour("PM-109")
+@pytest.mark.parametrize("labels", [None, {"app": "other"}])
+@virtual
+async def test_a_pod_of_nobody_concerns_those_who_may_adopt_it(labels: dict[str, str] | None) -> None:
+    shell, found = filled()
+    reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
+    await reconciler(KEY)
+    orphan = pod_of(found["Pod"][0], ownerReferences=[], **({"labels": labels} if labels else {}))
+    assert list(reconciler.mappers.keys_for_pod(Change(None, orphan))) == ([] if labels else [KEY])
+    assert list(shell.reconciler.mappers.keys_for_pod(Change(None, orphan))) == []
+
+
+@pytest.mark.behaviour("PM-105", "PM-106", "PM-107", "PM-108")
+@pytest.mark.parametrize(
+    ("going", "change", "released"),
+    [
+        (False, {}, False),
+        (False, {"labels": {"app": "other"}}, True),
+        (True, {"labels": {"app": "other"}}, False),
+        (False, {"labels": {"app": "other"}, "ownerReferences": [OTHERS]}, False),
+    ],
+    ids=["matching", "not matching", "owner is going", "of another controller"],
+)
+@virtual
+async def test_only_own_pods_that_do_not_match_are_released_and_none_while_the_owner_goes(
+    going: bool, change: dict[str, Any], released: bool
+) -> None:
+    shell, found = filled()
+    (owner,) = found["CloneSet"]
+    if going:
+        owner["metadata"] |= {"resourceVersion": "9999999", "deletionTimestamp": "2026-01-01T00:00:00Z"}
+        shell.show(owner)
+    pod = copy.deepcopy(found["Pod"][0])
+    pod["metadata"] |= {"resourceVersion": "9999999", **change}
+    shell.show(pod)
+    await shell.reconcile("hooked", "moving")
+    patches = [
+        body["metadata"]
+        for method, path, body in shell.server.requests
+        if method == "PATCH" and path.endswith(f"/pods/{pod['metadata']['name']}")
+    ]
+    references = [metadata["ownerReferences"] for metadata in patches if "ownerReferences" in metadata]
+    assert references == ([[{"$patch": "delete", "uid": owner["metadata"]["uid"]}]] if released else [])
+
+
+class Watching:
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def begins(self, begun: Begun) -> None:
+        self.told.append(begun)
+
+    def creates(self, names: Iterable[str]) -> None:
+        self.told += names
+
+    def ends(self) -> None:
+        self.told.append("ended")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@virtual
+async def test_who_watches_is_told_what_a_reconcile_knows_and_of_its_end_whatever_comes_of_it(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    shell, found = filled()
+    watching = Watching()
+    monkeypatch.setattr(shell.reconciler, "_observer", watching)
+
+    async def reconcile(_snapshot: CloneSetSnapshot) -> Result | None:
+        if fails:
+            raise ConnectionError
+        return None
+
+    monkeypatch.setattr(shell.reconciler, "reconcile", reconcile)
+    with pytest.raises(ConnectionError) if fails else nullcontext():
+        await shell.reconcile("hooked", "moving")
+    begun, ended = watching.told
+    assert ended == "ended"
+    assert {pod.metadata.name for pod in begun.pods} == {one["metadata"]["name"] for one in found["Pod"]}
+    assert begun.term is shell.reconciler

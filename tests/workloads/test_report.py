@@ -1,0 +1,20 @@
+"""Conditions keep their times as long as they say the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from app.workloads.report import Condition, with_condition
+
+THEN, NOW = datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
+
+
+@pytest.mark.behaviour("CS-151")
+@pytest.mark.parametrize(("reason", "moves"), [("Paused", False), ("Updated", True)])
+def test_another_reason_is_an_update_and_no_transition(reason: str, moves: bool) -> None:
+    before = with_condition([], Condition("Progressing", "True", "Paused", "it rests"), THEN)
+    (after,) = with_condition(before, Condition("Progressing", "True", reason, "it rests"), NOW)
+    assert (after["lastUpdateTime"] != before[0]["lastUpdateTime"]) is moves
+    assert after["lastTransitionTime"] == before[0]["lastTransitionTime"]

@@ -1,0 +1,66 @@
+"""How resources of running Pods change depends on the API server, which is asked once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from app.features.cloneset.plan.settings import Gates
+from app.kube.wire import Request, Response
+from tests.features.cloneset.world import SmallCluster, rolling, small_cluster, template
+from tests.kube.fakes import json_response, virtual
+
+OLD, NEW = {"cpu": "100m"}, {"cpu": "200m"}
+
+
+def with_cpu(limits: dict[str, str]) -> dict[str, Any]:
+    made = template()
+    made["spec"]["containers"][0]["resources"] = {"limits": {**limits, "memory": "1Gi"}}
+    return made
+
+
+class Answering:
+    """Says of itself which version it is, and notes what changes resources."""
+
+    def __init__(self, cluster: SmallCluster, version: str) -> None:
+        self.version = version
+        self.asked = 0
+        self.changes: list[str] = []
+        cluster.sent.intercept = self.answer
+
+    def answer(self, request: Request) -> Response | None:
+        if request.path == "/version":
+            self.asked += 1
+            return json_response(200, {"gitVersion": self.version})
+        body = orjson.loads(request.body) if request.method == "PATCH" and request.body else {}
+        containers = (body.get("spec") or {}).get("containers") if isinstance(body, dict) else None
+        if any("resources" in one for one in containers or ()):
+            self.changes.append("resize" if request.path.endswith("/resize") else "pod")
+        return None
+
+
+@virtual
+@pytest.mark.behaviour("PM-37")
+@pytest.mark.parametrize(("version", "by"), [("v1.34.1", "resize"), ("v1.31.9", "pod")])
+async def test_resources_change_by_the_subresource_where_the_server_has_it(version: str, by: str) -> None:
+    async with small_cluster(Gates(vertical_scaling=True)) as cluster:
+        answering = Answering(cluster, version)
+        await cluster.apply(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
+        await cluster.settled(readyReplicas=2)
+        await cluster.patch({"spec": {"template": with_cpu(NEW)}})
+        await cluster.clock.sleep(20.0)
+        assert set(answering.changes) == {by}
+        assert answering.asked == 1
+
+
+@virtual
+async def test_nobody_asks_where_no_resources_change() -> None:
+    async with small_cluster() as cluster:
+        answering = Answering(cluster, "v1.34.1")
+        await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
+        await cluster.settled(readyReplicas=2)
+        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+        await cluster.settled(updatedReadyReplicas=2)
+        assert answering.asked == 0

@@ -1,0 +1,83 @@
+"""What is written on one Pod is true of the version that was seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from app.api import names
+from app.features.cloneset.plan.settings import Settings
+from app.kube.objects import Container, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
+from app.workloads.steps import PodRefresh, refresh_pod
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def refreshed(state: str, **annotations: str) -> PodRefresh:
+    metadata = ObjectMeta(
+        name="web-0",
+        namespace="default",
+        uid="u1",
+        resource_version="7",
+        labels={names.LIFECYCLE_STATE: state, names.POD_TEMPLATE_HASH: "x"},
+        annotations=annotations,
+    )
+    return refresh_pod(Pod(metadata=metadata, spec=PodSpec(node_name="n1")), Settings(), NOW, returns=False)
+
+
+@pytest.mark.behaviour("PM-47")
+def test_a_step_of_the_lifecycle_insists_on_the_version_that_was_seen() -> None:
+    found = refreshed("Updated").patch
+    assert found is not None
+    assert (found["metadata"]["uid"], found["metadata"]["resourceVersion"]) == ("u1", "7")
+
+
+@pytest.mark.parametrize(("annotations", "completes"), [({}, False), ({names.IN_PLACE_UPDATE_STATE: "{}"}, True)])
+def test_only_an_update_in_place_is_completed(annotations: dict[str, str], completes: bool) -> None:
+    assert refreshed("Updated", **annotations).completes is completes
+
+
+#: An update that waits for its container to run something else than it ran before.
+UNDER_WAY = json.dumps({"revision": "r", "lastContainerStatuses": {"main": {"imageID": "old"}}})
+
+
+def test_what_goes_back_before_its_update_came_completes_nothing() -> None:
+    """A Pod that need not be updated any more, and whose containers have not changed since it was asked for."""
+    metadata = ObjectMeta(
+        name="web-0",
+        namespace="default",
+        uid="u1",
+        resource_version="7",
+        labels={names.LIFECYCLE_STATE: "PreparingUpdate", names.POD_TEMPLATE_HASH: "x"},
+        annotations={names.IN_PLACE_UPDATE_STATE: UNDER_WAY},
+    )
+    containers = [Container(name="main", image="new")]
+    statuses = [ContainerStatus(name="main", image_id="old")]
+    pod = Pod(
+        metadata=metadata,
+        spec=PodSpec(node_name="n1", containers=containers),
+        status=PodStatus(container_statuses=statuses),
+    )
+    found = refresh_pod(pod, Settings(), NOW, returns=True)
+    assert found.writes
+    assert found.completes is False
+
+
+def test_a_label_alone_completes_nothing() -> None:
+    """It is written long after the update, when the gate is turned on."""
+    metadata = ObjectMeta(
+        name="web-0",
+        namespace="default",
+        uid="u1",
+        resource_version="7",
+        labels={names.LIFECYCLE_STATE: "Normal", names.CONTROLLER_REVISION_HASH: "web-abc"},
+        annotations={names.IN_PLACE_UPDATE_STATE: "{}"},
+    )
+    settings = Settings(gates=replace(Settings().gates, template_hash=True))
+    found = refresh_pod(Pod(metadata=metadata, spec=PodSpec(node_name="n1")), settings, NOW, returns=False)
+    assert found.patch is not None
+    assert names.POD_TEMPLATE_HASH in found.patch["metadata"]["labels"]
+    assert found.completes is False

@@ -1,0 +1,182 @@
+"""What is written is meant for the very object that was seen, never for another one of its name."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from app.features.cloneset.plan.settings import Gates, resolve_spec
+from app.kube.errors import ServerError
+from app.kube.objects import ControllerRevision, ObjectMeta, OwnerReference, Pod
+from app.pods.budget import Disruption, Verdict
+from app.pods.lifecycle import LifecycleState
+from app.pods.revisions import revision_of
+from app.workloads.state import PodGoneError, PodHeldError, gather_results, outcome_of
+from tests.features.cloneset.test_watches import claim_of, filled, pod_of
+from tests.kube.fakes import virtual
+
+PODS = "/api/v1/namespaces/moving/pods/"
+
+
+def preconditions(shell: Any, path: str) -> list[Any]:
+    return [body["preconditions"] for method, at, body in shell.server.requests if (method, at) == ("DELETE", path)]
+
+
+@virtual
+async def test_a_pod_and_a_claim_are_deleted_only_as_long_as_they_are_those_that_were_seen() -> None:
+    shell, found = filled()
+    owner, pod, claim = shell.caches.workloads.list()[0], pod_of(found["Pod"][0]), claim_of(found, "gx7bz")
+    writer = shell.reconciler.writer
+    await writer.delete_pod(owner, pod)
+    await writer.delete_claim(owner, claim)
+    assert preconditions(shell, PODS + pod.metadata.name) == [{"uid": pod.metadata.uid}]
+    path = f"/api/v1/namespaces/moving/persistentvolumeclaims/{claim.metadata.name}"
+    assert preconditions(shell, path) == [{"uid": claim.metadata.uid}]
+
+
+@pytest.mark.behaviour("PUB-92")
+@virtual
+async def test_a_pod_that_a_budget_holds_is_not_deleted_and_nothing_has_failed() -> None:
+    shell, found = filled()
+    owner, pod = shell.caches.workloads.list()[0], pod_of(found["Pod"][0])
+    writer = shell.reconciler.writer
+    asked: list[Disruption] = []
+
+    class Full:
+        async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
+            asked.append(disruption)
+            return Verdict(False, "the budget is used up")
+
+    writer.budget = Full()
+    (error,) = await gather_results([writer.delete_pod(owner, pod)])
+    assert isinstance(error, PodHeldError)
+    assert asked == [Disruption.DELETE]
+    assert shell.writes == []
+    assert not writer.expectations.deletion_observed(owner.metadata.uid, pod.metadata.name)
+    outcome = outcome_of([error])
+    assert (outcome.changed, outcome.error, outcome.message, outcome.requeue_after) == (False, None, "", [1.0])
+
+
+@pytest.mark.behaviour("PM-29")
+@virtual
+async def test_after_a_conflict_a_namesake_is_not_written() -> None:
+    shell, found = filled()
+    pod = pod_of(found["Pod"][0])
+    namesake = copy.deepcopy(found["Pod"][0])
+    namesake["metadata"] |= {"uid": "another", "resourceVersion": "999999"}
+    shell.server.stored[PODS + pod.metadata.name] = namesake
+    with pytest.raises(PodGoneError):
+        await shell.reconciler.writer.set_state("owner", pod, LifecycleState.PREPARING_UPDATE, None)
+    assert len(shell.writes) == 1
+
+
+@virtual
+async def test_a_write_without_an_answer_says_nothing_of_a_namesake() -> None:
+    shell, found = filled()
+    pod = pod_of(found["Pod"][0])
+    namesake = copy.deepcopy(found["Pod"][0])
+    namesake["metadata"] |= {"uid": "another"}
+    shell.server.stored[PODS + pod.metadata.name] = namesake
+    shell.server.lost = lambda request: request.method == "PATCH"
+    with pytest.raises(ServerError):
+        await shell.reconciler.writer.mark_for_deletion("owner", pod)
+    assert not shell.reconciler.writer.expectations.written
+
+
+@pytest.mark.behaviour("CS-132")
+@virtual
+async def test_the_mark_is_for_the_pod_that_was_seen() -> None:
+    shell, found = filled()
+    pod = pod_of(found["Pod"][0])
+    await shell.reconciler.writer.mark_for_deletion("owner", pod)
+    (body,) = [body for method, _, body in shell.server.requests if method == "PATCH"]
+    assert body["metadata"]["uid"] == pod.metadata.uid
+
+
+# ---- revisions
+
+
+def revision(name: str, controller: OwnerReference | None = None, data: bytes = b"{}") -> ControllerRevision:
+    metadata = ObjectMeta(
+        name=name,
+        namespace="moving",
+        uid=f"uid-{name}",
+        resource_version="7",
+        labels={"app": "hooked"},
+        owner_references=(controller,) if controller is not None else (),
+    )
+    return ControllerRevision(metadata=metadata, data=Raw(data), revision=1)
+
+
+def owned_by(kind: str, uid: str, name: str = "hooked", group: str = "apps.kruise.io") -> OwnerReference:
+    return OwnerReference(api_version=f"{group}/v1beta1", kind=kind, name=name, uid=uid, controller=True)
+
+
+def history_of(shell: Any) -> tuple[Any, Any, str]:
+    owner = shell.caches.workloads.list()[0]
+    return shell.reconciler.history, resolve_spec(owner, Gates()), owner.metadata.uid
+
+
+@pytest.mark.behaviour("PM-10")
+@pytest.mark.parametrize(
+    ("controller", "is_ours"), [(None, True), ("own", True), ("another", False)], ids=["nobody's", "ours", "another's"]
+)
+@virtual
+async def test_a_revision_that_the_cache_lacks_is_ours_if_nobody_else_controls_it(
+    controller: str | None, is_ours: bool
+) -> None:
+    shell, found = filled()
+    history, resolved, uid = history_of(shell)
+    stored = copy.deepcopy(found["ControllerRevision"][0])
+    stored["metadata"] |= {"name": "hooked-late", "ownerReferences": []}
+    if controller is not None:
+        whose = {"uid": uid if controller == "own" else controller, "controller": True, "name": "hooked"}
+        stored["metadata"]["ownerReferences"] = [{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", **whose}]
+    shell.server.stored["/apis/apps/v1/namespaces/moving/controllerrevisions/hooked-late"] = stored
+    assert await history.is_recorded(resolved.content, "hooked-late") is is_ours
+
+
+@pytest.mark.behaviour("CS-63")
+@virtual
+async def test_only_own_revisions_are_deleted_and_only_those_that_were_seen() -> None:
+    shell, _ = filled()
+    history, resolved, uid = history_of(shell)
+    ours = revision_of(revision("hooked-ours", owned_by("CloneSet", uid)))
+    nobodys = revision_of(revision("hooked-nobodys"))
+    await history.truncate(resolved.content, [nobodys, ours], set(), 0)
+    path = "/apis/apps/v1/namespaces/moving/controllerrevisions/hooked-ours"
+    assert shell.writes == [("DELETE", path)]
+    assert preconditions(shell, path) == [{"uid": "uid-hooked-ours"}]
+
+
+@pytest.mark.behaviour("CS-56")
+@virtual
+async def test_a_forged_reference_of_a_revision_makes_it_nobodys_history() -> None:
+    shell, _ = filled()
+    history, resolved, uid = history_of(shell)
+    forged = {"kind": owned_by("StatefulSet", uid), "name": owned_by("CloneSet", uid, name="other")}
+    for field, reference in forged.items():
+        shell.caches.revisions.put(revision(f"hooked-{field}", reference))
+    known = {one.name for one in history.revisions(resolved.content, resolved.selector)}
+    assert not known & {f"hooked-{field}" for field in forged}
+
+
+@pytest.mark.behaviour("CS-72")
+@pytest.mark.parametrize(
+    ("controller", "used"),
+    [
+        (None, True),
+        (owned_by("CloneSet", "an older one"), True),
+        (owned_by("CloneSet", "another", name="other"), False),
+        (owned_by("StatefulSet", "another"), False),
+        (owned_by("CloneSet", "another", group="example.com"), False),
+    ],
+    ids=["nobody's", "left behind", "another set's", "a StatefulSet's", "another group's"],
+)
+def test_whose_revision_of_our_name_is_used(controller: OwnerReference | None, used: bool) -> None:
+    shell, _ = filled()
+    content = resolve_spec(shell.caches.workloads.list()[0], Gates()).content
+    assert bool(content.reading(revision("hooked-x", controller)).data) is used
