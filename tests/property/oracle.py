@@ -63,12 +63,12 @@ class _Admission:
         self.priority_from_set = False
 
     def run(self) -> None:
-        self.readiness_gate()
         if "kubernetes.io/config.mirror" in self.state.annotations:
             if self.state.case.by_node:
                 self.state.branches.hit("PW-10 mirror pod")
                 return
             self.state.branches.hit("PW-10 claims to be a mirror pod")
+        self.readiness_gate()
         self.sidecars()
         if LaunchPriority(self.state, priority_from_set=self.priority_from_set).apply():
             self.answer.unrepeatable.add("launch priority")
