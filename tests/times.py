@@ -1,4 +1,4 @@
-"""How long the scenarios of each kind took on each level: a table after the tests. A kind has a minute on each."""
+"""How long tests took: a table by package, and one of scenarios by kind and level, after the tests."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Final
 import pytest
 
 BUDGET_SECONDS: Final = 60
+#: How many packages the table has, the slowest first.
+_SHOWN: Final = 15
 _LEVELS: Final = ("sandbox", "simulated-nodes", "real-containers")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print the table, if scenarios ran."""
+    """Print the tables."""
+    _packages(terminalreporter)
     seconds: dict[tuple[str, str], float] = defaultdict(float)
     scenarios: dict[tuple[str, str], set[str]] = defaultdict(set)
     for outcome in ("passed", "failed"):
@@ -35,3 +38,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             if (kind, level) in seconds
         ]
         terminalreporter.write_line(f"{kind:<24} {', '.join(cells)}")
+
+
+def _packages(terminalreporter: pytest.TerminalReporter) -> None:
+    seconds: dict[str, float] = defaultdict(float)
+    tests: dict[str, set[str]] = defaultdict(set)
+    for outcome in ("passed", "failed", "skipped"):
+        for report in terminalreporter.getreports(outcome):
+            package = report.nodeid.partition("::")[0].removeprefix("tests/").rpartition("/")[0] or "tests"
+            seconds[package] += getattr(report, "duration", 0.0)
+            tests[package].add(report.nodeid)
+    terminalreporter.section("seconds per package, all processes together, with the number of tests")
+    for package in sorted(seconds, key=seconds.__getitem__, reverse=True)[:_SHOWN]:
+        terminalreporter.write_line(f"{package:<40} {seconds[package]:7.1f} s {len(tests[package]):6}")
