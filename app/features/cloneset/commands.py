@@ -1,6 +1,6 @@
-"""The commands about CloneSets: how far a roll-out is, how it is started anew, what comes next and why.
+"""Commands for CloneSets: rollout progress, restart, plan, explain and migration from a Deployment.
 
-Who only asks how far one is need not wait for all that plans: that is imported when it is asked for.
+Commands that run the plan import it only when they are called, so that showing the progress stays fast.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RESOURCE: Final = CLONE_SET.resource()
 
 
 def parsed(obj: Mapping[str, Any]) -> CloneSet:
-    """The model of a stored (v1beta1) object. Raises CommandError."""
+    """Return the model of a stored (v1beta1) object. Raises CommandError."""
     return stored_model(CLONE_SET, CloneSet, obj, with_defaults(obj))
 
 
 def progress_of(cloneset: CloneSet) -> Progress:
-    """What the status says about the roll-out. Pure."""
+    """Return the progress of the rollout according to the status. Pure."""
     status, spec = cloneset.status, cloneset.spec
     replicas = 1 if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < cloneset.metadata.generation:
@@ -61,21 +61,21 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """What the CloneSet as it would be stored does to its Pods."""
+    """Return what the CloneSet would do to its Pods if it were stored like this."""
     from app.features.cloneset import reads
 
     return await reads.plan(client, stored, enabled)
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
-    """Why the Pod is as it is, and what comes next for it."""
+    """Explain the state of a Pod and what happens to it next."""
     from app.features.cloneset import reads
 
     return await reads.explain(client, pod, stored, enabled)
 
 
 def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Name the Pods that shall go, and lower the replicas with them (U-13)."""
+    """Return the patch that names the Pods to delete and lowers the replicas accordingly. [U-13]"""
     spec = stored["spec"]
     named = list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
     replicas = 1 if spec.get("replicas") is None else spec["replicas"]
@@ -87,9 +87,10 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
 
 
 def from_deployment(deployment: Stored, name: str) -> dict[str, Any]:
-    """A CloneSet that runs what a Deployment runs, with no Pods yet: they come as the Deployment's go.
+    """Return a CloneSet that runs the template of a Deployment. It starts with no replicas; the migration scales it up
+    while it scales the Deployment down.
 
-    Its Pods have a label of their own, so that the Deployment does not see them as its own.
+    Its Pods carry an additional label, so that the Deployment does not adopt them.
     """
     spec = deployment["spec"]
     label = {names.MIGRATED_FROM: deployment["metadata"]["name"]}

@@ -1,4 +1,4 @@
-"""The feature of CloneSet."""
+"""Declaration of the CloneSet feature."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from app.workloads.controllers import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     if context.client is None:
         return Decisions(webhooks.handlers(StandaloneLookups(context.enabled)))
     lookups = ClusterLookups(context.client, context.own_namespace, context.enabled)
@@ -48,7 +48,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of CloneSets."""
+    """Return the commands for CloneSets."""
     from app.features.cloneset.commands import COMMANDS
 
     return (COMMANDS,)
@@ -66,9 +66,9 @@ FEATURE: Final = Feature(
                 *engine.permissions(CLONE_SET),
                 PolicyRule(("patch",), (names.APPS_GROUP,), ("clonesets",)),
                 PolicyRule(("create", "delete", "patch"), ("",), ("persistentvolumeclaims",)),
-                # A claim that is given to its Pod must not be deleted before it (CS-120).
+                # The owner reference from a claim to its Pod sets blockOwnerDeletion. [CS-120]
                 PolicyRule(("update",), ("",), ("pods/finalizers",)),
-                # CS-114
+                # The deletion order depends on node labels. [CS-114]
                 PolicyRule(("list",), ("",), ("nodes",)),
             ),
             workers=WORKERS,
@@ -91,11 +91,15 @@ FEATURE: Final = Feature(
         "RecreatePodWhenChangeVCTInCloneSetGate",
         "TemplateNoDefaults",
         "DefaultHostNetworkHostPortsInPodTemplates",
-        Gate(STRICT_VALIDATION, "CloneSets that OpenKruise admits with surely unmeant values are refused"),
-        # Nobody asks who wrote which field of such a Pod, and an API server has twice the work with each write.
-        Gate(MANAGED_FIELDS, "Pods of CloneSets and StatefulSets have metadata.managedFields"),
-        # OpenKruise replaces as many Pods as the surge has.
-        Gate("CloneSetInPlaceSurge", "with maxSurge a CloneSet updates in place and takes the surge away again"),
+        Gate(
+            STRICT_VALIDATION,
+            "Rejects CloneSets with likely mistakes that OpenKruise admits",
+        ),
+        # Field ownership of these Pods is rarely used, and tracking it doubles the work of the API server for each
+        # write.
+        Gate(MANAGED_FIELDS, "Keeps metadata.managedFields on the Pods of CloneSets and StatefulSets"),
+        # OpenKruise recreates as many Pods as it surged.
+        Gate("CloneSetInPlaceSurge", "With maxSurge, updates Pods in place and then deletes the surge Pods again"),
     ),
     flags=(engine.EXPECTATION_TIMEOUT, "cloneset-scaling-exclude-preparing-delete"),
     protected=(Protected(CLONE_SET, cascading="replicas"),),

@@ -13,13 +13,12 @@ from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Vers
 from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
 from app.kube.jsonvalues import fill, json_copy, part
 
-# CloneSet between its versions (CS-5 … CS-12).
-#
-# Each direction may lose something; app.api.conversion notices and remembers it (D-1).
+# Conversion of CloneSets between versions [CS-5 … CS-12]. Each direction may lose fields; app.api.conversion records
+# them in an annotation [D-1].
 
 _INT32_MAX: Final = NO_DEADLINE
 _digits = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
-#: Fields of the v1alpha1 strategy that are those of ``rollingUpdate`` in v1beta1.
+#: Fields of the v1alpha1 strategy that are in ``rollingUpdate`` in v1beta1.
 ROLLING_FIELDS: Final[tuple[str, ...]] = (
     "partition",
     "maxUnavailable",
@@ -32,12 +31,12 @@ ROLLING_FIELDS: Final[tuple[str, ...]] = (
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """CS-6, CS-8 … CS-10."""
+    """Convert a v1alpha1 object to v1beta1. [CS-6, CS-8 … CS-10]"""
     spec = _object(obj, "spec")
     if spec is None:
         return obj
     scale = _object(spec, "scaleStrategy") or {}
-    # CS-8: what v1alpha1 leaves out means that claims are used again.
+    # In v1alpha1, claims are reused unless disabled. [CS-8]
     scale["enablePVCReuse"] = scale.pop("disablePVCReuse", None) is not True
     if _metadata(obj, "labels").get(names.CLONE_SET_EXCLUDE_PREPARING_DELETE) == "true":
         # CS-9
@@ -52,20 +51,20 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
     rolling = {field: flat.pop(field) for field in ROLLING_FIELDS if field in flat}
     policy = flat.pop("type", None)
     if policy == ON_DELETE:
-        # CS-6, B-1: there is no roll-out to speak of, unless something was said about one.
+        # Without rollout fields there is no rollingUpdate block. [CS-6, B-1]
         return {**flat, "type": ON_DELETE, **({"rollingUpdate": rolling} if rolling else {})}
     if pre_download:
         # CS-10
         rolling["inPlaceUpdateStrategy"] = {**(_object(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
     rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
     if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:
-        # CS-15 would fill it in; so v1alpha1, which does not show it, loses nothing.
+        # CS-15 would fill it in. Filling it here keeps the round trip through v1alpha1 lossless.
         rolling["inPlaceUpdateStrategy"] = {}
     return {**flat, "type": ROLLING_UPDATE, "rollingUpdate": rolling}
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """CS-7, CS-8, CS-11, and a label where v1beta1 has a field (B-1)."""
+    """Convert a v1beta1 object to v1alpha1; a label replaces a field that v1alpha1 lacks. [CS-7, CS-8, CS-11, B-1]"""
     spec = _object(obj, "spec")
     if spec is None:
         return obj
@@ -88,7 +87,7 @@ def _strategy_to_v1alpha1(strategy: dict[str, Any], obj: dict[str, Any]) -> dict
             if (value := in_place.pop(field, None)) is not None:
                 obj.setdefault("metadata", {}).setdefault("annotations", {})[key] = str(value)
         if not _says_something(in_place):
-            # CS-14: nothing to say is said by leaving it out.
+            # An empty block is omitted. [CS-14]
             del rolling["inPlaceUpdateStrategy"]
     if strategy.get("type") == ON_DELETE:
         policy = ON_DELETE
@@ -109,7 +108,7 @@ def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """Where v1alpha1 has two ways of saying nothing, the one that is read back (CS-11, CS-14)."""
+    """Return the form that is read back, where v1alpha1 has two ways to express a default. [CS-11, CS-14]"""
     spec = _object(obj, "spec")
     if spec is None:
         return obj
@@ -128,7 +127,7 @@ def _says_something(in_place: Mapping[str, Any]) -> bool:
 
 
 def _pre_download(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """CS-10: the fields that annotations stand for."""
+    """Return the image pre-download fields that the annotations stand for. [CS-10]"""
     found = {field: parse(annotations.get(key)) for field, (key, parse) in _PRE_DOWNLOAD.items()}
     return {field: value for field, value in found.items() if value is not None}
 
@@ -139,7 +138,7 @@ def _int_or_text(text: Any) -> int | str | None:
 
 
 def _int32(text: Any) -> int | None:
-    # B-16: what is none (a percentage, say) stays in its annotation, where the controller reads it.
+    # A value that is not a number (such as a percentage) stays in its annotation, where the controller reads it. [B-16]
     number = int(text) if isinstance(text, str) and _digits(text) else None
     return number if number is not None and -_INT32_MAX <= number <= _INT32_MAX else None
 
@@ -161,22 +160,33 @@ def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any] | None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
-    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
-    PrinterColumn("UPDATED_READY", "integer", ".status.updatedReadyReplicas", "Those of them that are ready."),
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Desired number of Pods."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Number of Pods at the update revision."),
+    PrinterColumn("UPDATED_READY", "integer", ".status.updatedReadyReplicas", "Ready Pods at the update revision."),
     PrinterColumn(
-        "UPDATED_AVAILABLE", "integer", ".status.updatedAvailableReplicas", "Those of them that are available."
+        "UPDATED_AVAILABLE",
+        "integer",
+        ".status.updatedAvailableReplicas",
+        "Available Pods at the update revision.",
     ),
-    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
-    PrinterColumn("TOTAL", "integer", ".status.replicas", "Pods there are."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
+    PrinterColumn("TOTAL", "integer", ".status.replicas", "Number of Pods."),
     AGE,
     PrinterColumn(
-        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
+        "CONTAINERS",
+        "string",
+        ".spec.template.spec.containers[*].name",
+        "Container names.",
+        priority=1,
     ),
     PrinterColumn(
-        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
+        "IMAGES",
+        "string",
+        ".spec.template.spec.containers[*].image",
+        "Container images.",
+        priority=1,
     ),
-    PrinterColumn("SELECTOR", "string", ".status.labelSelector", "The selector of the Pods.", priority=1),
+    PrinterColumn("SELECTOR", "string", ".status.labelSelector", "Label selector of the Pods.", priority=1),
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
 _STRATEGY: Final = ("spec", "updateStrategy")
@@ -227,7 +237,7 @@ CLONE_SET: Final = KindDefinition(
 )
 
 
-# What a CloneSet means where it says nothing (CS-13 … CS-18). Pure functions on the JSON of either version.
+# Defaults of a CloneSet [CS-13 … CS-18]. Pure functions on the JSON of either version.
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
@@ -237,9 +247,9 @@ MAX_SURGE: Final = 0
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The CloneSet (JSON of either version) with the defaults of its own fields, as a copy.
+    """Return a copy of the CloneSet (JSON of either version) with the defaults of its own fields.
 
-    Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
+    Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = part(defaulted, "spec")
@@ -256,7 +266,8 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
-    """CS-14. OpenKruise refuses OnDelete in v1alpha1; it gets what makes it legal in v1beta1 too (CS-31, CS-34)."""
+    """Fill the defaults of a v1alpha1 strategy. OpenKruise rejects OnDelete in v1alpha1; here it also gets the defaults
+    that make it valid in v1beta1. [CS-14, CS-31, CS-34]"""
     if not strategy.get("type"):
         strategy["type"] = RECREATE
     if strategy["type"] != ON_DELETE:
@@ -268,7 +279,7 @@ def _default_flat_strategy(strategy: dict[str, Any], replicas: Any) -> None:
 
 
 def _default_strategy(strategy: dict[str, Any]) -> None:
-    """CS-15."""
+    """Fill the defaults of a v1beta1 strategy. [CS-15]"""
     if not strategy.get("type"):
         strategy["type"] = ROLLING_UPDATE
     if strategy["type"] != ROLLING_UPDATE:
@@ -291,7 +302,7 @@ def default_templates(
 ) -> None:
     """Fill the defaults of the Pod template and the claim templates into ``spec``. [CS-16, CS-17]
 
-    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
     """
     template = part(spec, "template")
     if template is not None:

@@ -1,4 +1,4 @@
-"""What commands read of a CloneSet from a cluster, and what its plan makes of it."""
+"""Cluster reads for the CloneSet commands, and the plan for what was read."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from app.workloads.settings import Revisions
 
 @dataclass(frozen=True, slots=True)
 class RelatedObjects:
-    """What belongs to one CloneSet: Pods it controls, and its revisions, oldest first."""
+    """Objects that belong to one CloneSet: the Pods it controls, its revisions (oldest first), and nodes by name."""
 
     pods: Sequence[Pod]
     revisions: Sequence[Revision]
     nodes: Mapping[str, Node]
 
     def node_labels(self, name: str) -> Mapping[str, str] | None:
-        """Labels of a node; None where it is not known."""
+        """Return the labels of a node, or None if it is unknown."""
         node = self.nodes.get(name)
         return node.metadata.labels if node is not None else None
 
 
 async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
-    """Read them from the cluster."""
+    """Read the objects from the cluster. Nodes are read only if the deletion order depends on them."""
     pods, revisions = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: dict[str, Node] = {}
     if topology_keys(owner.spec.template):
@@ -55,7 +55,7 @@ async def related_objects(client: Client, owner: CloneSet) -> RelatedObjects:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A CloneSet as the plan sees it: its resolved spec, active Pods, and revisions."""
+    """Inputs of the plan for one CloneSet: its resolved spec, active Pods, revisions and node labels."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
@@ -64,7 +64,7 @@ class Situation:
 
 
 def situation(owner: CloneSet, related: RelatedObjects, gates: Gates) -> Situation:
-    """Bring together what was read; the update revision may be one that is not recorded yet. Raises CommandError."""
+    """Combine what was read. The update revision may be one that is not recorded yet. Raises CommandError."""
     try:
         resolved = resolve_spec(owner, gates)
     except SelectorError as error:
@@ -85,7 +85,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """What the CloneSet as it would be stored does to its Pods."""
+    """Return what the CloneSet would do to its Pods if it were stored like this."""
     wanted = parsed(stored)
     found = situation(wanted, await related_objects(client, wanted), Gates.of(enabled))
     coming = _preview(client, found)
@@ -99,7 +99,7 @@ def _preview(client: Client, found: Situation) -> Preview:
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
-    """Why the Pod is as it is, and what comes next for it."""
+    """Explain the state of a Pod and what happens to it next."""
     owner = parsed(stored)
     found = situation(owner, await related_objects(client, owner), Gates.of(enabled))
     now = client.clock.now().timestamp()

@@ -1,4 +1,4 @@
-"""The controller of CloneSets: what it watches, one reconcile, and what it reports."""
+"""The CloneSet controller: its watches, its reconcile, and the status it writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from app.workloads.report import FAILED_SCALE, FAILED_UPDATE, WAITING_FOR_AGENT,
 from app.workloads.settings import DEFAULT_MAX_UNAVAILABLE, share
 from app.workloads.state import Caches, Outcome, failures_of
 
-# What a reconcile of a CloneSet leaves behind: its status, and what no longer serves taken away (CS-58 … CS-63).
+# The end of a reconcile: write the status, then remove obsolete names and revisions. [CS-58 … CS-63]
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ _CLONESETS: Final = CLONE_SET.resource()
 
 
 class Reporter:
-    """Writes what a reconcile has found out."""
+    """Writes the status of a CloneSet and cleans up after a reconcile."""
 
     def __init__(self, client: Client, history: History) -> None:
         self._client = client
@@ -69,7 +69,7 @@ class Reporter:
         self._history = history
 
     async def report(self, snapshot: CloneSetSnapshot, scaling: Outcome, updating: Outcome) -> float:
-        """CS-58, CS-61, CS-148: write the status where it differs. Seconds until the deadline may have passed."""
+        """Write the status if it changed. Return the seconds until the deadline can pass. [CS-58, CS-61, CS-148]"""
         workload, rollout, settings = snapshot.workload, snapshot.rollout, snapshot.resolved.settings
         now, present = self._clock.now(), snapshot.state.present_status(workload).status
         wanted = base_status(
@@ -97,9 +97,10 @@ class Reporter:
         return judged.requeue_after
 
     async def clean_up(self, snapshot: CloneSetSnapshot, needed: Collection[Revision]) -> None:
-        """CS-62, CS-63: names of Pods that are gone, and revisions nobody needs. A failure is logged and retried.
+        """Remove the names of deleted Pods from podsToDelete, and unused revisions. A failure is logged and retried.
+        [CS-62, CS-63]
 
-        ``needed``: revisions needed beside those that the Pods are at and that the status names.
+        ``needed``: revisions to keep in addition to those of the Pods and the status.
         """
         workload = snapshot.workload
         named = workload.spec.scale_strategy.pods_to_delete
@@ -111,7 +112,7 @@ class Reporter:
                     await self._truncate_pods_to_delete(workload, named, left)
             await truncate_history(self._history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
-            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            logger.info("%s: cleanup failed: %s", snapshot.owner, error)
             snapshot.state.side_task_failed = True
 
     async def _truncate_pods_to_delete(self, workload: CloneSet, named: list[str], left: list[str]) -> None:
@@ -137,15 +138,16 @@ class Reporter:
             return
 
 
-# The CloneSet controller's reconcile: ask the plan, carry it out, report (CS-44 … CS-68).
+# The reconcile: compute the plan, carry it out, report. [CS-44 … CS-68]
 
 CloneSetCaches = Caches[CloneSet]
 
 
 class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpec]):
-    """Keeps the Pods of all CloneSets. ``rng`` draws instance ids; ``exclude_preparing_delete``: the flag of CS-175.
+    """Reconciles CloneSets. ``rng`` draws instance IDs; ``exclude_preparing_delete`` is the flag of the same name.
+    [CS-175]
 
-    ``options`` are those of the engine.
+    ``options`` are passed to the workload engine.
     """
 
     spec_type = SPECS[names.V1BETA1]
@@ -170,11 +172,11 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         self._reporter = Reporter(client, self.history)
 
     def resolve(self, workload: CloneSet) -> ResolvedSpec:
-        """The CloneSet's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        """Resolve the spec of the CloneSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates, exclude_preparing_delete=self._exclude)
 
     async def reconcile(self, snapshot: Observed) -> Result | None:
-        """CS-53 … CS-64."""
+        """Reconcile one CloneSet. [CS-53 … CS-64]"""
         current = self._counted(snapshot)
         scaling, updating = Outcome(message=None), Outcome(message=None)
         deleting = snapshot.workload.deleting
@@ -185,7 +187,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
                 updating = await self._updater.update(current)
         again = await self._reporter.report(current, scaling, updating)
         if not deleting:
-            # What was created just now may be at a revision that the status no longer names.
+            # Pods created just now may be at a revision that the status no longer names.
             revisions = current.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
             await self._reporter.clean_up(current, needed)
@@ -205,7 +207,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return CloneSetSnapshot.of(snapshot, inputs, counted(inputs), pods_and_claims)
 
     async def _prepare(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
-        """What is due before any Pod is created, deleted or updated."""
+        """Run the steps that precede creating, deleting and updating Pods."""
         await self.release_foreign(snapshot)
         settings = snapshot.resolved.settings
         if not settings.reuse_claims and snapshot.claims:
@@ -221,7 +223,7 @@ class CloneSetReconciler(WorkloadReconciler[CloneSet, CloneSetState, ResolvedSpe
         return await self._scaler.carry_out(snapshot, plan, self.clock.monotonic())
 
     def _result(self, snapshot: CloneSetSnapshot, again: float, scaling: Outcome, updating: Outcome) -> Result | None:
-        """CS-64, B-12."""
+        """Return when to reconcile next. [CS-64, B-12]"""
         times = (again, self.seconds_until(snapshot.rollout.next_available))
         return result_of((scaling, updating), times, retry=bool(updating.message))
 
@@ -241,18 +243,18 @@ def _pull_counts(snapshot: CloneSetSnapshot) -> RolloutCounts:
 NAME: Final = "cloneset-controller"
 WORKERS: Final = 3
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
-#: The claims of CloneSets' Pods.
+#: PersistentVolumeClaims of CloneSet Pods.
 SET_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims", names.CLONESET_INSTANCE_ID)
 WATCHED: Final = (CLONE_SETS, PODS, SET_CLAIMS, REVISIONS)
 
 
 def caches_of(stores: Stores) -> CloneSetCaches:
-    """What the controller reads."""
+    """Return the caches that the controller reads."""
     return CloneSetCaches(stores(CLONE_SETS), stores(PODS), stores(SET_CLAIMS), stores(REVISIONS))
 
 
 def cloneset_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     flags = context.flags
     reconciler = CloneSetReconciler(
         context.client,
@@ -267,12 +269,12 @@ def cloneset_controller(context: ControllerContext) -> Reconciling:
 
 
 def initial_metadata_of(context: ControllerContext) -> InitialMetadata:
-    """What CloneSets write on a new Pod of theirs."""
+    """Return the function that provides initial metadata for new CloneSet Pods."""
     return initial_metadata(context.stores(CLONE_SETS))
 
 
 def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
-    """CS-135: what is written on a new Pod of a CloneSet together with its first conditions."""
+    """Provide the metadata that is written to a new CloneSet Pod together with its initial conditions. [CS-135]"""
 
     def lifecycle_of(reference: OwnerReference, namespace: str) -> tuple[Lifecycle | None] | None:
         owner = sets.get(reference.name, namespace)
@@ -284,7 +286,8 @@ def initial_metadata(sets: Store[CloneSet]) -> InitialMetadata:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """What maxUnavailable of a CloneSet leaves; one Pod may be unavailable in any case."""
+    """Return the minimum number of available Pods that maxUnavailable leaves. At least one Pod may always be
+    unavailable."""
     gates = Gates.of(context.enabled)
 
     def least(found: CloneSet) -> int:
@@ -295,7 +298,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """The default order, priorities and scattering of a CloneSet."""
+    """Return the update order of a CloneSet: the default order, priorities and scattering."""
 
     def order(found: CloneSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         return in_order(pods, pods, found.spec.update_strategy.rolling_update)

@@ -1,7 +1,7 @@
-"""The fields of CloneSet: what users write and what kubectl explains.
+"""API types of CloneSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
 
-v1beta1 is the hub. v1alpha1 says the same with a flat update strategy, and with annotations and a label for what
-v1beta1 has fields for.
+v1beta1 is the hub version. v1alpha1 has a flat update strategy, and uses annotations and a label for some v1beta1
+fields.
 """
 
 from __future__ import annotations
@@ -46,191 +46,193 @@ NO_DEADLINE: Final = 2**31 - 1
 
 
 class _RollingFields(ApiModel):
-    """What both versions say about a roll-out."""
+    """Rollout fields that both versions share."""
 
     partition: IntOrString | None = None
-    """How many Pods keep the old template, as a number or a percentage such as 30% (rounded up, though below 100% at
-    least one Pod is updated). Lower it step by step to roll a change out; 0 (the default) updates all."""
+    """Number or percentage of Pods that keep the old template. A percentage is rounded up, but below 100% at least one
+    Pod is updated. Lower it step by step for a canary rollout. Defaults to 0, which updates all Pods."""
     max_unavailable: IntOrString | None = None
-    """How many Pods may be unavailable at once because of an update or of Pods to be replaced, as a number or a
-    percentage of the replicas (rounded up, with maxSurge down); 20% by default."""
+    """Maximum number or percentage of Pods that may be unavailable during the update, or while Pods to delete are
+    replaced. A percentage is rounded up, or down if maxSurge is set. Defaults to 20%."""
     max_surge: IntOrString | None = None
-    """How many Pods may be created beyond the replicas during an update, as a number or a percentage (rounded up); 0
-    by default."""
+    """Maximum number or percentage of Pods that may be created above the desired number of replicas during the update.
+    A percentage is rounded up. Defaults to 0."""
     paused: bool = False
-    """Stops the update until it is set to false again. The number of Pods is kept all the same."""
+    """Pauses the update. The number of replicas is still maintained."""
     priority_strategy: UpdatePriorityStrategy | None = None
-    """Which Pods are updated first."""
+    """Priorities of Pods in the update order."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Spreads Pods with certain labels over the update, so that not all of them are updated at once."""
+    """Scatters Pods with certain labels over the update, so that they are not updated one after the other."""
 
 
 class RollingUpdate(_RollingFields):
-    """How a change of the template reaches the Pods that run already."""
+    """Parameters of a rolling update."""
 
     pod_update_policy: str = ""
-    """ReCreate (the default) replaces a Pod by a new one. InPlaceIfPossible keeps the Pod and changes its images and
-    metadata, where nothing else changed. InPlaceOnly refuses changes that need a new Pod."""
+    """How Pods are updated. ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
+    and metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new
+    Pod."""
     in_place_update_strategy: InPlaceUpdateStrategy | None = None
-    """How Pods are updated in place."""
+    """Parameters of in-place updates."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a change of the template reaches the Pods that run already."""
+    """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) updates them step by step. OnDelete leaves them as they are; only Pods that replace
-    deleted ones get the new template."""
+    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
+    only Pods that replace deleted ones use the new template."""
     rolling_update: RollingUpdate | None = None
-    """The steps of RollingUpdate."""
+    """Parameters of a rolling update."""
 
 
 class UpdateStrategyV1Alpha1(_RollingFields):
-    """How a change of the template reaches the Pods that run already."""
+    """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """ReCreate (the default) replaces a Pod by a new one. InPlaceIfPossible keeps the Pod and changes its images and
-    metadata, where nothing else changed. InPlaceOnly refuses changes that need a new Pod. OnDelete leaves Pods as they
-    are; only Pods that replace deleted ones get the new template."""
+    """Type of the update: ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images and
+    metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new Pod.
+    OnDelete leaves existing Pods alone; only Pods that replace deleted ones use the new template."""
     in_place_update_strategy: InPlaceUpdateStrategyV1Alpha1 | None = None
-    """How Pods are updated in place."""
+    """Parameters of in-place updates."""
 
 
 class _ScaleFields(ApiModel):
-    """What both versions say about scaling."""
+    """Scaling fields that both versions share."""
 
     pods_to_delete: list[str] | None = None
-    """Names of Pods to delete before all others. Lower the replicas by as many to get rid of them; with unchanged
-    replicas each is replaced by a new one. A name leaves the list when its Pod is gone."""
+    """Names of Pods to delete before all others. To scale in these Pods, lower the replicas by the same number;
+    otherwise each is replaced by a new Pod. The controller removes the names of Pods that are gone."""
     max_unavailable: IntOrString | None = None
-    """How many Pods may be unavailable while Pods are added, as a number or a percentage of the replicas (rounded up).
-    Further Pods are created when those become available. No limit by default."""
+    """Maximum number or percentage of Pods that may be unavailable while scaling out. A percentage is rounded up. More
+    Pods are created once others become available. Defaults to no limit."""
 
 
 class ScaleStrategy(_ScaleFields):
-    """How Pods are added and removed."""
+    """ScaleStrategy describes how Pods are created and deleted."""
 
     enable_pvc_reuse: Annotated[bool, schema_default(False)] = Field(default=False, alias="enablePVCReuse")
-    """Whether the claims of a Pod that somebody else deleted are used again by the Pod that replaces it, which then
-    also has its name. Otherwise they go with the Pod."""
+    """Whether the claims of a Pod that was not deleted by the controller are reused by its replacement, which then also
+    gets the same name. Otherwise the claims are deleted together with the Pod."""
     exclude_preparing_delete: bool = False
-    """Whether Pods that wait for their preDelete hook no longer count, so that they are replaced at once."""
+    """Whether to exclude Pods that wait for their preDelete hook from the replicas, so that they are replaced at
+    once."""
 
 
 class ScaleStrategyV1Alpha1(_ScaleFields):
-    """How Pods are added and removed."""
+    """ScaleStrategy describes how Pods are created and deleted."""
 
     disable_pvc_reuse: bool = Field(default=False, alias="disablePVCReuse")
-    """Whether the claims of a Pod that somebody else deleted go with it. Otherwise they are used again by the Pod that
-    replaces it, which then also has its name."""
+    """Whether the claims of a Pod that was not deleted by the controller are deleted together with the Pod. Otherwise
+    they are reused by its replacement, which then also gets the same name."""
 
 
 class _Spec(ApiModel):
-    """What both versions of the spec say in the same words."""
+    """Spec fields that both versions share."""
 
     replicas: Int32 | None = None
-    """How many Pods there should be; 1 by default."""
+    """Desired number of Pods. Defaults to 1."""
     selector: LabelSelector
-    """The Pods of this CloneSet, by labels; the template's labels must match. It cannot be changed afterwards."""
+    """Label selector for the Pods. It must match the labels of the template. Immutable."""
     template: RawObject
-    """What a Pod is made from: the metadata and spec of a Pod. restartPolicy must be Always."""
+    """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims that every Pod gets for itself, each mounted under its name. A change is for Pods created from then on."""
+    """Claims to create for each Pod; each is mounted under its name. Changes apply to Pods created afterwards."""
     revision_history_limit: Int32 | None = None
-    """How many old revisions of the template are kept for going back; 10 by default."""
+    """Number of old revisions to keep for a rollback. Defaults to 10."""
     min_ready_seconds: Int32 = 0
-    """How long a Pod must be ready, in seconds, before it counts as available; 0 by default."""
+    """Minimum number of seconds a Pod must be ready before it is considered available. Defaults to 0."""
     progress_deadline_seconds: Int32 | None = None
-    """After how many seconds without progress the condition Progressing says so. The update goes on. Larger than
-    minReadySeconds; no deadline by default."""
+    """Maximum seconds without progress before the condition Progressing reports a failure. The update continues. Must
+    be greater than minReadySeconds. Defaults to no deadline."""
     lifecycle: Lifecycle | None = None
-    """Hooks at the turning points of a Pod's life."""
+    """Hooks in the lifecycle of a Pod."""
 
 
 class CloneSetSpec(_Spec):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the CloneSet."""
 
     scale_strategy: ScaleStrategy = Field(default_factory=ScaleStrategy)
-    """How Pods are added and removed."""
+    """How Pods are created and deleted."""
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
-    """How a change of the template reaches the Pods that run already."""
+    """How a template change is rolled out to existing Pods."""
 
 
 class CloneSetV1Alpha1Spec(_Spec):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the CloneSet."""
 
     scale_strategy: ScaleStrategyV1Alpha1 = Field(default_factory=ScaleStrategyV1Alpha1)
-    """How Pods are added and removed."""
+    """How Pods are created and deleted."""
     update_strategy: UpdateStrategyV1Alpha1 = Field(default_factory=UpdateStrategyV1Alpha1)
-    """How a change of the template reaches the Pods that run already."""
+    """How a template change is rolled out to existing Pods."""
 
 
 class CloneSetCondition(ApiModel):
-    """One aspect of how the CloneSet is."""
+    """CloneSetCondition describes one aspect of the state of a CloneSet."""
 
     type: str
-    """Progressing, FailedScale or FailedUpdate."""
+    """Type of the condition: Progressing, FailedScale or FailedUpdate."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_update_time: str = ""
-    """When status or reason were last set."""
+    """Last time the condition was updated."""
     last_transition_time: str = ""
-    """When the status last changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason for the last change, in CamelCase."""
     message: str = ""
-    """Why, in a sentence."""
+    """Human-readable details about the last change."""
 
 
 class CloneSetStatus(ApiModel):
-    """How many Pods there are, and how far an update has come."""
+    """Observed state of the CloneSet."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset(
         {"replicas", "ready_replicas", "available_replicas", "updated_replicas", "updated_ready_replicas"}
     )
 
     observed_generation: Int64 = 0
-    """The generation of the CloneSet these numbers are about."""
+    """Generation of the CloneSet that this status describes."""
     replicas: Int32 = 0
-    """Pods there are, without those that end or have ended."""
+    """Number of Pods, excluding terminating and finished ones."""
     ready_replicas: Int32 = 0
-    """Those of them that are ready."""
+    """Number of ready Pods."""
     available_replicas: Int32 = 0
-    """Those of them that have been ready for minReadySeconds."""
+    """Number of Pods that have been ready for at least minReadySeconds."""
     updated_replicas: Int32 = 0
-    """Those of them at the update revision."""
+    """Number of Pods at the update revision."""
     updated_ready_replicas: Int32 = 0
-    """Those of them at the update revision and ready."""
+    """Number of ready Pods at the update revision."""
     updated_available_replicas: Int32 = 0
-    """Those of them at the update revision and available."""
+    """Number of available Pods at the update revision."""
     expected_updated_replicas: Int32 = 0
-    """How many Pods shall be at the update revision, as the partition has it. The roll-out has come as far as it
-    should when updatedReplicas is no less."""
+    """Number of Pods that the partition allows to be at the update revision. The rollout has reached its partition when
+    updatedReplicas is at least this number."""
     update_revision: str = ""
-    """The revision (ControllerRevision) of the present template."""
+    """Name of the ControllerRevision of the current template."""
     current_revision: str = ""
-    """The revision that Pods were at when all of them last had the same."""
+    """Name of the last ControllerRevision that all Pods were at."""
     collision_count: Int32 | None = None
-    """How often the name of a revision was taken already."""
+    """Number of hash collisions of revision names so far."""
     label_selector: str = ""
-    """The selector as text, for the scale subresource."""
+    """Label selector in string form, for the scale subresource."""
     conditions: list[CloneSetCondition] | None = None
-    """Aspects of how the CloneSet is."""
+    """Latest observations of the state of the CloneSet."""
 
 
 class CloneSet(KubeObject):
-    """CloneSet keeps a number of equal Pods running, and updates them by replacing them or in place."""
+    """CloneSet maintains a number of identical Pods, and updates them by replacing them or in place."""
 
     spec: CloneSetSpec
-    """What is wanted."""
+    """Desired state of the CloneSet."""
     status: CloneSetStatus | None = None
-    """What is observed."""
+    """Observed state of the CloneSet."""
 
 
 class CloneSetV1Alpha1(KubeObject):
-    """CloneSet keeps a number of equal Pods running, and updates them by replacing them or in place."""
+    """CloneSet maintains a number of identical Pods, and updates them by replacing them or in place."""
 
     spec: CloneSetV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the CloneSet."""
     status: CloneSetStatus | None = None
-    """What is observed."""
+    """Observed state of the CloneSet."""

@@ -1,4 +1,4 @@
-"""Validation of CloneSets, with rules that OpenKruise does not have."""
+"""Validation of CloneSets, including rules that OpenKruise does not have."""
 
 from __future__ import annotations
 
@@ -40,10 +40,9 @@ from app.workloads.validation import (
     without_empties,
 )
 
-# What makes a CloneSet wrong (CS-20 … CS-40). Pure; texts, paths and their order are OpenKruise's.
-#
-# An object is judged in the version it is written in, so that paths lead to what the user typed. Rules that OpenKruise
-# does not have are in :mod:`app.features.cloneset.validation`.
+# Errors in a CloneSet [CS-20 … CS-40]. Messages, paths and their order are OpenKruise's. An object is validated in the
+# version it is written in, so that paths match what the user wrote. Rules that OpenKruise does not have follow below.
+# Pure.
 
 _CHANGEABLE: Final = (
     "updates to cloneset spec for fields other than 'replicas', 'template', 'lifecycle', 'scaleStrategy', "
@@ -54,17 +53,17 @@ _CHANGEABLE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else decides, looked up before."""
+    """Lookup results that validation depends on."""
 
-    #: CS-24: what Kubernetes says about the template, with paths in the CloneSet.
+    #: Errors that Kubernetes reports for the template, with paths in the CloneSet. [CS-24]
     template_errors: Sequence[FieldError | str] = ()
-    #: CS-28: why a Pod cannot be named in podsToDelete, by name.
+    #: Reason why a Pod must not be in podsToDelete, by Pod name. [CS-28]
     pods_refused: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The update strategy as either version says it. ``fields``: those of the roll-out; None: there is none."""
+    """The update strategy in either version. ``fields`` are its rollout fields; None if there are none."""
 
     path: Path
     type_error: FieldError | None
@@ -75,7 +74,7 @@ class Rollout:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any], *, older: bool) -> Rollout:
-        """Of a (defaulted) spec; ``older``: as v1alpha1 writes it."""
+        """Read the strategy of a (defaulted) spec; ``older`` is true for v1alpha1."""
         strategy, path = spec.get("updateStrategy") or {}, SPEC.child("updateStrategy")
         return cls._flat(strategy, path) if older else cls._nested(strategy, path)
 
@@ -85,7 +84,7 @@ class Rollout:
         fields: Mapping[str, Any] | None = {key: strategy[key] for key in ROLLING_FIELDS if key in strategy}
         error = None
         if policy == ON_DELETE:
-            # B-2: OpenKruise refuses it in v1alpha1.
+            # OpenKruise rejects OnDelete in v1alpha1. [B-2]
             fields = fields or None
         elif policy not in POD_UPDATE_POLICIES:
             words = f"must be '{RECREATE}', {IN_PLACE_IF_POSSIBLE} or '{IN_PLACE_ONLY}'"
@@ -109,7 +108,7 @@ class Rollout:
 def spec_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts, *, older: bool
 ) -> list[FieldError | str]:
-    """Every mistake in a (defaulted) spec, in OpenKruise's order; ``former``: the spec it replaces."""
+    """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the spec it replaces."""
     rollout = Rollout.of(spec, older=older)
     errors: list[FieldError | str] = []
     if former is not None:
@@ -127,7 +126,7 @@ def spec_errors(
 
 
 def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: Rollout) -> list[FieldError]:
-    """CS-39, CS-40: the selector stays; what is updated in place only, gets new images only."""
+    """Return errors in a change: the selector is immutable, and InPlaceOnly allows only new images. [CS-39, CS-40]"""
     errors = []
     if not same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {})):
         errors.append(forbidden(SPEC, _CHANGEABLE))
@@ -137,7 +136,7 @@ def update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], rollout: R
 
 
 def _pods_to_delete_errors(spec: Mapping[str, Any], facts: Facts) -> list[FieldError]:
-    """CS-27, CS-28."""
+    """Return errors in ``scaleStrategy.podsToDelete``. [CS-27, CS-28]"""
     path = SPEC.child("scaleStrategy", "podsToDelete")
     listed = pods_to_delete(spec)
     twice = list(dict.fromkeys(name for index, name in enumerate(listed) if name in listed[:index]))
@@ -147,12 +146,12 @@ def _pods_to_delete_errors(spec: Mapping[str, Any], facts: Facts) -> list[FieldE
 
 
 def pods_to_delete(spec: Mapping[str, Any]) -> list[str]:
-    """``scaleStrategy.podsToDelete``."""
+    """Return ``scaleStrategy.podsToDelete``."""
     return list((spec.get("scaleStrategy") or {}).get("podsToDelete") or ())
 
 
 def rollout_errors(rollout: Rollout, replicas: int, *, older: bool) -> list[FieldError]:
-    """CS-29 … CS-36, CS-38."""
+    """Return errors in the rollout fields. [CS-29 … CS-36, CS-38]"""
     errors = [error for error in (rollout.type_error, rollout.policy_error) if error is not None]
     if rollout.fields is None:
         return errors
@@ -169,7 +168,7 @@ def rollout_errors(rollout: Rollout, replicas: int, *, older: bool) -> list[Fiel
         words = f"can not use maxSurge with {rollout.policy_field} {IN_PLACE_ONLY}"
         errors.append(invalid(path.child("maxSurge"), _shown(fields["maxSurge"]), words))
     if replicas > 0 and unavailable < 1 and surge < 1:
-        words = "should not be less than 1 where maxSurge is less than 1 too: no Pod could ever be updated"
+        words = "must be at least 1 if maxSurge is less than 1; otherwise no Pod could be updated"
         errors.append(invalid(path.child("maxUnavailable"), _shown(fields.get("maxUnavailable")), words))
     if reason := priority_error(fields.get("priorityStrategy")):
         errors.append(required(path.child("priorityStrategy"), reason))
@@ -179,7 +178,7 @@ def rollout_errors(rollout: Rollout, replicas: int, *, older: bool) -> list[Fiel
 
 
 def _bound(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> tuple[int, list[FieldError]]:
-    """CS-32: unset counts as 0."""
+    """Return a limit as a number; an unset limit counts as 0. [CS-32]"""
     if fields.get(name) is None:
         return 0, []
     count, errors = _count(fields, name, path, replicas)
@@ -187,7 +186,7 @@ def _bound(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> t
 
 
 def _count(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> tuple[int | None, list[FieldError]]:
-    """CS-31: a number, or a percentage that is rounded up."""
+    """Return a number or a percentage as a number, rounded up. [CS-31]"""
     value = fields.get(name)
     problem = count_problem(value)
     if problem:
@@ -197,12 +196,12 @@ def _count(fields: Mapping[str, Any], name: str, path: Path, replicas: int) -> t
 
 
 def _shown(value: int | str | None) -> str:
-    """As Go's ``IntOrString.String()`` has it, in quotes whatever it is."""
+    """Return what Go's ``IntOrString.String()`` returns."""
     return "<nil>" if value is None else str(value)
 
 
 def count_problem(value: int | str | None) -> str:
-    """Why ``value`` is neither a number nor a percentage; "" if it is one."""
+    """Return why ``value`` is neither a number nor a percentage, or "" if it is one."""
     if value is None:
         return "nil value for IntOrString"
     if share(value, 0, round_up=True) is not None:
@@ -214,7 +213,7 @@ def count_problem(value: int | str | None) -> str:
 
 
 def deadline_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """CS-37."""
+    """Return errors in progressDeadlineSeconds. [CS-37]"""
     deadline, path = spec.get("progressDeadlineSeconds"), SPEC.child("progressDeadlineSeconds")
     if deadline is None or deadline == NO_DEADLINE:
         return []
@@ -225,12 +224,12 @@ def deadline_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _pre_download_errors(in_place: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """CS-38."""
+    """Return errors in the image pre-download fields. [CS-38]"""
     at = path.child("inPlaceUpdateStrategy")
     parallelism = in_place.get("imagePreDownloadParallelism")
     errors = []
     if isinstance(parallelism, str) and not re.fullmatch(r"\+?[0-9]{1,9}", parallelism):
-        errors.append(invalid(at.child("imagePreDownloadParallelism"), parallelism, "must be a number, not below 0"))
+        errors.append(invalid(at.child("imagePreDownloadParallelism"), parallelism, "must be a non-negative number"))
     for name in ("Parallelism", "TimeoutSeconds", "MinUpdatedReadyPods"):
         value = in_place.get(f"imagePreDownload{name}")
         if isinstance(value, int) and value < 0:
@@ -242,16 +241,15 @@ def _number(spec: Mapping[str, Any], name: str) -> int:
     return spec.get(name) or 0
 
 
-# What OpenKruise admits and we refuse, or admit with a warning (B-2, B-3, CS-31, CS-41). Pure.
-#
-# Refused is what has no meaning at all. What only means something else than it says is admitted, because manifests of
-# people who move over hold it: they are told, and the gate CloneSetStrictValidation turns the warnings into refusals.
+# Values that OpenKruise admits [B-2, B-3, CS-31, CS-41]. Meaningless values are rejected. Values that only mean
+# something other than they say cause a warning, because existing manifests contain them; the gate
+# CloneSetStrictValidation turns these warnings into errors. Pure.
 
 GATE: Final = "CloneSetStrictValidation"
 
 
 def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
-    """Counts below nothing where nothing is the least, and a limit that would stop all scaling."""
+    """Yield errors for negative counts, and for a limit that would block all scaling."""
     rollout = Rollout.of(spec, older=older)
     for name in ("partition", "maxSurge"):
         value = (rollout.fields or {}).get(name)
@@ -265,7 +263,7 @@ def errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
 
 
 def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older: bool) -> Iterator[FieldError]:
-    """What surely was not meant so. ``pods_refused``: why Pods cannot be named in podsToDelete, by name."""
+    """Yield likely mistakes. ``pods_refused`` has the reasons why Pods must not be in podsToDelete, by Pod name."""
     for name in ("minReadySeconds", "revisionHistoryLimit"):
         if _is_negative(spec.get(name)):
             yield invalid(SPEC.child(name), spec[name], NOT_NEGATIVE)
@@ -279,28 +277,28 @@ def warnings(spec: Mapping[str, Any], pods_refused: Mapping[str, str], *, older:
     if _is_negative(grace):
         yield invalid(path.child("inPlaceUpdateStrategy", "gracePeriodSeconds"), grace, NOT_NEGATIVE)
     if is_more_than_all(fields.get("partition")):
-        words = "is more than 100%: it keeps all Pods at the old revision, as 100% does"
+        words = "is more than 100%, which has the same effect as 100%: all Pods stay at the old revision"
         yield invalid(path.child("partition"), fields["partition"], words)
     for path, hook in hooks(spec):
         if holds_nothing(hook):
             yield required(path, HOLDS_NOTHING)
         yield from hook_errors(hook, path)
     if not older:
-        # B-2: refused in v1alpha1.
+        # These are errors in v1alpha1. [B-2]
         yield from deadline_errors(spec)
         at = SPEC.child("scaleStrategy", "podsToDelete")
         yield from (invalid(at, name, pods_refused[name]) for name in pods_to_delete(spec) if name in pods_refused)
 
 
 def name_warning(name: str) -> str:
-    """CS-143: whether Pods could carry the revision's name as a label; "" if so."""
+    """Return a warning if the name of a revision would be too long for a label value, otherwise "". [CS-143]"""
     if len(name) <= LONGEST_NAME:
         return ""
     error = invalid(
         Path("metadata").child("name"),
         name,
-        f"with a revision's hash it is too long for the label controller-revision-hash of the Pods, which the API "
-        f"server will refuse; use at most {LONGEST_NAME} characters, or the gate CloneSetShortHash",
+        f"with a revision hash it exceeds the length limit of the Pod label controller-revision-hash, and the API "
+        f"server will reject the Pods; use at most {LONGEST_NAME} characters or enable the gate CloneSetShortHash",
     )
     return str(error)
 

@@ -1,4 +1,4 @@
-"""The webhooks of CloneSets, the lookups they need, and Go's view of the spec."""
+"""Webhooks of CloneSet, their lookups, and the Go types of the spec."""
 
 from __future__ import annotations
 
@@ -43,12 +43,11 @@ from app.pods.template_check import (
 )
 from app.workloads.validation import SPEC, metadata_errors
 
-# The spec of a CloneSet as Go reads and prints it, in both versions, made from the models.
-#
-# OpenKruise's webhook stores what its Go types print: without what is empty, with canonical quantities. We store the
-# same, so that manifests, revisions and what is compared with them look alike, but keep fields we do not know.
+# Go types of the CloneSet spec in both versions, derived from the models. OpenKruise's webhook stores the spec as its
+# Go types print it: without empty values and with canonical quantities. This webhook stores the same, so that manifests
+# and revisions are identical, but it keeps unknown fields.
 
-#: What the models leave schemaless.
+#: Go types of fields without a schema in the models.
 _NAMED: Final[Mapping[str, GoType]] = {
     "selector": pointer(LABEL_SELECTOR),
     "matchSelector": LABEL_SELECTOR,
@@ -56,19 +55,19 @@ _NAMED: Final[Mapping[str, GoType]] = {
     "volumeClaimTemplates": list_of(CLAIM),
 }
 
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
-    # CS-8: without enablePVCReuse the schema would fill in false, so it is always said.
+    # enablePVCReuse is always written, because the schema would default it to false. [CS-8]
     names.V1BETA1: go_struct(CloneSetSpec, _NAMED),
     names.V1ALPHA1: go_struct(CloneSetV1Alpha1Spec, _NAMED),
 }
 
 
-# The two webhooks of CloneSet: fill in what is left out, refuse what cannot work (CS-13 … CS-43).
+# The mutating and the validating webhook [CS-13 … CS-43].
 
-MUTATE: Final = mutating_webhook(CLONE_SET, "Fills in the defaults of a CloneSet and of its templates")
+MUTATE: Final = mutating_webhook(CLONE_SET, "Sets the defaults of a CloneSet and its templates")
 VALIDATE: Final = validating_webhook(
-    CLONE_SET, "Refuses CloneSets that cannot work", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
+    CLONE_SET, "Rejects invalid CloneSets", PolicyRule(("get",), ("",), ("pods",)), MAY_CHECK_TEMPLATES
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
@@ -76,23 +75,23 @@ _RESOURCE: Final = CLONE_SET.resource()
 
 
 class CloneSetLookups(TemplateLookups, Protocol):
-    """What the webhooks ask beside the request. Whoever has no cluster answers from nothing."""
+    """Lookups that the webhooks need in addition to the request."""
 
-    #: Gate: refuse instead of warning (B-3).
+    #: Whether the gate CloneSetStrictValidation turns warnings into errors. [B-3]
     strict: bool
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """The Pod of this name; None where there is none."""
+        """Return the Pod with this name, or None."""
         ...
 
 
 def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhooks with their handler functions."""
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
 
 
 def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
-    """CS-13 … CS-19."""
+    """Set the defaults. [CS-13 … CS-19]"""
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted, former = with_defaults(given), _former_spec(review)
@@ -107,13 +106,13 @@ def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
 
 
 def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
-    """N-2: a v1alpha1 manifest that does not speak of scaling changes nothing about it."""
+    """Keep the stored disablePVCReuse if a v1alpha1 manifest has no scaleStrategy. [N-2]"""
     if spec.get("scaleStrategy") is None and (former.get("scaleStrategy") or {}).get("disablePVCReuse") is True:
         spec["scaleStrategy"] = {"disablePVCReuse": True}
 
 
 async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
-    """CS-20 … CS-41; all mistakes are reported together."""
+    """Validate a CloneSet and report all errors together. [CS-20 … CS-41]"""
     given = judged(review.object)
     version = version_to_judge(CLONE_SET, given)
     if isinstance(version, Denied):
@@ -125,7 +124,7 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
         return Denied(str(error), code=400)
     spec = with_defaults(given)["spec"]
     if is_leaving(review) or _only_cleans_up(given["spec"], former):
-        # What still has to happen must not fail on content that it does not touch (CS-62).
+        # Deletion and cleanup must not fail because of content they do not change. [CS-62]
         return Allowed()
     older = version.name == names.V1ALPHA1
     try:
@@ -147,19 +146,20 @@ async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
 
 
 def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:
-    """Mistakes that the object did not have before: what was admitted once must stay editable."""
+    """Return errors that the stored object does not have; existing objects must stay editable."""
     known = set(map(str, before))
     return [error for error in found if str(error) not in known]
 
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:
-    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    """Return the stored spec with its defaults, in the version of the request, or None if there is none."""
     return former_spec(CLONE_SET, SPECS, review, with_defaults)
 
 
 def _only_cleans_up(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """CS-62: whether nothing but names leave ``podsToDelete``, as the controller has it when Pods are gone."""
-    # A name that stood there once and stands there twice now is no name that left (CS-27).
+    """Return whether the change only removes names from ``podsToDelete``, as the controller does when Pods are gone.
+    [CS-62]"""
+    # Counters detect a name that was listed once and is now listed twice. [CS-27]
     if former is None or not Counter(pods_to_delete(spec)) <= Counter(pods_to_delete(former)):
         return False
     return same(_without_names(spec), _without_names(former))
@@ -173,7 +173,7 @@ def _without_names(spec: Mapping[str, Any]) -> dict[str, Any]:
 async def _template_errors(
     lookups: CloneSetLookups, spec: Mapping[str, Any], former: Mapping[str, Any] | None
 ) -> Sequence[FieldError | str]:
-    """CS-24. A template that stays was judged when it came."""
+    """Return errors in the template. An unchanged template is not validated again. [CS-24]"""
     claims = ("volumeClaimTemplates", "template")
     if former is not None and all(same(spec.get(field), former.get(field)) for field in claims):
         return ()
@@ -181,7 +181,7 @@ async def _template_errors(
 
 
 def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The template as its Pods will have it: a volume per claim comes first, so that it can be mounted (CS-24)."""
+    """Return the template with a volume per claim first, so that volume mounts can refer to them. [CS-24]"""
     defaulted = json_copy({field: spec.get(field) for field in ("template", "volumeClaimTemplates")})
     default_templates(defaulted)
     template: dict[str, Any] = defaulted["template"]
@@ -197,7 +197,7 @@ def _with_claim_volumes(spec: Mapping[str, Any]) -> dict[str, Any]:
 async def _refused_pods(
     lookups: CloneSetLookups, review: Review, spec: Mapping[str, Any], former: Mapping[str, Any] | None
 ) -> Mapping[str, str]:
-    """CS-28: why Pods that are newly named in ``podsToDelete`` cannot be."""
+    """Return the reasons why Pods newly added to ``podsToDelete`` must not be there, by Pod name. [CS-28]"""
     known = pods_to_delete(former) if former is not None else []
     metadata = (review.object or {}).get("metadata") or {}
     identity = (str(metadata.get("name") or ""), review.namespace, str(metadata.get("uid") or ""))
@@ -219,26 +219,26 @@ async def _pod_problem(lookups: CloneSetLookups, name: str, owner: Owner) -> str
 
 
 class StandaloneLookups(StandaloneTemplates):
-    """Without a cluster: there are no Pods, and templates are checked structurally."""
+    """Lookups without a cluster: there are no Pods, and templates are validated structurally."""
 
     def __init__(self, enabled: Callable[[str], bool]) -> None:
-        """``enabled`` tells of feature gates."""
+        """Create the lookups. ``enabled`` returns whether a feature gate is on."""
         super().__init__(enabled)
         self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:  # noqa: ARG002  # the protocol's
-        """None."""
+        """Return None."""
         return None
 
 
 class ClusterLookups(ClusterTemplates):
-    """With a cluster: read when it is needed, which is when a CloneSet is written."""
+    """Lookups in a cluster. Objects are read on demand, when a CloneSet is written."""
 
     def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool]) -> None:
-        """``namespace`` is the manager's own."""
+        """Create the lookups. ``namespace`` is the namespace of the manager."""
         super().__init__(client, namespace, enabled)
         self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """As the API server has it now."""
+        """Read the Pod from the API server."""
         return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)

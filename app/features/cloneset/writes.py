@@ -1,4 +1,4 @@
-"""What a reconcile of a CloneSet carries out, and the state it does so by."""
+"""Writes of the CloneSet controller, and the state it keeps for them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ from app.workloads.writer import Writer
 
 @dataclass(slots=True)
 class CloneSetState(WorkloadState[ResolvedSpec]):
-    """One CloneSet."""
+    """State that the controller keeps for one CloneSet."""
 
-    #: Instance ids of Pods whose creation failed, to be used first: a request whose answer was lost cannot make two.
+    #: Instance IDs of Pods whose creation failed. They are used first, so that a request with a lost response cannot
+    #: create two Pods.
     failed_ids: set[str] = field(default_factory=set)
-    #: Instance ids of Pods we deleted, as long as claims of theirs are there.
+    #: Instance IDs of Pods deleted by the controller whose claims still exist.
     deleted_ids: set[str] = field(default_factory=set)
-    #: The limit that was reported last, and when (B-14).
+    #: The last limit reported, and when. [B-14]
     limited_to: int | None = None
     limited_at: float = 0.0
 
@@ -51,20 +52,20 @@ Observed: TypeAlias = Snapshot[CloneSet, CloneSetState, ResolvedSpec]
 
 @dataclass(frozen=True, slots=True)
 class PodsAndClaims:
-    """The Pods and claims of a CloneSet, as instance ids are drawn from them."""
+    """Pods and claims of a CloneSet, from which instance IDs are chosen."""
 
     active: Sequence[Pod]
     inactive: Sequence[Pod]
     claims: Sequence[PersistentVolumeClaim]
-    #: Whether some Pod, whoever's it is, has the name that belongs to an instance id.
+    #: Whether any Pod, regardless of its owner, has the name that belongs to an instance ID.
     name_taken: Callable[[str], bool] = lambda _: False
 
     def claims_of(self, id_: str) -> list[PersistentVolumeClaim]:
-        """The claims of one instance."""
+        """Return the claims of one instance."""
         return [claim for claim in self.claims if id_ and instance_id(claim.metadata.labels) == id_]
 
     def without_claims_of_others(self) -> PodsAndClaims:
-        """The same without the claims of instances whose Pod would have the name of a Pod that is none of these."""
+        """Return a copy without the claims of instances whose Pod name is taken by a foreign Pod."""
         known = {instance_id(pod.metadata.labels) for pod in (*self.active, *self.inactive)}
         ids = [instance_id(claim.metadata.labels) for claim in self.claims]
         taken = {id_ for id_ in ids if id_ not in known and self.name_taken(id_)}
@@ -74,7 +75,7 @@ class PodsAndClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
-    """One CloneSet as it is."""
+    """Snapshot of one CloneSet with its plan inputs and counts."""
 
     inputs: Inputs
     rollout: RolloutState
@@ -84,7 +85,7 @@ class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
     def of(
         cls, observed: Observed, inputs: Inputs, rollout: RolloutState, pods_and_claims: PodsAndClaims
     ) -> CloneSetSnapshot:
-        """Add the plan's counts to what was observed."""
+        """Add the counts of the plan to the observed snapshot."""
         return cls(
             workload=observed.workload,
             state=observed.state,
@@ -100,23 +101,23 @@ class CloneSetSnapshot(Snapshot[CloneSet, CloneSetState, ResolvedSpec]):
         )
 
 
-#: Seconds after which a limit that stays the same is reported again.
+#: Seconds until an unchanged limit is reported again.
 LIMIT_EVENT_INTERVAL: Final = 30.0
 
 
 class Scaler:
-    """Carries out scale plans. ``rng`` draws instance ids."""
+    """Carries out scale plans. ``rng`` draws instance IDs."""
 
     def __init__(self, writer: Writer, rng: Random) -> None:
         self._writer = writer
         self._rng = rng
 
     async def carry_out(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> Outcome:
-        """One of its steps (CS-96 … CS-105). ``now``: the monotonic clock."""
+        """Carry out one step of the plan. ``now`` is monotonic time. [CS-96 … CS-105]"""
         self._report_limit(snapshot, plan, now)
         try:
             if await self._finish(snapshot):
-                return Outcome(changed=True)  # what was offered for new Pods is gone
+                return Outcome(changed=True)  # the claims offered to new Pods are gone
         except KubeError as error:
             return Outcome(changed=True, error=error, message=message_of(error))
         if plan.cancel_deletion:
@@ -129,7 +130,7 @@ class Scaler:
         return Outcome()
 
     def _report_limit(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> None:
-        """CS-99, B-14: when the limit changes, and now and then while it stays."""
+        """Report the limit when it changes, and periodically while it stays. [CS-99, B-14]"""
         limit, state = plan.limited_to, snapshot.state
         if limit is not None and (limit != state.limited_to or now - state.limited_at >= LIMIT_EVENT_INTERVAL):
             text = f"scaleUp is limited because of scaleStrategy.maxUnavailable, limit: {limit}"
@@ -145,8 +146,6 @@ class Scaler:
         )
         return outcome_of(found)
 
-    # ---- creating
-
     async def _create(self, snapshot: CloneSetSnapshot, plan: ScalePlan, now: float) -> Outcome:
         state, revisions = snapshot.state, snapshot.revisions
         if waits := state.creation_backoff.remaining(now):
@@ -157,7 +156,7 @@ class Scaler:
         makers = [_maker(snapshot.resolved, revision) for revision in (revisions.current, revisions.update)]
         counts = (plan.create_current, plan.create_update)
         wanted = [maker for maker, count in zip(makers, counts, strict=True) for _ in range(count)]
-        # A Pod that nothing can be made of (a revision made by hand) is made at the update revision instead.
+        # If a revision (edited by hand) holds no usable template, the Pod is created at the update revision.
         pairs = [(maker or makers[1], id_) for maker, id_ in zip(wanted, ids, strict=False)]
         if all(maker is None for maker, _ in pairs):
             name = revisions.update.name
@@ -177,13 +176,13 @@ class Scaler:
             failures.values(),
             made=made,
             retry_in=state.creation_backoff.remaining(now),
-            message=f"{why} ({missing} of {plan.create} Pods to create are missing)",  # B-17
+            message=f"{why} ({missing} of {plan.create} Pods were not created)",  # [B-17]
         )
 
     def _instance_ids(self, snapshot: CloneSetSnapshot, count: int) -> tuple[list[str], list[Pod]]:
-        """CS-117, CS-119: the ids to use now, and the Pods on their way out whose ids are waited for (B-8).
+        """Return the IDs to use now, and the terminating Pods whose IDs must become free first. [CS-117, CS-119, B-8]
 
-        A Pod that was released keeps its name, and its claims are offered: it is replaced under another id (CS-68).
+        A released Pod keeps its name and its claims stay available, so its replacement gets another ID. [CS-68]
         """
         pods_and_claims, state = snapshot.pods_and_claims.without_claims_of_others(), snapshot.state
         state.failed_ids = {id_ for id_ in state.failed_ids if not pods_and_claims.name_taken(id_)}
@@ -195,7 +194,7 @@ class Scaler:
         awaited = [
             pod
             for id_, pod in held.items()
-            # One that has ended stays as long as somebody leaves it: its place is taken by another.
+            # A finished Pod may never be deleted, so it is replaced under another ID.
             if id_ in offered and id_ not in in_use and pod.metadata.deletion_timestamp is not None
         ]
         waiting = awaited[: max(0, count - len(free))] if snapshot.resolved.settings.reuse_claims else []
@@ -203,11 +202,9 @@ class Scaler:
         taken = in_use.union(held, offered)
         return instance_ids(count - len(waiting), free, taken, self._rng), waiting
 
-    # ---- deleting
-
     async def _finish(self, snapshot: CloneSetSnapshot) -> bool:
-        """CS-106: the claims go too of Pods we deleted, if that failed before or the cache shows them still. Whether
-        there were such. Raises what the API server says; what it never allows stays, as it is."""
+        """Delete remaining claims of Pods that the controller deleted. Return whether there were any. Raises any API
+        error; a claim whose deletion is forbidden is not retried. [CS-106]"""
         state, pods_and_claims = snapshot.state, snapshot.pods_and_claims
         state.deleted_ids.difference_update([instance_id(pod.metadata.labels) for pod in pods_and_claims.active])
         found = False
@@ -225,7 +222,7 @@ class Scaler:
         return found
 
     async def _remove(self, snapshot: CloneSetSnapshot, plan: ScalePlan) -> Outcome:
-        """CS-105; side by side, for the plan has counted what may go."""
+        """Delete the planned Pods concurrently; the plan already respects the limits. [CS-105]"""
 
         async def remove(pod: Pod, prepare: bool) -> None:
             if prepare:
@@ -240,7 +237,7 @@ class Scaler:
                     for claim in claims:
                         await self._writer.delete_claim(snapshot.workload, claim)
 
-        #: Pods that are gone even if their claims are not: nothing more may be decided on what was seen before.
+        #: Instance IDs of deleted Pods, even if deleting their claims failed: the snapshot is stale in that case too.
         deleted: list[str] = []
         by_id: dict[str, list[PersistentVolumeClaim]] = {}
         for claim in snapshot.pods_and_claims.claims:
@@ -252,15 +249,16 @@ class Scaler:
         return outcome
 
     async def clean_up_claims(self, snapshot: CloneSetSnapshot) -> CloneSetSnapshot:
-        """CS-120: claims of Pods that are gone are not kept; the snapshot with those that stay. Raises what the API
-        server says."""
+        """Delete the claims of Pods that are gone, and return the snapshot with the remaining claims. Raises any API
+        error. [CS-120]"""
         present, workload = snapshot.pods_and_claims, snapshot.workload
         plan = cleanup(present.claims, present.active, present.inactive)
         for claim, pod in plan.hand_over:
             await self._writer.hand_over_claim(workload, claim, pod)
         kept = list(plan.kept)
         for claim in plan.delete:
-            # The watch of Pods may be behind that of claims, and a creation may have come about without an answer.
+            # The Pod watch may lag behind the claim watch, and a creation may have succeeded although its response was
+            # lost.
             name = pod_name(snapshot.owner.name, instance_id(claim.metadata.labels))
             if await self._writer.pod_exists(workload, name):
                 kept.append(claim)
@@ -287,24 +285,24 @@ def _maker(resolved: ResolvedSpec, revision: Revision) -> PodMaker | None:
 
 def _waiting(pods: Collection[Pod]) -> str:
     names = ", ".join(sorted(pod.metadata.name for pod in pods))
-    return f"waiting for terminating Pods whose names and claims are used again: {names}"
+    return f"waiting for terminating Pods whose names and claims will be reused: {names}"
 
 
 logger = logging.getLogger(__name__)
 
 
 class CloneSetUpdater(Updater):
-    """Carries out update plans; a Pod that is replaced is marked for deletion, and scaling replaces it (CS-132)."""
+    """Carries out update plans. To recreate a Pod it marks it for deletion, and scaling replaces it. [CS-132]"""
 
     async def update(self, snapshot: CloneSetSnapshot) -> Outcome:
-        """CS-122 … CS-132."""
+        """Update the Pods of one CloneSet. [CS-122 … CS-132]"""
         outcome, moved = await self.refresh(snapshot, released(snapshot.rollout))
         if outcome.error is not None:
             return outcome
         return await self.carry_out(snapshot, planned_update(snapshot.inputs, snapshot.rollout), outcome, moved)
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
-        """CS-132."""
+        """Mark the Pod for deletion, so that scaling replaces it. [CS-132]"""
         name, workload = step.pod.name, snapshot.workload
         try:
             await self.writer.mark_for_deletion(snapshot.owner.uid, step.pod.pod)
@@ -316,7 +314,7 @@ class CloneSetUpdater(Updater):
             raise
         # B-22, PM-189
         namespace = snapshot.owner.namespace
-        logger.info("inplace: Pod %s/%s is replaced for %s: %s", namespace, name, target.name, step.obstacle)
+        logger.info("inplace: recreating Pod %s/%s for %s: %s", namespace, name, target.name, step.obstacle)
         text = f"successfully patch pod {name} specified-delete for update(revision {target.name})"
         self.writer.event(workload, "SuccessfulUpdatePodReCreate", text)
         why = f"pods are replaced for update(revision {target.name}), not updated in-place: {step.obstacle}"

@@ -168,7 +168,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     where = f"node {mine.node}" if mine.bound else f"no node yet, it is meant for {mine.node or 'none'}"
     lines = [f"on {where}"]
     if not is_active(pod):
-        lines.append("does not count: it is terminating, or has ended")
+        lines.append("not counted: it is terminating or has ended")
     kind = "the present one" if found.observed.is_new(mine) else f"older than {short_hash(found.update.name)}"
     lines.append(f"revision: {mine.revision or 'none'}, {kind}")
     lines.append("available" if found.observed.available(mine) else "not available")

@@ -76,12 +76,8 @@ _COLUMNS: Final = (
     PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Nodes whose Pod is of the present template."),
     PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Nodes whose Pod is available."),
     AGE,
-    PrinterColumn(
-        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
-    ),
-    PrinterColumn(
-        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
-    ),
+    PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
+    PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
     # DS-79: what the first columns were called once.
     PrinterColumn("DESIREDNUMBER", "integer", _DESIRED, "The same as DESIRED.", priority=1),
     PrinterColumn("CURRENTNUMBER", "integer", _CURRENT, "The same as CURRENT.", priority=1),

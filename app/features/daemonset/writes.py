@@ -201,7 +201,7 @@ class Scaler:
             return Outcome(changed=made > 0)
         state.creation_backoff.refuse(now)
         why = message_of(next(iter(refused.values())))
-        text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods to create are missing)"
+        text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods were not created)"
         retry_in = state.creation_backoff.remaining(now)
         return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # DS-32
 

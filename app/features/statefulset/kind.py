@@ -53,12 +53,8 @@ _COLUMNS: Final = (
     PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
     PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
     AGE,
-    PrinterColumn(
-        "CONTAINERS", "string", ".spec.template.spec.containers[*].name", "The template's containers.", priority=1
-    ),
-    PrinterColumn(
-        "IMAGES", "string", ".spec.template.spec.containers[*].image", "The images of these containers.", priority=1
-    ),
+    PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
+    PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
 _NOTED: Final = (

@@ -398,7 +398,7 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog:
 
         condition = await cluster.until(told, "the condition")
         assert condition["status"] == "True"
-        assert condition["message"] == "exceeded quota (3 of 3 Pods to create are missing)"
+        assert condition["message"] == "exceeded quota (3 of 3 Pods were not created)"
         await cluster.clock.sleep(120)
         tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
         assert len(tries) < 20, "no loop at full speed"

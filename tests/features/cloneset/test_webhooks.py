@@ -167,8 +167,8 @@ def test_what_both_versions_refuse_alike(version: str, spec: Json, message: str)
         (
             {"maxUnavailable": "x"},
             '[{at}.maxUnavailable: Invalid value: "x": failed GetScaledValueFromIntOrPercent for maxUnavailable: '
-            'invalid type: string is not a percentage, {at}.maxUnavailable: Invalid value: "x": should not be less '
-            "than 1 where maxSurge is less than 1 too: no Pod could ever be updated]",
+            'invalid type: string is not a percentage, {at}.maxUnavailable: Invalid value: "x": must be at least 1 '
+            "if maxSurge is less than 1; otherwise no Pod could be updated]",
         ),
         (
             {"maxUnavailable": "x", "maxSurge": 1},
@@ -178,14 +178,14 @@ def test_what_both_versions_refuse_alike(version: str, spec: Json, message: str)
         (
             {"partition": "5", "maxUnavailable": "0%"},
             '[{at}.partition: Invalid value: "5": failed GetScaledValueFromIntOrPercent for partition: invalid type: '
-            'string is not a percentage, {at}.maxUnavailable: Invalid value: "0%": should not be less than 1 where '
-            "maxSurge is less than 1 too: no Pod could ever be updated]",
+            'string is not a percentage, {at}.maxUnavailable: Invalid value: "0%": must be at least 1 if maxSurge is '
+            "less than 1; otherwise no Pod could be updated]",
         ),
         ({"maxUnavailable": 0, "maxSurge": 1}, ""),
         (
             {"maxUnavailable": 0, "maxSurge": 0},
-            '{at}.maxUnavailable: Invalid value: "0": should not be less than 1 where maxSurge is less than 1 too: no '
-            "Pod could ever be updated",
+            '{at}.maxUnavailable: Invalid value: "0": must be at least 1 if maxSurge is less than 1; otherwise no '
+            "Pod could be updated",
         ),
         ({"maxUnavailable": 1, "maxSurge": -1}, "{at}.maxSurge: Invalid value: -1: must be greater than or equal to 0"),
         (
@@ -271,7 +271,7 @@ def test_tuning_of_pulls_ahead() -> None:
     at = "spec.updateStrategy.rollingUpdate.inPlaceUpdateStrategy"
     assert said(imagePreDownloadParallelism="8") == said(imagePreDownloadTimeoutSeconds=5) == ""
     assert said(imagePreDownloadParallelism="50%") == (
-        f'{at}.imagePreDownloadParallelism: Invalid value: "50%": must be a number, not below 0'
+        f'{at}.imagePreDownloadParallelism: Invalid value: "50%": must be a non-negative number'
     )
     assert said(imagePreDownloadMinUpdatedReadyPods=-1) == (
         f"{at}.imagePreDownloadMinUpdatedReadyPods: Invalid value: -1: must be greater than or equal to 0"
@@ -439,8 +439,8 @@ def test_what_is_surely_not_meant_is_told_and_refused_by_the_gate() -> None:
     [
         (
             {"updateStrategy": rolling(partition="150%")},
-            'spec.updateStrategy.rollingUpdate.partition: Invalid value: "150%": is more than 100%: it keeps all Pods '
-            "at the old revision, as 100% does",
+            'spec.updateStrategy.rollingUpdate.partition: Invalid value: "150%": is more than 100%, which has the same '
+            "effect as 100%: all Pods stay at the old revision",
         ),
         (
             {"lifecycle": {"preDelete": {}}},

@@ -77,10 +77,10 @@ async def test_a_plan_says_why_pods_go_or_stay() -> None:
         ]
         new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
         assert await told(template=new, updateStrategy={"type": "OnDelete"}) == [
-            f"{nothing}OnDelete: the others are updated when somebody deletes them"
+            f"{nothing}OnDelete: the other Pods are updated when they are deleted"
         ]
         assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
-            f"{nothing}paused: the others are updated when it is resumed"
+            f"{nothing}paused: the other Pods are updated after the rollout is resumed"
         ]
         unreadable = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
         assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [

@@ -1,4 +1,4 @@
-"""The plan played to its end: the turns each Pod takes, and why a Pod is in its state. Pure."""
+"""Preview of a rollout: what happens to each Pod, and why a Pod is in its state. Pure."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ from app.workloads.report import (
 from app.workloads.settings import Revisions
 from app.workloads.steps import Step, StepKind, UpdatePlan
 
-# What a roll-out would do to each Pod, in which order, in place or not and why: the plan, played to its end. Pure.
-#
-# After each step the Pods it touched are taken to be available, as the next step waits for them. What users' hooks
-# wait for is taken to happen.
+# Runs the plan until nothing is left to do: the order of the Pods, in place or not, and why. After each step the
+# affected Pods are assumed to become available, because the next step waits for them. Lifecycle hooks are assumed to
+# complete. Pure.
 
 _UNDER_WAY: Final = (LifecycleState.PREPARING_NORMAL, LifecycleState.UPDATING, LifecycleState.UPDATED)
 _IN_SERVICE: Final[Mapping[str, object]] = {
@@ -54,7 +53,7 @@ _IN_SERVICE: Final[Mapping[str, object]] = {
 
 @dataclass(slots=True)
 class _PreviewRun:
-    """The Pods as they would be by now."""
+    """State of the simulated Pods during a preview."""
 
     resolved: ResolvedSpec
     revisions: Revisions
@@ -63,16 +62,16 @@ class _PreviewRun:
     now: float
     step: int = 0
     created: int = 0
-    #: Pods on their way out because they are recreated, and how many of them are still to be replaced.
+    #: Pods being deleted in order to be recreated, and the number of replacements still to create.
     recreated: set[str] = field(default_factory=set)
     to_replace: int = 0
-    #: Pods that had to wait for their hook.
+    #: Pods that had to wait for a lifecycle hook.
     waiting: set[str] = field(default_factory=set)
-    #: Pod → why no update starts from the state it is in.
+    #: Reason why the current state of a Pod blocks its update, by Pod.
     refused: dict[str, str] = field(default_factory=dict)
     steps: list[PreviewStep] = field(default_factory=list)
     updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
-    #: Whether a step was noted since the decision was made.
+    #: Whether a step was recorded since the last decision.
     counted: bool = False
 
     def note(self, action: Action, pod: str, revision: str, reason: str = "") -> None:
@@ -90,8 +89,8 @@ class _PreviewRun:
 def preview(
     resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float, node_labels: NodeLabels
 ) -> Preview:
-    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
-    seconds."""
+    """Run the plan until nothing is left to do. The update revision may be one that is not recorded yet; ``now`` is in
+    POSIX seconds."""
     run = _PreviewRun(resolved, revisions, list(pods), node_labels, now)
     for pod in pods:
         _let_finish(run, pod)
@@ -121,7 +120,7 @@ def preview(
 
 
 def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
-    """What is under way is taken to end well."""
+    """Assume that an update in progress succeeds."""
     if pod.lifecycle == LifecycleState.PREPARING_UPDATE:
         _release(run, pod)
     elif pod.lifecycle in _UNDER_WAY:
@@ -129,7 +128,7 @@ def _let_finish(run: _PreviewRun, pod: PodFacts) -> None:
 
 
 def _go_back_into_service(run: _PreviewRun, rollout: RolloutState) -> bool:
-    """Whether there were Pods in PreparingUpdate that need not be updated any more."""
+    """Return Pods in PreparingUpdate that no longer need an update to service. Return whether there were any."""
     back = released(rollout)
     for pod in back:
         run.change(pod, **_IN_SERVICE, pod=_in_state(pod, LifecycleState.NORMAL))
@@ -137,7 +136,7 @@ def _go_back_into_service(run: _PreviewRun, rollout: RolloutState) -> bool:
 
 
 def _let_go(run: _PreviewRun) -> bool:
-    """Whether there were Pods whose preDelete hook was waited for: it is taken to let them go."""
+    """Assume that pending preDelete hooks complete. Return whether there were any."""
     held = [pod for pod in run.pods if pod.preparing_delete and pod.delete_hooked]
     for pod in held:
         run.waiting.add(pod.name)
@@ -164,7 +163,7 @@ def _in_state(facts: PodFacts, state: LifecycleState) -> Pod:
 
 
 def _updated(run: _PreviewRun, facts: PodFacts, found: UpdateSpec | Blocked) -> Pod:
-    """The Pod after its update in place: what decides whom a scale-in takes has changed too."""
+    """Return the Pod after its in-place update, including the fields that the scale-in order depends on."""
     pod = _in_state(facts, LifecycleState.NORMAL)
     changed = found.containers if isinstance(found, UpdateSpec) else ()
     annotations = {**pod.metadata.annotations, names.IN_PLACE_UPDATE_STATE: "{}"}
@@ -230,7 +229,7 @@ def _remove(run: _PreviewRun, rollout: RolloutState, removal: Removal) -> None:
 
 def _why_deleted(pod: PodFacts, rollout: RolloutState) -> str:
     if pod.marked or pod.name in rollout.settings.pods_to_delete:
-        return "asked for by its label or podsToDelete"
+        return "requested by its label or podsToDelete"
     return "more Pods than replicas"
 
 
@@ -254,7 +253,7 @@ def _carry_out_step(run: _PreviewRun, target: str, step: Step) -> None:
 
 
 def changes(spec: UpdateSpec) -> str:
-    """What an update in place changes, in words."""
+    """Describe the changes of an in-place update."""
     parts = [f"image of {name} becomes {image}" for name, image in sorted(spec.container_images.items())]
     parts += [f"resources of {name}" for name in sorted(spec.container_resources)]
     parts += [f"env of {name} from labels or annotations" for name in sorted(spec.container_ref_metadata)]
@@ -276,9 +275,9 @@ def _why_it_ends(rollout: RolloutState) -> str:
     if not left:
         return ""
     if settings.on_delete:
-        return "OnDelete: the others are updated when somebody deletes them"
+        return "OnDelete: the other Pods are updated when they are deleted"
     if settings.paused:
-        return "paused: the others are updated when it is resumed"
+        return "paused: the other Pods are updated after the rollout is resumed"
     if not rollout.to_update.update:
         return f"partition: {rollout.limits.partition} Pods keep their revision"
     down = sorted(pod.name for pod in rollout.pods if not pod.available(rollout.now))
@@ -312,9 +311,9 @@ def _new_pod(run: _PreviewRun, revision: str) -> PodFacts:
 def explain(
     pod: Pod, resolved: ResolvedSpec, rollout: RolloutState, coming: Preview, update: Revision, node_labels: NodeLabels
 ) -> list[str]:
-    """Everything worth knowing about one Pod of the CloneSet, one line each.
+    """Return lines that explain the state of one Pod of the CloneSet.
 
-    ``seen``: all its active Pods; ``coming``: what the roll-out would do from here.
+    ``coming`` is the preview of the rollout from the current state.
     """
     facts = next((one for one in rollout.pods if one.pod.metadata.uid == pod.metadata.uid), None)
     if facts is None:
@@ -331,10 +330,10 @@ def explain(
 def _not_counted(pod: Pod, resolved: ResolvedSpec) -> str:
     if not is_active(pod):
         ended = pod.status.phase in ("Succeeded", "Failed")
-        return "does not count: it is terminating" if not ended else f"does not count: its phase is {pod.status.phase}"
+        return "not counted: it is terminating" if not ended else f"not counted: its phase is {pod.status.phase}"
     if not resolved.selector.matches(pod.metadata.labels):
-        return f"does not count: its labels do not match the selector {resolved.selector}"
-    return "does not count: another object controls it"
+        return f"not counted: its labels do not match the selector {resolved.selector}"
+    return "not counted: it is controlled by another object"
 
 
 def _readiness_lines(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
@@ -350,31 +349,31 @@ def _hook_lines(facts: PodFacts, resolved: ResolvedSpec) -> Iterator[str]:
         awaits_initial_conditions = facts.lifecycle == LifecycleState.PREPARING_NORMAL
         hook = lifecycle.pre_normal if awaits_initial_conditions else lifecycle.in_place_update
         if hook is not None and (lacks := hook_members(hook, facts.pod, present=False)):
-            yield f"  it comes into service once it has these: {', '.join(lacks)}"
+            yield f"  it enters service once it has: {', '.join(lacks)}"
         return
     yield from held_lines(facts, lifecycle)
 
 
 def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState) -> Iterator[str]:
-    """What an update in place that is under way waits for."""
+    """Explain what an in-place update in progress waits for."""
     scaling = resolved.settings.gates.vertical_scaling
     try:
         step = refresh(facts.pod, datetime.fromtimestamp(rollout.now, UTC), vertical_scaling=scaling)
     except (StateError, GraceError) as error:
-        yield f"  its update in place cannot go on: {error}"
+        yield f"  its in-place update cannot continue: {error}"
         return
     if step.action is RefreshAction.INCOMPLETE:
-        yield f"  its update in place goes on: {step.reason}"
+        yield f"  its in-place update is in progress: {step.reason}"
 
 
 def _coming_lines(facts: PodFacts, rollout: RolloutState, coming: Preview) -> Iterator[str]:
     if facts.marked or facts.name in rollout.settings.pods_to_delete:
         why = f"label {names.SPECIFIED_DELETE}" if facts.marked else "podsToDelete"
-        yield f"somebody asked to have it deleted ({why})"
+        yield f"its deletion was requested ({why})"
     yield next_line(facts.name, coming)
 
 
 def _scale_in_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState, node_labels: NodeLabels) -> str:
     order = deletion_order(resolved.template, node_labels, rollout.now)(list(rollout.pods))
     place = order.index(facts) + 1
-    return f"scale-in: number {place} of {len(order)} in the order of deletion"
+    return f"scale-in: number {place} of {len(order)} in deletion order"

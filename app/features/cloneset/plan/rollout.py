@@ -1,4 +1,4 @@
-"""The rollout of a CloneSet: everything that is decided in one reconcile, its status and its conditions. Pure."""
+"""The rollout of a CloneSet: the decisions of one reconcile, the status and the conditions. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from app.workloads.report import Condition, Status, condition, with_condition, w
 from app.workloads.settings import Revisions, UpdatePolicy
 from app.workloads.steps import Obstacle, StepKind, UpdatePlan
 
-# What a CloneSet reports of itself: its counters and revisions (CS-144 … CS-147). Pure.
+# Status counters and revisions [CS-144 … CS-147]. Pure.
 
 REQUIRED: Final = (
     "replicas",
@@ -43,7 +43,7 @@ REQUIRED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """CS-144: the active Pods counted. The lifecycle state counts for availability, not for readiness."""
+    """Counts of active Pods for the status. The lifecycle state affects availability, not readiness. [CS-144]"""
 
     replicas: int = 0
     ready: int = 0
@@ -56,8 +56,9 @@ class Counts:
 def base_status(
     numbers: Counts, revisions: Revisions, *, generation: int, replicas: int, partition: int, label_selector: str
 ) -> dict[str, Any]:
-    """Everything but the conditions. ``replicas`` is what is asked for, ``partition`` how many of them stay old."""
-    # CS-145: readiness does not matter; true at once for no Pods at all.
+    """Return the status without its conditions. ``replicas`` is the desired number of Pods, ``partition`` the number
+    that stay at the old revision."""
+    # Readiness does not matter; with no Pods the update is complete at once. [CS-145]
     done = numbers.updated == numbers.replicas == replicas
     return {
         "observedGeneration": generation,
@@ -75,21 +76,22 @@ def base_status(
     }
 
 
-# What to do about the Pods of a CloneSet now: everything that is decided comes together here. Pure.
+# The decisions of one reconcile, in the order in which they are made. Pure.
 #
 #     inputs = Inputs(resolved, pods, revisions, updates, now)
 #     rollout = counted(inputs)
 #     scaling = planned_scaling(inputs, rollout, node_labels)   # first; if that changes nothing:
 #     updating = planned_update(inputs, rollout)
 #
-# The controller carries it out; `pykruise plan` and `pykruise explain` play the same functions to their end.
+# The controller carries out the plans; `pykruise plan` and `pykruise explain` preview them with the same functions.
 
 RECREATE: Final = StepKind.RECREATE
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutState:
-    """The active Pods of one CloneSet, counted. ``current`` and ``update`` are short hashes, ``now`` POSIX seconds."""
+    """Counts of the active Pods of one CloneSet. ``current`` and ``update`` are short hashes; ``now`` is in POSIX
+    seconds."""
 
     settings: Settings
     pods: Sequence[PodFacts]
@@ -99,10 +101,10 @@ class RolloutState:
     limits: Limits
     counts: Counts
     pod_counts: PodCounts
-    #: As scaling sees it, and as updating does (CS-83).
+    #: The difference used for scaling and the one used for updates. [CS-83]
     to_scale: Diff
     to_update: Diff
-    #: When the next Pod becomes available by the passing of time; inf: none will.
+    #: Time at which the next Pod becomes available if nothing else changes; inf if none will.
     next_available: float
     in_place_surge: bool = False
 
@@ -110,9 +112,9 @@ class RolloutState:
 def rollout_state(
     pods: Sequence[PodFacts], settings: Settings, current: str, update: str, now: float, *, in_place_surge: bool = False
 ) -> RolloutState:
-    """Count the Pods (CS-87, CS-144) and compare with what is wanted.
+    """Count the Pods and compare them with the desired state. [CS-87, CS-144]
 
-    ``in_place_surge``: gate CloneSetInPlaceSurge is on, and the way to the update revision can be gone in place.
+    ``in_place_surge``: the gate CloneSetInPlaceSurge is on, and the update revision can be reached in place.
     """
     pod_counts, named = PodCounts(), settings.pods_to_delete
     ready = available = updated = updated_ready = updated_available = preparing_update = 0
@@ -132,7 +134,7 @@ def rollout_state(
         elif pod.lifecycle == LifecycleState.PREPARING_UPDATE:
             preparing_update += settings.gates.preparing_update_as_update
         if is_available and not pod.marked and not named:
-            # Nearly all Pods, nearly always.
+            # Fast path for most Pods.
             if is_new:
                 pod_counts.new += 1
             else:
@@ -167,8 +169,8 @@ def rollout_state(
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """All that the decisions about one CloneSet go by. ``now``: POSIX seconds; ``updates``: what is known of in-place
-    updates between its revisions, and is added to."""
+    """Inputs of all decisions about one CloneSet. ``now`` is in POSIX seconds; ``updates`` caches in-place updates
+    between the revisions and is extended on use."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
@@ -178,7 +180,7 @@ class Inputs:
 
 
 def counted(inputs: Inputs) -> RolloutState:
-    """The Pods counted, and compared with what is wanted."""
+    """Count the Pods and compare them with the desired state."""
     settings, revisions = inputs.resolved.settings, inputs.revisions
     return rollout_state(
         inputs.pods,
@@ -191,17 +193,18 @@ def counted(inputs: Inputs) -> RolloutState:
 
 
 def planned_scaling(inputs: Inputs, rollout: RolloutState, node_labels: NodeLabels) -> ScalePlan:
-    """CS-96 … CS-111. ``node_labels``: needed where :func:`asks_for_nodes` says so."""
+    """Plan which Pods to create and delete. ``node_labels`` is needed only if :func:`asks_for_nodes` returns true.
+    [CS-96 … CS-111]"""
     return scale(rollout, deletion_order(inputs.resolved.template, node_labels, rollout.now))
 
 
 def asks_for_nodes(inputs: Inputs, rollout: RolloutState) -> bool:
-    """Whether the labels of nodes decide who is deleted (CS-114)."""
+    """Return whether the deletion order depends on node labels. [CS-114]"""
     return rollout.to_scale.delete > 0 and topology_keys(inputs.resolved.template)
 
 
 def planned_update(inputs: Inputs, rollout: RolloutState) -> UpdatePlan:
-    """CS-123 … CS-132: the steps in order; without those of Pods that are marked for their replacement already."""
+    """Plan the update steps in order. Pods already marked to be recreated are skipped. [CS-123 … CS-132]"""
     target = inputs.revisions.update if rollout.to_update.update > 0 else inputs.revisions.current
     settings, ordered = inputs.resolved.settings, inputs.revisions.ordered
     plan = update(
@@ -213,7 +216,7 @@ def planned_update(inputs: Inputs, rollout: RolloutState) -> UpdatePlan:
 
 
 def _uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPlaceUpdates) -> bool:
-    """Whether gate CloneSetInPlaceSurge is on and the way to the update revision can be gone in place."""
+    """Return whether the gate CloneSetInPlaceSurge is on and the update revision can be reached in place."""
     if not settings.gates.in_place_surge or settings.update_policy != UpdatePolicy.IN_PLACE_IF_POSSIBLE:
         return False
     at = short_hash(revisions.current.name)
@@ -221,7 +224,7 @@ def _uses_in_place_surge(settings: Settings, revisions: Revisions, updates: InPl
 
 
 def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
-    """CS-96 … CS-111. ``order``: of Pods of one group, in which they are deleted."""
+    """Plan which Pods to create and delete. ``order`` sorts Pods of one revision for deletion. [CS-96 … CS-111]"""
     settings = rollout.settings
     named = settings.pods_to_delete
     return plan_scale(
@@ -239,7 +242,7 @@ def scale(rollout: RolloutState, order: DeletionOrder) -> ScalePlan:
 
 
 def update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> UpdatePlan:
-    """CS-123 … CS-132. ``obstacle``: why a Pod cannot be updated in place, if it cannot."""
+    """Plan the update steps. ``obstacle`` returns why a Pod cannot be updated in place, or None. [CS-123 … CS-132]"""
     return plan_update(
         rollout.pods,
         rollout.to_update,
@@ -253,19 +256,19 @@ def update(rollout: RolloutState, order: UpdateOrder, obstacle: Obstacle) -> Upd
 
 
 def released(rollout: RolloutState) -> frozenset[PodFacts]:
-    """Pods in PreparingUpdate that need not be updated any more."""
+    """Return Pods in PreparingUpdate that no longer need an update."""
     return released_pods(rollout.pods, rollout.to_update, rollout.settings, update=rollout.update)
 
 
 def _is_new(pod: PodFacts, settings: Settings, update: str) -> bool:
-    """CS-83, as scaling sees it."""
+    """Return whether scaling counts the Pod as updated. [CS-83]"""
     return pod.revision == update or (
         settings.gates.preparing_update_as_update and pod.lifecycle == LifecycleState.PREPARING_UPDATE
     )
 
 
 def _counts_for_scaling(pods: Sequence[PodFacts], settings: Settings, update: str, now: float) -> PodCounts:
-    """CS-87 with the gate PreparingUpdateAsUpdate on."""
+    """Count Pods for scaling when the gate PreparingUpdateAsUpdate is on. [CS-87]"""
     pod_counts, named = PodCounts(), settings.pods_to_delete
     for pod in pods:
         pod_counts.count(
@@ -294,10 +297,10 @@ def _diff(
     )
 
 
-# Condition Progressing: whether a roll-out moves, rests or has taken too long (CS-152 … CS-155, B-11). Pure.
+# Condition Progressing: whether a rollout progresses, rests or has exceeded its deadline [CS-152 … CS-155, B-11]. Pure.
 
 PROGRESSING: Final = "Progressing"
-#: The deadline that means none (CS-152).
+#: Deadline value that means no deadline. [CS-152]
 NO_DEADLINE: Final = 2**31 - 1
 
 AVAILABLE: Final = Condition(PROGRESSING, "True", "CloneSetAvailable", "CloneSet is available")
@@ -311,7 +314,7 @@ DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The conditions with Progressing as it should be; after ``requeue_after`` seconds the deadline may have passed."""
+    """Conditions with Progressing updated. The deadline may have passed after ``requeue_after`` seconds."""
 
     conditions: Sequence[Mapping[str, Any]]
     requeue_after: float = 0.0
@@ -327,7 +330,8 @@ def progress(
     deadline: int | None,
     now: datetime,
 ) -> Progress:
-    """CS-153. ``old`` and ``new`` are the status before and after this pass; ``deadline`` in seconds."""
+    """Compute the condition Progressing. ``old`` and ``new`` are the status before and after this reconcile;
+    ``deadline`` is in seconds. [CS-153]"""
     if deadline is None or deadline == NO_DEADLINE:
         return Progress(without_condition(conditions, PROGRESSING))
     resting = _resting(new, replicas, paused)
@@ -358,7 +362,7 @@ def _resting(status: Status, replicas: int, paused: bool) -> Condition | None:
 
 
 def _moved(old: Status, new: Status, reason: str | None) -> bool:
-    """B-11: whether the clock of the deadline starts anew."""
+    """Return whether the rollout progressed, which restarts the deadline. [B-11]"""
     if reason == PAUSED.reason or old.get("updateRevision") != new["updateRevision"]:
         return True
     return (
@@ -370,7 +374,7 @@ def _moved(old: Status, new: Status, reason: str | None) -> bool:
 
 
 def _again(left: float) -> float:
-    """CS-154: a second later than the deadline, so that it has passed then."""
+    """Return the delay of the next check: one second after the deadline. [CS-154]"""
     return left + 1 if left >= 1 else max(left, 0.001)
 
 

@@ -1,4 +1,4 @@
-"""How many Pods are missing or too many, and which are created and deleted now. Pure."""
+"""Scaling of a CloneSet: how many Pods are missing or surplus, and which to create and delete now. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from typing import TypeAlias
 from app.features.cloneset.plan.settings import Limits
 from app.workloads.pods import MAX_CREATIONS, PodFacts
 
-# How many Pods are missing, too many or to be updated, and how many may be unavailable (CS-87 … CS-95). Pure.
-#
-# ``old`` is every Pod that is not at the update revision. The worked examples of the tests follow these names.
+# Counts of Pods to create, delete and update, and of Pods that may be unavailable [CS-87 … CS-95]. ``old`` means every
+# Pod that is not at the update revision. The worked examples in the tests use these names. Pure.
 
 
 @dataclass(slots=True)
 class PodCounts:
-    """Active Pods counted (CS-87): each is preparing its deletion, or active; of the active each is marked for
-    deletion, or unavailable, or neither."""
+    """Counts of active Pods. Each Pod either prepares for deletion, is marked for deletion, is unavailable, or is none
+    of these. [CS-87]"""
 
     old: int = 0
     new: int = 0
@@ -28,41 +27,41 @@ class PodCounts:
     marked_new: int = 0
     unavailable_old: int = 0
     unavailable_new: int = 0
-    #: Of the marked ones those that are unavailable anyhow.
+    #: Marked Pods that are unavailable as well.
     marked_unavailable: int = 0
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Number of Pods."""
         return self.old + self.new
 
     @property
     def preparing_delete(self) -> int:
-        """Pods whose preDelete hook is waited for."""
+        """Number of Pods waiting for their preDelete hook."""
         return self.preparing_delete_old + self.preparing_delete_new
 
     @property
     def active_old(self) -> int:
-        """Old Pods that do not prepare their deletion."""
+        """Number of old Pods that do not prepare for deletion."""
         return self.old - self.preparing_delete_old
 
     @property
     def active_new(self) -> int:
-        """New Pods that do not prepare their deletion."""
+        """Number of new Pods that do not prepare for deletion."""
         return self.new - self.preparing_delete_new
 
     @property
     def marked(self) -> int:
-        """Pods somebody asked to have deleted."""
+        """Number of Pods whose deletion was requested."""
         return self.marked_old + self.marked_new
 
     @property
     def unavailable(self) -> int:
-        """CS-88 (U): marked Pods do not count, even if they are broken."""
+        """Number of unavailable Pods (U). Marked Pods are not included, even if they are broken. [CS-88]"""
         return self.preparing_delete + self.unavailable_old + self.unavailable_new
 
     def count(self, *, new: bool, preparing_delete: bool, marked: bool, available: bool) -> None:
-        """One more Pod."""
+        """Add one Pod to the counts."""
         if new:
             self.new += 1
         else:
@@ -87,14 +86,15 @@ class PodCounts:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What the counts come to. ``update``: Pods to take to the update revision; negative: back to the current one."""
+    """Difference between the counts and the desired state. ``update`` is the number of Pods to move to the update
+    revision; a negative number moves Pods back to the current revision."""
 
     create: int = 0
-    #: Of those to create, how many would have to be at the current revision; may be more than ``create``.
+    #: Number of Pods to create at the current revision; may exceed ``create``.
     create_old: int = 0
     create_limit: int = 0
     delete: int = 0
-    #: Of those to delete, how many should be old; may be more than ``delete``.
+    #: Number of old Pods among those to delete; may exceed ``delete``.
     delete_old: int = 0
     delete_ready_limit: int = 0
     surge: int = 0
@@ -112,9 +112,11 @@ def diff(
     exclude_preparing_delete: bool = False,
     in_place_surge: bool = False,
 ) -> Diff:
-    """CS-89 … CS-95. ``same_revision``: current and update revision are one; ``rollback``: the gate is on.
+    """Compare the counts with the limits. [CS-89 … CS-95]
 
-    ``in_place_surge``: the update goes in place; what the surge adds only stands in meanwhile and is taken away again.
+    ``same_revision``: the current and the update revision are the same. ``rollback``: the gate
+    CloneSetPartitionRollback is on. ``in_place_surge``: Pods are updated in place, and surge Pods are deleted after the
+    update.
     """
     replicas, partition = limits.replicas, limits.partition
     unavailable, marked = pods.unavailable, pods.marked
@@ -133,11 +135,12 @@ def diff(
     want, want_old = replicas + surge, partition + surge_old
     create = max(want - total, 0)  # CS-92
     delete = max(total - marked - want, 0)  # CS-93
-    # CS-94: what is available beyond replicas - maxUnavailable.
+    # Available Pods beyond replicas - maxUnavailable. [CS-94]
     spare = limits.max_unavailable + pods.total - replicas
     update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # CS-95
     if old_surplus < 0 and new_surplus < 0:
-        # Pods of both kinds are missing. They are created; moving one over would leave less than the partition keeps.
+        # Both old and new Pods are missing and will be created. Updating an old Pod would leave fewer than the
+        # partition keeps.
         update = 0
     return Diff(
         create=create,
@@ -154,14 +157,15 @@ def diff(
 
 
 def _in_place_surge(pods: PodCounts, limits: Limits, old_surplus: int) -> int:
-    """As many as the surge allows and the update can use, kept until all that was updated is available."""
+    """Return the surge of an in-place update: as many Pods as maxSurge allows and the update can use, kept until all
+    updated Pods are available."""
     if not old_surplus and not pods.unavailable_new:
         return 0
     return min(limits.surge, max(old_surplus, pods.total - limits.replicas, 0))
 
 
 def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) -> tuple[int, int]:
-    """CS-90: how many Pods more than ``replicas``, and how many of those at the current revision."""
+    """Return the number of Pods beyond ``replicas``, and how many of them are at the current revision. [CS-90]"""
     if not limits.surge:
         return 0, 0
     scale_surge = min(max(pods.unavailable + pods.marked - limits.max_unavailable, 0), pods.marked)
@@ -181,33 +185,31 @@ def _surge(pods: PodCounts, limits: Limits, old_surplus: int, new_surplus: int) 
     return surge, min(surge, part_old)
 
 
-# Which Pods a CloneSet creates and deletes now (CS-96 … CS-111). Pure.
-#
-# The steps stand in a fixed order and the first that changes something ends the pass: the next one sees what came of
-# it.
+# Which Pods a CloneSet creates and deletes now [CS-96 … CS-111]. The steps have a fixed order, and only the first one
+# that applies is planned: the next reconcile starts from its result. Pure.
 
-#: Pods of one group in the order in which they are deleted (CS-112).
+#: Sorts Pods of one revision into deletion order. [CS-112]
 DeletionOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
 
 
 class Shortfall(StrEnum):
-    """Why a CloneSet has fewer Pods than it wants, or does not replace one, for now."""
+    """Reason why a CloneSet temporarily has fewer Pods than desired, or does not replace a Pod."""
 
     SCALE_UP_LIMITED = "ScaleUpLimited"
-    """scaleStrategy.maxUnavailable holds new Pods back until others are available (CS-92)."""
+    """scaleStrategy.maxUnavailable delays new Pods until others are available. [CS-92]"""
     CREATION_REFUSED = "CreationRefused"
-    """The API server did not take a Pod (CS-157)."""
+    """The API server rejected a Pod. [CS-157]"""
     WAITING_FOR_INSTANCE = "WaitingForInstance"
-    """A terminating Pod holds the name, and with it the claims, of the one to come (CS-119)."""
+    """A terminating Pod still holds the name and the claims of its replacement. [CS-119]"""
     PREPARING_DELETE = "PreparingDelete"
-    """A Pod that waits for its preDelete hook is not replaced before it is gone (CS-137)."""
+    """A Pod that waits for its preDelete hook is not replaced until it is gone. [CS-137]"""
     HELD_BY_GATE = "HeldByGate"
-    """An expectation that was not met in time, and gate ForceDeleteTimeoutExpectationGate is off (CS-52)."""
+    """An expectation timed out while the gate ForceDeleteTimeoutExpectationGate is off. [CS-52]"""
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A Pod to delete; ``prepare``: its preDelete hook must be waited for first (CS-105)."""
+    """A Pod to delete. If ``prepare`` is set, its preDelete hook must complete first. [CS-105]"""
 
     pod: PodFacts
     prepare: bool
@@ -215,20 +217,20 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """What to do, in this order; all but one of the three are empty."""
+    """Pods to keep, create or delete. At most one of the three is non-empty."""
 
-    #: CS-97: these are wanted after all.
+    #: Pods preparing for deletion that are needed again. [CS-97]
     cancel_deletion: tuple[PodFacts, ...] = ()
     create_current: int = 0
     create_update: int = 0
     remove: tuple[Removal, ...] = ()
-    #: CS-99: so many may be created though more are missing.
+    #: Number of Pods that may be created if more are missing. [CS-99]
     limited_to: int | None = None
     shortfall: Shortfall | None = None
 
     @property
     def create(self) -> int:
-        """Pods to create at either revision."""
+        """Number of Pods to create at either revision."""
         return self.create_current + self.create_update
 
 
@@ -245,8 +247,9 @@ def plan_scale(
     order: DeletionOrder,
     may_cancel_deletion: bool,
 ) -> ScalePlan:
-    """CS-96 … CS-104. ``available``: how many Pods are available at ``now`` (POSIX seconds), marked ones included."""
-    # CS-194: where nobody leaves, that is known from the count.
+    """Plan which Pods to create and delete. ``available`` is the number of available Pods at ``now`` (POSIX seconds),
+    including marked ones. [CS-96 … CS-104]"""
+    # Skip the scan if the counts show that no Pod is leaving. [CS-194]
     marked = [pod for pod in pods if is_marked(pod)] if pod_counts.marked or pod_counts.preparing_delete else []
     preparing = [pod for pod in pods if pod.preparing_delete] if pod_counts.preparing_delete else []
     leaving = len(marked) + sum(1 for pod in preparing if not is_marked(pod))
@@ -272,7 +275,7 @@ def plan_scale(
         and pod_counts.total - pod_counts.preparing_delete < limits.replicas
     ):
         shortfall = Shortfall.PREPARING_DELETE
-    # B-7: that nothing may be created is no reason to keep what should go.
+    # Deletions proceed even if creations are limited. [B-7]
     removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # CS-102
     if not removals:
         spare = available - max(0, limits.replicas - limits.max_unavailable)
@@ -280,7 +283,7 @@ def plan_scale(
         victims = [pod for pod in marked if not pod.preparing_delete]  # CS-103
         if not leaving and difference.delete:  # CS-104
             victims = _victims(pods, difference, is_new, order)
-        # A Pod that is just arriving says that it waits for its hook once it is there.
+        # A Pod without its initial conditions enters PreparingDelete only after it has them.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]
         removals = [Removal(pod, prepare=pod.delete_hooked) for pod in victims if budget.allows(pod)]
     return ScalePlan(remove=tuple(removals), limited_to=limited, shortfall=shortfall)
@@ -288,9 +291,9 @@ def plan_scale(
 
 @dataclass(slots=True)
 class _Budget:
-    """How many Pods that serve may be deleted (CS-109). ``spare``: available Pods beyond what must stay; it is less
-    than ``limit`` only where marked Pods are broken, which the limit does not count. A Pod that is ready, but not for
-    minReadySeconds yet, takes none of it."""
+    """Number of ready Pods that may be deleted. ``spare`` is the number of available Pods beyond the required minimum;
+    it is lower than ``limit`` only if marked Pods are broken, because the limit ignores those. A Pod that is ready but
+    not yet available does not reduce ``spare``. [CS-109]"""
 
     limit: int
     spare: int
@@ -308,7 +311,7 @@ class _Budget:
 
 
 def _wanted_again(pod_counts: PodCounts, limits: Limits, difference: Diff, leaving: int) -> int:
-    """CS-97: how many Pods on their way out are needed; never so many that more are active than the surge allows."""
+    """Return how many Pods preparing for deletion are needed again, without exceeding the surge. [CS-97]"""
     active = pod_counts.total - pod_counts.preparing_delete
     return min(limits.replicas - pod_counts.total + leaving, limits.replicas + difference.surge - active)
 
@@ -316,7 +319,7 @@ def _wanted_again(pod_counts: PodCounts, limits: Limits, difference: Diff, leavi
 def _deletions_to_cancel(
     back: Sequence[PodFacts], wanted: int, missing_old: int, is_new: Callable[[PodFacts], bool]
 ) -> tuple[PodFacts, ...]:
-    """Whom of those that may come back: old Pods that the partition lacks, then new ones, then any."""
+    """Choose the Pods to keep: first old Pods that the partition lacks, then new Pods, then any."""
     if wanted < len(back):
         old, new = ([pod for pod in back if is_new(pod) is want] for want in (False, True))
         first = max(0, missing_old)
@@ -327,7 +330,7 @@ def _deletions_to_cancel(
 def _victims(
     pods: Sequence[PodFacts], difference: Diff, is_new: Callable[[PodFacts], bool], order: DeletionOrder
 ) -> list[PodFacts]:
-    """CS-104: from which revision, and of each the first in deletion order."""
+    """Choose the Pods to delete: how many of each revision, and within it by deletion order. [CS-104]"""
     old = [pod for pod in pods if not is_new(pod)]
     new = [pod for pod in pods if is_new(pod)]
     from_old = min(difference.delete_old, difference.delete)
@@ -337,5 +340,5 @@ def _victims(
 def _first(pods: Sequence[PodFacts], count: int, order: DeletionOrder) -> Sequence[PodFacts]:
     if not count:
         return ()
-    # CS-194: whom the order puts first does not matter when all go.
+    # Skip the sort if all Pods are deleted. [CS-194]
     return pods if count >= len(pods) else order(pods)[:count]

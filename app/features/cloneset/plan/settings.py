@@ -1,4 +1,4 @@
-"""What a CloneSet and the feature gates ask for, in the terms of the plan. Pure."""
+"""Settings of a CloneSet and its feature gates, as the plan uses them. Pure."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from app.workloads.settings import (
 
 @dataclass(frozen=True, slots=True)
 class RollingUpdate:
-    """``updateStrategy.rollingUpdate`` as it stands."""
+    """The fields of ``updateStrategy.rollingUpdate``."""
 
     policy: UpdatePolicy = UpdatePolicy.RECREATE
     partition: int | str | None = None
@@ -40,16 +40,16 @@ class RollingUpdate:
 
 @dataclass(frozen=True, slots=True)
 class Gates(EngineGates):
-    """The feature gates the plan asks (CS-176)."""
+    """Feature gates that the plan depends on. [CS-176]"""
 
     partition_rollback: bool = False
     preparing_update_as_update: bool = False
-    #: With maxSurge, update in place and give the surge back, where OpenKruise replaces as many Pods.
+    #: With maxSurge, update in place and delete the surge Pods again; OpenKruise recreates as many Pods instead.
     in_place_surge: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
-        """The gates by their names."""
+        """Read the gates by name."""
         return cls(
             **shared_gates(enabled),
             short_hash=enabled("CloneSetShortHash"),
@@ -62,13 +62,13 @@ class Gates(EngineGates):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One CloneSet."""
+    """Settings of one CloneSet."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
     progress_deadline: int | None = None
     history_limit: int = 10
-    #: None: no such block, which only OnDelete allows.
+    #: None if the block is missing, which only OnDelete allows.
     rolling_update: RollingUpdate | None = field(default_factory=RollingUpdate)
     on_delete: bool = False
     pods_to_delete: frozenset[str] = frozenset()
@@ -80,17 +80,17 @@ class Settings:
 
     @property
     def paused(self) -> bool:
-        """Whether no Pod is to be updated for now."""
+        """Whether updates are paused."""
         return self.rolling_update is not None and self.rolling_update.paused
 
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """How Pods get to another revision; None: OnDelete says nothing of it."""
+        """How Pods move to another revision; None for OnDelete without a rollingUpdate block."""
         return self.rolling_update.policy if self.rolling_update is not None else None
 
     @property
     def grace_seconds(self) -> int | None:
-        """How long a Pod stays out of service before it is changed in place."""
+        """Seconds a Pod stays out of service before its in-place update."""
         return self.rolling_update.grace_seconds if self.rolling_update is not None else None
 
 
@@ -100,16 +100,16 @@ DEFAULT_HISTORY_LIMIT: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
-    """One CloneSet at one generation. ``selector_text``: its selector as the status has it."""
+    """The spec of one CloneSet at one generation. ``selector_text`` is the selector as the status shows it."""
 
     selector_text: str
     strategy: api.RollingUpdate | None
 
 
 def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> ResolvedSpec:
-    """The view; ``exclude_preparing_delete`` is the flag that sets it for all CloneSets (CS-175).
+    """Resolve the spec of a CloneSet. ``exclude_preparing_delete`` is the flag that applies to all CloneSets. [CS-175]
 
-    Raises SelectorError for a selector that cannot be read.
+    Raises SelectorError if the selector is invalid.
     """
     spec = cloneset.spec.to_dict()
     metadata = cloneset.metadata
@@ -130,7 +130,7 @@ def resolve_spec(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: 
 
 
 def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: bool = False) -> Settings:
-    """What a CloneSet asks for. Values that admission refuses are taken for what comes nearest."""
+    """Return the settings of a CloneSet. Values that admission rejects are replaced by the nearest valid ones."""
     spec = cloneset.spec
     scaling, strategy = spec.scale_strategy, spec.update_strategy
     lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
@@ -166,20 +166,20 @@ def settings_of(cloneset: CloneSet, gates: Gates, *, exclude_preparing_delete: b
     )
 
 
-# The numbers a CloneSet's percentages stand for (CS-84 … CS-86). Pure.
-#
-# Percentages may have decimals everywhere (B-5); they are scaled in exact arithmetic.
+# Absolute numbers for the percentages of a CloneSet [CS-84 … CS-86]. Percentages may have decimals everywhere [B-5] and
+# are scaled in exact arithmetic. Pure.
 
-#: An unset scaleStrategy.maxUnavailable: no limit (CS-86).
+#: Value of an unset scaleStrategy.maxUnavailable: no limit. [CS-86]
 UNLIMITED = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """One CloneSet's numbers.
+    """Limits of one CloneSet as absolute numbers.
 
-    ``partition``: Pods that stay at the current revision (P). ``surge``: Pods more than ``replicas`` (S).
-    ``max_unavailable`` (M) and ``scale_max_unavailable`` (SM) bound what is unavailable in an update, in a scale-out.
+    ``partition`` is the number of Pods that stay at the current revision (P), ``surge`` the number of Pods beyond
+    ``replicas`` (S). ``max_unavailable`` (M) and ``scale_max_unavailable`` (SM) limit the unavailable Pods during an
+    update and a scale-out.
     """
 
     replicas: int
@@ -190,9 +190,9 @@ class Limits:
 
 
 def partition_count(value: int | str | None, replicas: int) -> int:
-    """CS-84: how many Pods stay at the current revision.
+    """Return the number of Pods that stay at the current revision. [CS-84]
 
-    Below 100 % at least one of several Pods is updated. What cannot be read holds all Pods back (B-9).
+    A percentage below 100% updates at least one of several Pods. An unparsable value keeps all Pods. [B-9]
     """
     count = share(0 if value is None else value, replicas, round_up=True)
     if count is None:
@@ -203,11 +203,12 @@ def partition_count(value: int | str | None, replicas: int) -> int:
 
 
 def limits(settings: Settings) -> Limits:
-    """CS-84 … CS-86 for one CloneSet."""
+    """Return the limits of one CloneSet. [CS-84 … CS-86]"""
     replicas = settings.replicas
     rolling = settings.rolling_update
     if rolling is None:
-        # CS-85, B-6: without the block something must be allowed to go, or marked Pods would stay for ever.
+        # Even without the block some Pods may be unavailable; otherwise marked Pods would never be deleted. [CS-85,
+        # B-6]
         partition, surge = 0, 0
         unavailable = max(1, _count(DEFAULT_MAX_UNAVAILABLE, replicas, round_up=False)) if replicas else 0
     else:

@@ -1,4 +1,4 @@
-"""Which Pods are updated now, in which order, and what a new Pod and its claims are."""
+"""Updates of a CloneSet: which Pods to update now, in which order, and how new Pods and claims are built."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from app.workloads.pods import NewPod, PodFacts
 from app.workloads.settings import UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 
-# Which Pods of a CloneSet get to another revision now, and by what step (CS-124 … CS-132). Pure.
+# Which Pods move to another revision now, and by which step [CS-124 … CS-132]. Pure.
 
-#: Candidates in the order in which they are updated (CS-125 … CS-128).
+#: Sorts candidates into update order. [CS-125 … CS-128]
 UpdateOrder: TypeAlias = Callable[[Sequence[PodFacts]], Sequence[PodFacts]]
 
 
@@ -40,7 +40,8 @@ def plan_update(
     order: UpdateOrder,
     obstacle: Obstacle,
 ) -> UpdatePlan:
-    """CS-123 … CS-132. ``current`` and ``update``: the short hashes of the revisions; ``now`` in POSIX seconds."""
+    """Plan the update steps. ``current`` and ``update`` are the short hashes of the revisions; ``now`` is in POSIX
+    seconds. [CS-123 … CS-132]"""
     if settings.on_delete or settings.paused or not difference.update:
         return UpdatePlan()
     target = update if difference.update > 0 else current
@@ -62,10 +63,10 @@ def plan_update(
 def released_pods(
     pods: Sequence[PodFacts], difference: Diff, settings: Settings, *, update: str
 ) -> frozenset[PodFacts]:
-    """Pods that prepared for an update nobody wants of them any more: they go back into service.
+    """Return the Pods that prepared for an update they no longer need. They return to service.
 
-    OpenKruise does so only for Pods that are at the update revision (PM-75), and never ends a rollback by partition
-    whose hook it waits for (B-18); a Pod left over by a raised partition or by OnDelete stays out of service there.
+    OpenKruise does so only for Pods at the update revision [PM-75], and never ends a partition rollback that waits for
+    a hook [B-18]. There, a Pod left behind by a raised partition or by OnDelete stays out of service.
     """
     preparing = [pod for pod in pods if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
     if not preparing:
@@ -74,7 +75,7 @@ def released_pods(
     forward = wanted > 0
     candidates = [pod for pod in preparing if wanted and (pod.revision == update) != forward]
     if settings.paused:
-        # Whoever waits while the roll-out is paused goes on waiting.
+        # Pods that already wait keep waiting while the rollout is paused.
         candidates = [pod for pod in preparing if pod.revision != update]
         return frozenset(preparing) - frozenset(candidates)
     kept = sorted(candidates, key=lambda pod: pod.name)[: abs(wanted)]
@@ -82,14 +83,14 @@ def released_pods(
 
 
 def in_place_only_failure(pod: PodFacts) -> str:
-    """CS-132, N-6: the message of condition FailedUpdate."""
+    """Return the message of condition FailedUpdate. [CS-132, N-6]"""
     return f"find Pod {pod.name} update strategy is InPlaceOnly but can not update in-place"
 
 
 def chosen_pods(
     pods: Sequence[PodFacts], difference: Diff, *, update: str, now: float, order: UpdateOrder
 ) -> list[PodFacts]:
-    """CS-124: the candidates in order, as many as maxUnavailable allows."""
+    """Return the candidates in order, as many as maxUnavailable allows. [CS-124]"""
     forward = difference.update > 0
     unavailable = at_target = 0
     candidates = []
@@ -98,12 +99,12 @@ def chosen_pods(
         if pod.available_after >= now:
             unavailable += 1
             at_target += is_new == forward
-        # PM-57a: one that waits for its grace may be taken elsewhere at once: what was held back is never applied.
+        # A Pod in its grace period may switch revisions at once: the pending update is never applied. [PM-57a]
         if is_new != forward and not pod.preparing_delete:
             candidates.append(pod)
-    # Whoever prepares is out of service for this update already: nothing is gained by keeping it there.
+    # Pods in PreparingUpdate are out of service already, so they are always included.
     preparing = [pod for pod in candidates if pod.lifecycle == LifecycleState.PREPARING_UPDATE]
-    # Whoever may not be touched need not be put in order.
+    # Do not sort candidates that cannot be updated.
     if difference.update_max <= at_target:
         candidates = preparing
     if not candidates:
@@ -117,7 +118,7 @@ def chosen_pods(
             break
         if pod.available_after < now:
             if unavailable >= difference.update_max:
-                # One behind it that is broken costs nothing, and may need just this update to recover.
+                # A broken Pod later in the order costs no availability and may need this update to recover.
                 continue
             unavailable += 1
         chosen.append(pod)
@@ -128,13 +129,13 @@ def _in_place_wanted(settings: Settings) -> bool:
     return settings.rolling_update is not None and settings.rolling_update.policy is not UpdatePolicy.RECREATE
 
 
-# In which order Pods of a CloneSet are deleted and updated (CS-112 … CS-114, CS-125 … CS-128). Pure.
+# Deletion and update order of the Pods of a CloneSet [CS-112 … CS-114, CS-125 … CS-128]. Pure.
 
 
 def deletion_order(
     template: Mapping[str, Any], node_labels: NodeLabels, now: float
 ) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
-    """CS-112: of Pods of one group; ranks count within it."""
+    """Return a function that sorts Pods of one revision for deletion. Ranks are computed within the group. [CS-112]"""
 
     def ordered(group: Sequence[PodFacts]) -> list[PodFacts]:
         facts = {one.pod.metadata.uid: one for one in group}
@@ -152,7 +153,8 @@ def deletion_order(
 def update_order(
     all_pods: Sequence[PodFacts], strategy: RollingUpdate | None
 ) -> Callable[[Sequence[PodFacts]], list[PodFacts]]:
-    """CS-125 … CS-128. A selector that cannot be read, which admission refuses, orders nothing."""
+    """Return a function that sorts candidates for the update. An invalid selector, which admission rejects, is ignored.
+    [CS-125 … CS-128]"""
 
     def ordered(candidates: Sequence[PodFacts]) -> list[PodFacts]:
         facts = {one.pod.metadata.uid: one for one in candidates}
@@ -163,7 +165,7 @@ def update_order(
 
 
 def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate | None) -> list[Pod]:
-    """The same of bare Pods. ``whole``: all of the CloneSet's, where they are to be scattered."""
+    """Return the Pods in update order. ``whole`` is all Pods of the CloneSet if the strategy scatters them."""
     found = in_default_update_order(pods)
     priority = strategy.priority_strategy if strategy is not None else None
     scatter = strategy.scatter_strategy if strategy is not None else None
@@ -174,20 +176,20 @@ def in_order(pods: Sequence[Pod], whole: Sequence[Pod], strategy: RollingUpdate 
 
 
 def topology_keys(template: Mapping[str, Any]) -> bool:
-    """Whether the order of deletion asks for nodes (CS-114)."""
+    """Return whether the deletion order depends on node labels. [CS-114]"""
     return bool((template.get("spec") or {}).get("topologySpreadConstraints"))
 
 
-# What a CloneSet creates: a Pod and its claims (CS-115 … CS-118, CS-142). Pure: ids and times are arguments.
+# Construction of a Pod and its claims [CS-115 … CS-118, CS-142]. IDs and times are arguments. Pure.
 
 Json: TypeAlias = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Makes the Pods of one revision. ``template``: the Pod template; ``claims``: the volumeClaimTemplates of today
-    (CS-74); ``bare_hash``: gate CloneSetShortHash; ``ready_gate``: whether Pods wait for KruisePodReady;
-    ``managed_fields``: whether they are to have such."""
+    """Builds the Pods of one revision. ``template`` is the Pod template; ``claim_templates`` are the current
+    volumeClaimTemplates [CS-74]; ``bare_hash`` is the gate CloneSetShortHash; ``ready_gate``: Pods get the readiness
+    gate KruisePodReady; ``managed_fields``: Pods keep metadata.managedFields."""
 
     owner: Owner
     template: Json
@@ -199,12 +201,12 @@ class PodMaker:
     managed_fields: bool = False
 
     def new_pod(self, instance: str, existing: Collection[str]) -> NewPod:
-        """The Pod of that instance id with its claims, without those that exist."""
+        """Return the Pod with that instance ID and those of its claims that do not exist yet."""
         name = pod_name(self.owner.name, instance)
         return NewPod(name, partial(self.pod, instance), self.claims(instance, existing), self.managed_fields)
 
     def pod(self, instance: str, now: datetime) -> Json:
-        """The Pod of that instance id."""
+        """Return the Pod with that instance ID."""
         name = pod_name(self.owner.name, instance)
         state_labels, annotations = state_members(LifecycleState.PREPARING_NORMAL, now)
         body = pod_of_template(
@@ -228,12 +230,12 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """PM-4, whatever the update policy; and the one that admission would append (PM-176), so that it has less to
-        change."""
+        """Readiness gates for every update policy [PM-4], including the one that admission would append [PM-176], which
+        saves the webhook a patch."""
         return (names.IN_PLACE_UPDATE_READY, *((names.KRUISE_POD_READY,) if self.ready_gate else ()))
 
     def claims(self, instance: str, existing: Collection[str]) -> list[dict[str, Any]]:
-        """CS-118: the claims of that instance id, without those that exist."""
+        """Return the claims of that instance ID that do not exist yet. [CS-118]"""
         return claims_of_pod(
             self.claim_templates,
             pod_name(self.owner.name, instance),
@@ -245,5 +247,5 @@ class PodMaker:
 
 
 def pod_name(owner: str, instance: str) -> str:
-    """CS-116: the name of the Pod with that instance id."""
+    """Return the name of the Pod with that instance ID. [CS-116]"""
     return f"{owner}-{instance}"

@@ -326,9 +326,9 @@ def _update(run: _Run, plan: RollingPlan) -> None:
 
 def _why_it_ends(settings: Settings, observed: Observed) -> str:
     if settings.on_delete:
-        return "OnDelete: the others are updated when somebody deletes them"
+        return "OnDelete: the other Pods are updated when they are deleted"
     if settings.paused:
-        return "paused: the others are updated when it is resumed"
+        return "paused: the other Pods are updated after the rollout is resumed"
     partition = settings.limits(observed.desired).partition
     held = [f"partition {settings.partition}"] if partition else []
     if settings.node_selector is not None or settings.node_selector_unreadable:

@@ -186,7 +186,7 @@ def explain(facts: PodFacts, resolved: ResolvedSpec, coming: Preview, *, update:
     owner = resolved.owner.name
     pod = Replica(ordinal_of(owner, facts.name), facts)
     if pod.ordinal < 0 or not resolved.selector.matches(facts.pod.metadata.labels):
-        return [f"does not count: StatefulSet {owner} has no Pod of this name with these labels"]
+        return [f"not counted: StatefulSet {owner} has no Pod of this name with these labels"]
     held = held_lines(facts, resolved.settings.lifecycle)
     lines = [_slot_line(pod, resolved), revision_line(facts, update), *_readiness_lines(pod, resolved, now)]
     return [*lines, *held, *_coming_lines(pod, coming)]
@@ -209,11 +209,11 @@ def _readiness_lines(pod: Replica, resolved: ResolvedSpec, now: float) -> Iterat
     facts, available = pod.facts, pod.usable(now)
     yield from readiness_lines(facts, now, resolved.settings.min_ready_seconds, available=available)
     if not available and not facts.in_grace and not facts.update_complete:
-        yield "  its update in place goes on: its containers have not changed yet"
+        yield "  its in-place update is in progress: its containers have not changed yet"
 
 
 def _coming_lines(pod: Replica, coming: Preview) -> Iterator[str]:
     if is_marked(pod):
-        yield f"somebody asked to have it deleted (label {names.SPECIFIED_DELETE})"
+        yield f"its deletion was requested (label {names.SPECIFIED_DELETE})"
     waits = coming.ends.startswith("OrderedReady") and coming.of(pod.name) is None and pod.name not in coming.rest
     yield f"next: nothing, until this ends: {coming.ends}" if waits else next_line(pod.name, coming)

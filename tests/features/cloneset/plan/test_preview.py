@@ -85,8 +85,8 @@ def test_the_partition_is_where_it_ends() -> None:
 @pytest.mark.parametrize(
     ("strategy", "ends"),
     [
-        (rolling(paused=True), "paused: the others are updated when it is resumed"),
-        ({"type": "OnDelete"}, "OnDelete: the others are updated when somebody deletes them"),
+        (rolling(paused=True), "paused: the other Pods are updated after the rollout is resumed"),
+        ({"type": "OnDelete"}, "OnDelete: the other Pods are updated when they are deleted"),
     ],
 )
 @pytest.mark.behaviour("CS-123")
@@ -197,7 +197,7 @@ def test_a_pod_whose_turn_comes_is_told_when_and_how() -> None:
         f"revision: {OLD_HASH}, older than the update revision {short_hash(revision(resolved(), 2).name)}",
         "available; lifecycle state Normal",
         "next: will be updated in place in step 2 of 2: image of main becomes nginx:2",
-        "scale-in: number 2 of 2 in the order of deletion",
+        "scale-in: number 2 of 2 in deletion order",
     ]
 
 
@@ -222,7 +222,7 @@ def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) ->
     one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
     one.pod = replace_status(one, PodStatus(phase="Running"))
     text = explained(resolved(replicas=1, lifecycle=lifecycle), [one], one)
-    assert "  it comes into service once it has these: label traffic=on" in text.splitlines()
+    assert "  it enters service once it has: label traffic=on" in text.splitlines()
 
 
 @pytest.mark.behaviour("CLI-7")
@@ -231,9 +231,9 @@ def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) ->
     [
         (
             '{"revision":"x","lastContainerStatuses":{"main":{"imageID":"i"}}}',
-            "its update in place goes on: container main has no status",
+            "its in-place update is in progress: container main has no status",
         ),
-        ("none", "its update in place cannot go on: Pod default/web-0: annotation apps.kruise.io/inplace-update-state"),
+        ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
     ],
 )
 def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> None:
@@ -249,13 +249,13 @@ def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> No
 def test_a_pod_that_does_not_count_is_told_why() -> None:
     left = pod(OLD_HASH, name="web-left")
     text = explained(resolved(replicas=1), old_pods(1), left)
-    assert text == "does not count: its labels do not match the selector app=web"
+    assert text == "not counted: its labels do not match the selector app=web"
 
 
 def test_a_pod_somebody_wants_gone_is_told() -> None:
     pods = old_pods(2)
     text = explained(resolved(replicas=2, scaleStrategy={"podsToDelete": ["web-0"]}), pods, pods[0])
-    assert "somebody asked to have it deleted (podsToDelete)" in text
+    assert "its deletion was requested (podsToDelete)" in text
 
 
 def replace_status(facts: PodFacts, status: PodStatus) -> Any:

@@ -112,8 +112,8 @@ def test_a_huge_set_is_shown_in_part() -> None:
         (pod(2, terminating=True), ["it is being deleted"]),
         (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
         (pod(2, phase="Pending"), ["  its phase is Pending, on no node yet"]),
-        (pod(2, marked=True), ["somebody asked to have it deleted"]),
-        (pod("x"), ["does not count"]),
+        (pod(2, marked=True), ["its deletion was requested"]),
+        (pod("x"), ["not counted"]),
         (
             pod(2, hooked=True, state="PreparingDelete"),
             ["its deletion waits until these are taken away: finalizer example.com/hold"],
