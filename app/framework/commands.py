@@ -279,7 +279,7 @@ def progress_by_counts(
     if failed is not None:
         pass  # it is said apart
     elif on_delete:
-        text += "; OnDelete: Pods are updated when somebody deletes them"
+        text += "; OnDelete: Pods are updated when they are deleted"
     elif paused and updated < expected:
         text += f"; paused: pykruise rollout resume {name}"
     elif status.replicas != replicas:

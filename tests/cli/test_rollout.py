@@ -150,7 +150,7 @@ DONE = {
             {**DONE, "updatedReplicas": 0, "updatedAvailableReplicas": 0},
             {"updateStrategy": {"type": "OnDelete"}},
             False,
-            "0 of 3 Pods updated, 0 available; OnDelete: Pods are updated when somebody deletes them",
+            "0 of 3 Pods updated, 0 available; OnDelete: Pods are updated when they are deleted",
         ),
     ],
 )

@@ -42,7 +42,7 @@ def test_pods_of_a_native_statefulset_are_adopted(world: World) -> None:
     before, recorded = pods(world), revisions(world)
     told = world.pykruise("plan", "--from", "statefulset/web").stdout
     # Its template is recorded without `creationTimestamp: null`, which is no reason for a roll-out.
-    assert "all of its Pods stay as they are" in told
+    assert "all of its Pods are kept" in told
     assert told.count("adopted as it is") == 3
     assert "kubectl delete statefulset.apps web" in told
     # As it is told: exported, deleted alone, made under the other apiVersion.

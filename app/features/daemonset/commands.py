@@ -127,7 +127,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
     elif done and desired > updated:
         counts += f"; the partition keeps {desired - updated} at the old revision"
     elif not done and settings.on_delete:
-        counts += "; OnDelete: Pods are updated when somebody deletes them"
+        counts += "; OnDelete: Pods are updated when they are deleted"
     elif not done and settings.paused:
         counts += f"; paused: pykruise rollout resume daemonset {daemonset.name}"
     return Progress(updated, min(updated, available), expected, done, "", counts)

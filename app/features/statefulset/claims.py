@@ -1,4 +1,4 @@
-"""Claims with names of their own: written for Pods, and allowed to grow by their storage class."""
+"""Writes of claims with fixed names, and volume expansion according to their storage class."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class StorageClass(Struct, frozen=True):
-    """A storage class."""
+    """StorageClass as the controller reads it."""
 
     metadata: ObjectMeta = ObjectMeta()
     allow_volume_expansion: bool = False
@@ -32,10 +32,10 @@ decode_storage_class = decoder(StorageClass)
 
 
 class Expandable(dict[str, bool | None]):
-    """Whether claims of a class may grow, by its name; None for a class that is not there."""
+    """Whether a storage class allows volume expansion, by name; None for a class that does not exist."""
 
     def __contains__(self, name: object) -> bool:
-        """Every class but the default one is answered for: there may be no default (AS-31)."""
+        """Return True for every class except the default one, which may not exist. [AS-31]"""
         return name != "" or super().__contains__(name)
 
     def __missing__(self, name: str) -> None:
@@ -44,13 +44,14 @@ class Expandable(dict[str, bool | None]):
 
 @dataclass(frozen=True, slots=True)
 class StorageClasses:
-    """Those of a cluster."""
+    """Storage classes of a cluster."""
 
     expandable: Mapping[str, bool | None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, classes: Iterable[StorageClass]) -> StorageClasses:
-        """AS-31: nothing said is no. Of several default classes the newest counts; "" is that one."""
+        """Build the map. An unset allowVolumeExpansion means false. The key "" is the default class; if there are
+        several, the newest one counts. [AS-31]"""
         found = list(classes)
         known = Expandable({one.metadata.name: one.allow_volume_expansion for one in found})
         defaults = [one for one in found if one.metadata.annotations.get(_DEFAULT) == "true"]
@@ -61,7 +62,7 @@ class StorageClasses:
 
 
 async def list_storage_classes(client: Client) -> StorageClasses:
-    """As the API server has them now."""
+    """List the storage classes from the API server."""
     return StorageClasses.of((await client.list(STORAGE_CLASSES, decode=decode_storage_class)).items)
 
 
@@ -70,10 +71,10 @@ class ClaimGoingError(KubeError):
 
 
 class NamedClaimsWriter(Writer):
-    """Claims have names that nobody else's have, so nothing has to be expected of them: who comes second finds them."""
+    """Writer for claims with fixed names. It needs no expectations: creating a claim twice fails with AlreadyExists."""
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
-        """AS-65, AS-67: one claim of a Pod to come. Raises what the API server says."""
+        """Create one claim of a new Pod. Raises any API error. [AS-65, AS-67]"""
         name, namespace = claim["metadata"]["name"], workload.metadata.namespace
         owner = f"{self._kind.resource.kind} {workload.metadata.name}"
         pod = f"{workload.metadata.name}-{name.rpartition('-')[2]}"
@@ -92,8 +93,7 @@ class NamedClaimsWriter(Writer):
         self.event(workload, "SuccessfulCreate", f"create Claim {name} Pod {pod} in {owner} success")
 
     async def patch_claim(self, claim: PersistentVolumeClaim, body: Mapping[str, Any]) -> None:
-        """One strategic merge patch of a claim that is there; nothing if it is gone. Raises what the API server
-        says."""
+        """Apply a strategic merge patch to an existing claim. Ignores a missing claim. Raises any other API error."""
         name, namespace = claim.metadata.name, claim.metadata.namespace
         try:
             await self._client.patch(
@@ -103,7 +103,7 @@ class NamedClaimsWriter(Writer):
             return
 
     async def grow_claims(self, workload: KubeObject, wanted: Sequence[tuple[str, Growth]]) -> str:
-        """AS-104: make claims larger, each for the Pod so named. What went wrong, or ""."""
+        """Expand claims, each for the named Pod. Return an error message, or "". [AS-104]"""
         try:
             asks = any(growth.storage_class for _, growth in wanted)
             classes = await list_storage_classes(self._client) if asks else StorageClasses()
@@ -130,6 +130,6 @@ class NamedClaimsWriter(Writer):
 
 
 def _check_class(name: str, classes: StorageClasses) -> None:
-    """AS-104: a claim without a class is not checked."""
+    """Raise KubeError if the class does not allow expansion. A claim without a class is not checked. [AS-104]"""
     if name and classes.expandable[name] is not True:
-        raise KubeError(f"storage class {quote(name)} does not let claims grow")
+        raise KubeError(f"storage class {quote(name)} does not allow volume expansion")

@@ -1,4 +1,4 @@
-"""The commands about StatefulSets, and the report about moving a built-in one."""
+"""Commands for Advanced StatefulSets, and the report on migrating a native one."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ RESOURCE: Final = STATEFUL_SET.resource()
 
 
 def parsed(obj: Mapping[str, Any]) -> StatefulSet:
-    """The model of a stored (v1beta1) object. Raises CommandError."""
+    """Return the model of a stored (v1beta1) object. Raises CommandError."""
     return stored_model(STATEFUL_SET, StatefulSet, obj, with_defaults(obj, ClaimGates()))
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A StatefulSet as the plan sees it: its resolved spec, Pods, and revisions."""
+    """Inputs of the plan for one StatefulSet: its resolved spec, Pods, and revisions."""
 
     resolved: ResolvedSpec
     pods: Sequence[PodFacts]
     revisions: Revisions
 
     def preview(self, now: float) -> Preview:
-        """What comes, from POSIX seconds ``now`` on."""
+        """Preview the rollout, starting at POSIX seconds ``now``."""
         return preview(self.resolved, self.pods, self.revisions, now)
 
 
 async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situation:
-    """Read it from the cluster; the update revision may be one that is not recorded yet. Raises CommandError."""
+    """Read the inputs from the cluster. The update revision may be unrecorded so far. Raises CommandError."""
     try:
         resolved = resolve_spec(owner, gates)
     except SelectorError as error:
@@ -68,7 +68,7 @@ async def situation(client: Client, owner: StatefulSet, gates: Gates) -> Situati
 
 
 def progress_of(found: StatefulSet) -> Progress:
-    """What the status says about the roll-out (AS-122). Pure."""
+    """Return the progress of the rollout according to the status. Pure. [AS-122]"""
     status, settings = found.status, settings_of(found.spec, Gates())
     replicas = settings.replicas
     if status is None or status.observed_generation < found.metadata.generation:
@@ -93,7 +93,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """What the StatefulSet as it would be stored does to its Pods."""
+    """Return what the StatefulSet would do to its Pods if it were stored like this."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     coming = found.preview(client.clock.now().timestamp())
@@ -102,7 +102,7 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
-    """Why the Pod is as it is, and what comes next for it."""
+    """Explain the state of a Pod and what happens to it next."""
     owner = parsed(stored)
     found, now = await situation(client, owner, Gates.of(enabled)), client.clock.now().timestamp()
     facts = pod_facts(pod, found.resolved.settings)
@@ -111,14 +111,14 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
 
 
 def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]:
-    """Reserve the ordinals of these Pods, and lower the replicas with them. Raises CommandError."""
+    """Return the patch that reserves the ordinals of these Pods and lowers the replicas. Raises CommandError."""
     owner = parsed(stored)
     reserved = list(stored["spec"].get("reserveOrdinals") or ())
     slots = resolve_spec(owner, Gates()).settings.slots
     ordinals = [ordinal_of(owner.name, pod) for pod in pods]
     for pod, ordinal in zip(pods, ordinals, strict=True):
         if ordinal < 0 or not slots.rank(ordinal):
-            raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is not wanted any more; it goes by itself")
+            raise CommandError(f"StatefulSet {owner.name}: Pod {pod} is already surplus; the controller will delete it")
     changes: list[Mapping[str, Any]] = [
         {"op": "add", "path": "/spec/replicas", "value": len(slots) - len(ordinals)},
     ]
@@ -128,7 +128,7 @@ def scale_in(stored: Stored, pods: Sequence[str]) -> Sequence[Mapping[str, Any]]
 
 
 async def moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
-    """What becomes of a native StatefulSet that is moved over. Raises CommandError or KubeError."""
+    """Report what happens when a native StatefulSet is migrated. Raises CommandError or KubeError."""
 
     return await read_moving(client, namespace, name, enabled)
 
@@ -146,14 +146,14 @@ COMMANDS: Final = Commands(
 )
 
 
-# ``pykruise plan --from statefulset/NAME``: what becomes of the Pods, claims and revisions of a native StatefulSet
-# when it is moved over (AS-38, AS-42).
+# ``pykruise plan --from statefulset/NAME``: what happens to the Pods, claims and revisions of a native StatefulSet when
+# it is migrated [AS-38, AS-42].
 
 COLUMNS: Final = ("pod", "revision", "claims", "becomes")
 
 
 async def read_moving(client: Client, namespace: str, name: str, enabled: Enabled) -> Report:
-    """What would happen; nothing is changed. Raises CommandError, or KubeError with what the API server refuses."""
+    """Report what would happen, without changing anything. Raises CommandError, or KubeError for any API error."""
     try:
         native = await native_workload(client, STATEFULSETS, RESOURCE, namespace, name)
         resolved = resolve_spec(parsed(native.stored), Gates.of(enabled))
@@ -177,30 +177,29 @@ def moving_report(
     claims: Sequence[PersistentVolumeClaim],
     coming: Preview,
 ) -> Report:
-    """The report. Pure. ``templates``: names of claim templates; ``claims``: those of the namespace."""
+    """Return the report. Pure. ``templates`` are the names of claim templates; ``claims`` are the claims of the
+    namespace."""
     present = {claim.metadata.name for claim in claims if claim.metadata.deletion_timestamp is None}
     rows = []
     for pod in pods:
         found = [f"{template}-{pod.metadata.name}" for template in templates]
-        said = ", ".join(claim if claim in present else f"{claim} (missing: made anew)" for claim in found) or "-"
+        said = ", ".join(claim if claim in present else f"{claim} (missing: recreated)" for claim in found) or "-"
         revision = short_hash(pod.metadata.labels.get("controller-revision-hash", "-"))
         rows.append((pod.metadata.name, revision, said, becomes(coming, pod.metadata.name)))
     there = {pod.metadata.name for pod in pods}
     kept = sum(coming.of(pod) is None for pod in there)
     new = [one.pod for one in coming.steps if one.pod not in there]
-    notes = [f"{', '.join(new)}: made, as the StatefulSet wants more Pods than there are"] if new else []
+    notes = [f"{', '.join(new)}: created, because the StatefulSet has fewer Pods than replicas"] if new else []
     if templates:
         notes.append(
-            "claims keep their names, and Pods find them by these; none is deleted or made for a Pod that stays"
+            "claims keep their names, and Pods find them by name; no claim is created or deleted for a Pod that is kept"
         )
-    notes.append("a scaler or budget that names apps/v1 has to name apps.kruise.io/v1beta1 afterwards")
+    notes.append("autoscalers and budgets that refer to apps/v1 must refer to apps.kruise.io/v1beta1 afterwards")
     todo = moving_steps(STATEFULSETS, RESOURCE, namespace, name)
     if kept < len(pods):
         held = max(ordinal_of(name, pod.metadata.name) for pod in pods) + 1
         hold = f"set spec.updateStrategy.rollingUpdate.partition: {held} in {name}.yaml"
-        todo.insert(1, f"{hold}: then no Pod is touched until you lower it")
-    stay = (
-        "all of its Pods stay as they are" if kept == len(pods) else f"{kept} of its {len(pods)} Pods stay as they are"
-    )
+        todo.insert(1, f"{hold}: no Pod is changed until you lower it")
+    stay = "all of its Pods are kept" if kept == len(pods) else f"{kept} of its {len(pods)} Pods are kept"
     head = f"native StatefulSet {namespace}/{name}, moved to {RESOURCE.api_version}: {stay}"
     return Report(head, COLUMNS, rows, notes, todo)

@@ -1,4 +1,4 @@
-"""Advanced StatefulSet, as its feature declares it."""
+"""Declaration of the Advanced StatefulSet feature."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from app.workloads.controllers import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     return Decisions(webhooks.handlers(webhooks.Lookups.of(context.enabled, context.client)))
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of StatefulSets."""
+    """Return the commands for StatefulSets."""
     from app.features.statefulset.commands import COMMANDS
 
     return (COMMANDS,)
@@ -55,7 +55,7 @@ FEATURE: Final = Feature(
             permissions=(
                 *engine.permissions(STATEFUL_SET),
                 PolicyRule(("create", "get", "patch"), ("",), ("persistentvolumeclaims",)),
-                # AS-104
+                # Storage classes tell whether claims may be expanded. [AS-104]
                 PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
             ),
             workers=WORKERS,

@@ -13,11 +13,10 @@ from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Vers
 from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
 from app.kube.jsonvalues import json_copy
 
-# Advanced StatefulSet between its versions (AS-1 … AS-4).
-#
-# v1alpha1 leaves out what it has no fields for; app.api.conversion notices and remembers it (AS-137).
+# Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. v1alpha1 drops what it has no fields for;
+# app.api.conversion records it in an annotation [AS-137].
 
-#: Fields that v1alpha1 does not have.
+#: Fields that v1alpha1 lacks.
 SPEC_FIELDS: Final = (
     "volumeClaimUpdateStrategy",
     "reserveOrdinals",
@@ -30,7 +29,8 @@ STATUS_FIELDS: Final = ("updatedReadyReplicas", "updatedAvailableReplicas", "vol
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """AS-1: all that v1alpha1 says is said in the same words; a block that Go prints though it is empty is there."""
+    """Convert a v1alpha1 object to v1beta1. All its fields exist there; a block that Go prints even if it is empty is
+    added. [AS-1]"""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         spec.setdefault("volumeClaimUpdateStrategy", {})
@@ -38,7 +38,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """AS-1, AS-2."""
+    """Convert a v1beta1 object to v1alpha1. [AS-1, AS-2]"""
     for part, fields in (("spec", SPEC_FIELDS), ("status", STATUS_FIELDS)):
         found = obj.get(part)
         if isinstance(found, dict):
@@ -48,10 +48,10 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
-    PrinterColumn("CURRENT", "integer", ".status.replicas", "Pods there are."),
-    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the update revision."),
-    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Desired number of Pods."),
+    PrinterColumn("CURRENT", "integer", ".status.replicas", "Number of Pods."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Number of Pods at the update revision."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
     AGE,
     PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
     PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
@@ -90,7 +90,7 @@ STATEFUL_SET: Final = KindDefinition(
 )
 
 
-# What an Advanced StatefulSet means where it says nothing (AS-5 … AS-14). Pure functions on the JSON of a version.
+# Defaults of an Advanced StatefulSet [AS-5 … AS-14]. Pure functions on the JSON of either version.
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
@@ -99,14 +99,14 @@ _ROLLING: Final = {"partition": 0, "maxUnavailable": 1, "podUpdatePolicy": RECRE
 
 @dataclass(frozen=True, slots=True)
 class ClaimGates:
-    """The gates that decide what is said of claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
+    """Gates that affect the defaults of claims: StatefulSetAutoDeletePVC, StatefulSetAutoResizePVCGate."""
 
     auto_delete: bool = True
     auto_resize: bool = False
 
 
 def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
-    """The object (JSON of either version) with the defaults of its own fields, as a copy. Twice changes nothing."""
+    """Return a copy of the object (JSON of either version) with the defaults of its own fields. Idempotent."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
@@ -145,7 +145,7 @@ def default_templates(
 ) -> None:
     """Fill the defaults of the Pod template and the claim templates into ``spec``. [AS-14]
 
-    ``former``: the stored spec, whose template stays if nothing but defaults differ.
+    ``former`` is the stored spec; its template is kept if the two differ only in defaults.
     """
     template = spec.get("template")
     if isinstance(template, dict):
@@ -155,7 +155,7 @@ def default_templates(
 
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Nothing and the empty text are the same, as in Go."""
+    """Set values that are missing or empty; an empty string counts as missing, as in Go."""
     for key, value in values.items():
         if target.get(key) is None or target[key] == "":
             target[key] = json_copy(value)

@@ -1,4 +1,4 @@
-"""The controller of StatefulSets: what it watches, and one reconcile."""
+"""The StatefulSet controller: its watches and its reconcile."""
 
 from __future__ import annotations
 
@@ -58,14 +58,13 @@ from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome, failures_of
 from app.workloads.writer import Writer
 
-# The StatefulSet controller's reconcile: ask the plan, carry it out, report (AS-34 … AS-47, AS-116 … AS-121).
+# The reconcile: compute the plan, carry it out, report. [AS-34 … AS-47, AS-116 … AS-121]
 
 _RESOURCE: Final = STATEFUL_SET.resource()
 
 
 class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, ResolvedSpec]):
-    """Keeps the Pods of all StatefulSets. ``claims``: the cache of claims, whoever's they are. ``options`` are those of
-    the engine."""
+    """Reconciles StatefulSets. ``claims`` is the cache of all claims. ``options`` are passed to the workload engine."""
 
     adopts: ClassVar[bool] = True
 
@@ -89,26 +88,25 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         self._puller = ImagePuller(client, self._writer, self.history)
 
     def make_writer(self, events: EventRecorder) -> Writer:
-        """One that knows claims."""
+        """Return a writer that also writes claims."""
         self._writer = NamedClaimsWriter(self.client, events, KIND, StatefulSetWording())
         return self._writer
 
     def resolve(self, workload: StatefulSet) -> ResolvedSpec:
-        """The spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        """Resolve the spec of the StatefulSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:
-        """AS-38, AS-134: whether the set gives such a name."""
+        """Return whether the name of the Pod fits the set. [AS-38, AS-134]"""
         return ordinal_of(resolved.owner.name, pod.metadata.name) >= 0
 
-    # ---- the table of watches
-
     def watches(self) -> list[Watch[Any]]:
-        """AS-34, AS-146."""
+        """Return the watches of the controller. [AS-34, AS-146]"""
         return [*super().watches(), Watch(self._claims, self.keys_for_claim, self.mappers.coalesce_delay)]
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
-        """The StatefulSet that waits for a claim to go, makes it grow, or has not counted it in its status yet."""
+        """Return the StatefulSets that wait for the claim to be gone, expand it, or have not counted it in their status
+        yet."""
         metadata = change.object.metadata
         name, states = metadata.name, self.states.in_namespace(metadata.namespace)
         if change.old is None:
@@ -118,10 +116,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             keys.append(ObjectKey(metadata.namespace, owner))
         return dict.fromkeys(keys)
 
-    # ---- one reconcile
-
     async def reconcile(self, snapshot: Observed) -> Result | None:
-        """AS-53, AS-85."""
+        """Reconcile one StatefulSet. [AS-53, AS-85]"""
         settings = snapshot.resolved.settings
         leaving = snapshot.state.facts_of(snapshot.observed.inactive, snapshot.resolved)
         replicas = Replicas.of(settings, snapshot.owner.name, [*snapshot.pods, *leaving])
@@ -133,7 +129,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             scaling, updating = await self._work(snapshot, replicas)
         await self._report(snapshot, replicas, scaling, updating)
         if not deleting:
-            # What was created just now may be at a revision that the status no longer names.
+            # Pods created just now may be at a revision that the status no longer names.
             revisions = snapshot.revisions
             needed = (revisions.current, revisions.update) if scaling.changed else (revisions.update,)
             await self.truncate_history(snapshot, needed)
@@ -141,7 +137,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
         return result_of((scaling, updating), [again], retry=bool(updating.message))
 
     async def _work(self, snapshot: Observed, replicas: Replicas) -> tuple[Outcome, Outcome]:
-        """What came of scaling, and of updating."""
+        """Scale and update. Return both outcomes."""
         current, update = snapshot.current_hash, snapshot.update_hash
         listed = candidates(replicas, current=current, update=update)
         refreshed, moved = await self._updater.refresh(snapshot, released(replicas, listed, update=update))
@@ -167,8 +163,6 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
             updating.message = "; ".join(filter(None, (updating.message, problem)))
         return scaling, updating
 
-    # ---- claims
-
     def _claim_states(self, snapshot: Observed, pods: Sequence[Replica]) -> dict[int, ClaimState]:
         resolved = snapshot.resolved
         if not resolved.settings.resize_claims or not resolved.claim_templates:
@@ -184,10 +178,8 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
     def _claims_by_name(self, snapshot: Observed) -> Claims:
         return partial(self._claims.get, namespace=snapshot.owner.namespace)
 
-    # ---- reporting
-
     async def _report(self, snapshot: Observed, replicas: Replicas, scaling: Outcome, updating: Outcome) -> None:
-        """AS-116 … AS-121."""
+        """Write the status. [AS-116 … AS-121]"""
         workload, resolved, now = snapshot.workload, snapshot.resolved, self.clock.now()
         wanted = base_status(
             replicas,
@@ -207,7 +199,7 @@ class StatefulSetReconciler(WorkloadReconciler[StatefulSet, StatefulSetState, Re
 
 
 def _with_claims(replicas: Replicas, states: dict[int, ClaimState]) -> Replicas:
-    """AS-78: Pods whose claims are still to grow are unavailable."""
+    """Treat Pods whose claims wait for an expansion as unavailable. [AS-78]"""
     if not states:
         return replicas
     wanted = [
@@ -230,18 +222,18 @@ def _pull_counts(snapshot: Observed, replicas: Replicas) -> RolloutCounts:
 NAME: Final = "statefulset-controller"
 WORKERS: Final = 3
 STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
-#: Claims of a StatefulSet have no label in common: all are watched, and found by their names.
-ALL_CLAIMS: Final = CLAIMS.selected("PersistentVolumeClaims of whoever", "")
+#: Claims of a StatefulSet share no label, so all claims are watched and looked up by name.
+ALL_CLAIMS: Final = CLAIMS.selected("all PersistentVolumeClaims", "")
 WATCHED: Final = (STATEFUL_SETS, PODS, ALL_CLAIMS, REVISIONS)
 
 
 def caches_of(stores: Stores) -> Caches[StatefulSet]:
-    """What the controller reads beside claims."""
+    """Return the caches that the controller reads in addition to claims."""
     return Caches(stores(STATEFUL_SETS), stores(PODS), None, stores(REVISIONS))
 
 
 def statefulset_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     reconciler = StatefulSetReconciler(
         context.client,
         caches_of(context.stores),
@@ -254,7 +246,7 @@ def statefulset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """What maxUnavailable of a StatefulSet leaves."""
+    """Return the minimum number of available Pods that maxUnavailable leaves."""
     gates = Gates.of(context.enabled)
 
     def least(found: StatefulSet) -> int:
@@ -265,7 +257,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """By descending ordinal, or by the priorities of a StatefulSet that updates in no order."""
+    """Return the update order: by descending ordinal, or by priority if the update is unordered."""
     gates = Gates.of(context.enabled)
 
     def order(found: StatefulSet, pods: Sequence[Pod]) -> Sequence[Pod]:

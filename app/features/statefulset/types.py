@@ -1,6 +1,6 @@
-"""The fields of Advanced StatefulSet: what users write and what kubectl explains.
+"""API types of Advanced StatefulSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
 
-v1beta1 is the hub; v1alpha1 says less, in the same words.
+v1beta1 is the hub version; v1alpha1 has a subset of its fields.
 """
 
 from __future__ import annotations
@@ -20,203 +20,203 @@ DELETE: Final = "Delete"
 
 
 class UnorderedUpdate(ApiModel):
-    """Pods are updated in another order than from the highest ordinal down."""
+    """UnorderedUpdate updates Pods by priority instead of from the highest ordinal down."""
 
     priority_strategy: UpdatePriorityStrategy | None = None
-    """Which Pods are updated first."""
+    """Priorities of Pods in the update order."""
 
 
 class RollingUpdate(ApiModel):
-    """How a change of the template reaches the Pods that run already."""
+    """Parameters of a rolling update."""
 
     partition: Int32 | None = None
-    """How many Pods keep the old template, those of the lowest ordinals. Lower it step by step to roll a change out; 0
-    (the default) updates all."""
+    """Number of Pods, those with the lowest ordinals, that keep the old template. Lower it step by step for a canary
+    rollout. Defaults to 0, which updates all Pods."""
     max_unavailable: IntOrString | None = None
-    """How many Pods may be unavailable at once because of an update, as a number or a percentage of the replicas
-    (rounded down, at least 1); 1 by default. More than 1 needs podManagementPolicy Parallel."""
+    """Maximum number or percentage of Pods that may be unavailable during the update. A percentage is rounded down, to
+    at least 1. Defaults to 1. Values above 1 require podManagementPolicy Parallel."""
     pod_update_policy: str = ""
-    """ReCreate (the default) replaces a Pod by a new one. InPlaceIfPossible keeps the Pod and changes its images and
-    metadata, where nothing else changed. InPlaceOnly refuses changes that need a new Pod. The latter two need the
-    readiness gate InPlaceUpdateReady in the template."""
+    """How Pods are updated. ReCreate (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
+    and metadata in place, and recreates the Pod if anything else changed. InPlaceOnly rejects changes that need a new
+    Pod. In-place updates require the readiness gate InPlaceUpdateReady in the template."""
     paused: bool = False
-    """Stops the update, and the deletion of Pods by label, until it is set to false again. The number of Pods is kept
-    all the same."""
+    """Pauses the update and the deletion of Pods by label. The number of replicas is still maintained."""
     unordered_update: UnorderedUpdate | None = None
-    """Pods are updated in an order of their own, and the partition counts Pods, not ordinals."""
+    """Updates Pods by priority. The partition then counts Pods instead of ordinals."""
     in_place_update_strategy: InPlaceUpdateStrategy | None = None
-    """How Pods are updated in place."""
+    """Parameters of in-place updates."""
     min_ready_seconds: Int32 | None = None
-    """How long a Pod must be ready, in seconds, before it counts as available, up to 300; 0 by default."""
+    """Minimum number of seconds a Pod must be ready before it is considered available, up to 300. Defaults to 0."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a change of the template reaches the Pods that run already."""
+    """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) updates them step by step. OnDelete leaves them as they are; only Pods that replace
-    deleted ones get the new template."""
+    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
+    only Pods that replace deleted ones use the new template."""
     rolling_update: RollingUpdate | None = None
-    """The steps of RollingUpdate."""
+    """Parameters of a rolling update."""
 
 
 class ScaleStrategy(ApiModel):
-    """How Pods are added."""
+    """ScaleStrategy describes how Pods are created."""
 
     max_unavailable: IntOrString | None = None
-    """How many Pods may be unavailable while Pods are added, as a number or a percentage of the replicas (rounded down,
-    at least 1). Further Pods are created when those become available. No limit by default."""
+    """Maximum number or percentage of Pods that may be unavailable while scaling out. A percentage is rounded down, to
+    at least 1. More Pods are created once others become available. Defaults to no limit."""
 
 
 class ClaimRetentionPolicy(ApiModel):
-    """What becomes of volume claims; Retain by default."""
+    """ClaimRetentionPolicy describes when the claims created from volumeClaimTemplates are deleted."""
 
     when_deleted: str = ""
-    """When the StatefulSet is deleted: Retain keeps the claims, Delete deletes them with it."""
+    """What happens to claims when the StatefulSet is deleted: Retain (the default) keeps them, Delete deletes them as
+    well."""
     when_scaled: str = ""
-    """When a Pod is no longer wanted, because of fewer replicas or because its ordinal was reserved: Retain keeps its
-    claims, Delete deletes them with the Pod."""
+    """What happens to the claims of a Pod that is scaled in or whose ordinal is reserved: Retain (the default) keeps
+    them, Delete deletes them together with the Pod."""
 
 
 class VolumeClaimUpdateStrategy(ApiModel):
-    """Whether a change of the claim templates reaches claims that are there already."""
+    """VolumeClaimUpdateStrategy describes how a change of volumeClaimTemplates is applied to existing claims."""
 
     type: str = ""
-    """OnDelete (the default) leaves them as they are. OnPodRollingUpdate makes them larger, Pod by Pod, as the update
-    goes on."""
+    """Type of the update: OnDelete (the default) leaves existing claims alone. OnPodRollingUpdate expands them Pod by
+    Pod during the rolling update."""
 
 
 class Ordinals(ApiModel):
-    """Which numbers Pods have."""
+    """Ordinals describes how Pods are numbered."""
 
     start: Int32 = 0
-    """The first ordinal; 0 by default."""
+    """Ordinal of the first Pod. Defaults to 0."""
 
 
 class StatefulSetV1Alpha1Spec(ApiModel):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the StatefulSet."""
 
     replicas: Int32 | None = None
-    """How many Pods there should be; 1 by default."""
+    """Desired number of Pods. Defaults to 1."""
     selector: LabelSelector
-    """The Pods of this StatefulSet, by labels; the template's labels must match. It cannot be changed afterwards."""
+    """Label selector for the Pods. It must match the labels of the template. Immutable."""
     template: RawObject
-    """What a Pod is made from: the metadata and spec of a Pod. restartPolicy must be Always."""
+    """Template of the Pods. Its restartPolicy must be Always."""
     volume_claim_templates: list[dict[str, Any]] | None = None
-    """Claims that every Pod gets for itself, each mounted under its name and kept for the Pod's ordinal."""
+    """Claims to create for each Pod. Each is mounted under its name and belongs to the ordinal of the Pod."""
     service_name: str = ""
-    """The headless Service that names the Pods. It cannot be changed afterwards."""
+    """Name of the headless Service that gives the Pods their DNS names. Immutable."""
     pod_management_policy: str = ""
-    """OrderedReady (the default) creates and deletes Pods one by one, in the order of their ordinals. Parallel waits
-    for none. It cannot be changed afterwards."""
+    """How Pods are created and deleted: OrderedReady (the default) handles them one at a time in the order of their
+    ordinals. Parallel does not wait for other Pods. Immutable."""
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
-    """How a change of the template reaches the Pods that run already."""
+    """How a template change is rolled out to existing Pods."""
     revision_history_limit: Int32 | None = None
-    """How many old revisions of the template are kept for going back; 10 by default."""
+    """Number of old revisions to keep for a rollback. Defaults to 10."""
 
 
 class StatefulSetSpec(StatefulSetV1Alpha1Spec):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the StatefulSet."""
 
     volume_claim_update_strategy: VolumeClaimUpdateStrategy = Field(default_factory=VolumeClaimUpdateStrategy)
-    """Whether a change of the claim templates reaches claims that are there already."""
+    """How a change of volumeClaimTemplates is applied to existing claims."""
     reserve_ordinals: list[IntOrString] | None = None
-    """Ordinals that no Pod may have, each as a number or a range such as "3-5"; others take their place."""
+    """Ordinals to skip, each a number or a range such as "3-5". The StatefulSet uses higher ordinals instead."""
     lifecycle: Lifecycle | None = None
-    """Hooks at the turning points of a Pod's life."""
+    """Hooks in the lifecycle of a Pod."""
     scale_strategy: ScaleStrategy | None = None
-    """How Pods are added."""
+    """How Pods are created."""
     persistent_volume_claim_retention_policy: ClaimRetentionPolicy | None = None
-    """What becomes of volume claims when their Pod, or all of it, is no longer wanted."""
+    """When the claims created from volumeClaimTemplates are deleted."""
     ordinals: Ordinals | None = None
-    """Which numbers Pods have. It has an effect with the feature gate StatefulSetStartOrdinal."""
+    """How Pods are numbered. Requires the feature gate StatefulSetStartOrdinal."""
 
 
 class StatefulSetCondition(ApiModel):
-    """One aspect of how the StatefulSet is."""
+    """StatefulSetCondition describes one aspect of the state of a StatefulSet."""
 
     type: str
-    """FailedCreatePod or FailedUpdatePod."""
+    """Type of the condition: FailedCreatePod or FailedUpdatePod."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_transition_time: Time = ""
-    """When the status last changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason for the last change, in CamelCase."""
     message: str = ""
-    """Why, in a sentence."""
+    """Human-readable details about the last change."""
 
 
 class StatefulSetStatusV1Alpha1(ApiModel):
-    """How many Pods there are, and how far an update has come."""
+    """Observed state of the StatefulSet."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset(
         {"replicas", "ready_replicas", "available_replicas", "current_replicas", "updated_replicas"}
     )
 
     observed_generation: Int64 = 0
-    """The generation of the StatefulSet these numbers are about."""
+    """Generation of the StatefulSet that this status describes."""
     replicas: Int32 = 0
-    """Pods there are."""
+    """Number of Pods."""
     ready_replicas: Int32 = 0
-    """Those of them that run and are ready."""
+    """Number of running and ready Pods."""
     available_replicas: Int32 = 0
-    """Those of them that have been ready for minReadySeconds."""
+    """Number of Pods that have been ready for at least minReadySeconds."""
     current_replicas: Int32 = 0
-    """Those of them at the current revision."""
+    """Number of Pods at the current revision."""
     updated_replicas: Int32 = 0
-    """Those of them at the update revision."""
+    """Number of Pods at the update revision."""
     current_revision: str = ""
-    """The revision that Pods were at when all of them last had the same."""
+    """Name of the last ControllerRevision that all Pods were at."""
     update_revision: str = ""
-    """The revision (ControllerRevision) of the present template."""
+    """Name of the ControllerRevision of the current template."""
     collision_count: Int32 | None = None
-    """How often the name of a revision was taken already."""
+    """Number of hash collisions of revision names so far."""
     conditions: list[StatefulSetCondition] | None = None
-    """Aspects of how the StatefulSet is."""
+    """Latest observations of the state of the StatefulSet."""
     label_selector: str = ""
-    """The selector as text, for the scale subresource."""
+    """Label selector in string form, for the scale subresource."""
 
 
 class VolumeClaimStatus(ApiModel):
-    """How far the claims of one template are."""
+    """VolumeClaimStatus describes the claims of one claim template."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"compatible_replicas", "compatible_ready_replicas"})
 
     volume_claim_name: str
-    """The name of the claim template."""
+    """Name of the claim template."""
     compatible_replicas: Int32
-    """Pods whose claim asks for no less than the template."""
+    """Number of Pods whose claim requests at least the size in the template."""
     compatible_ready_replicas: Int32
-    """Those of them whose claim has got it."""
+    """Number of these Pods whose claim has the requested size."""
 
 
 class StatefulSetStatus(StatefulSetStatusV1Alpha1):
-    """How many Pods there are, and how far an update has come."""
+    """Observed state of the StatefulSet."""
 
     updated_ready_replicas: Int32 = 0
-    """Pods at the update revision that run and are ready."""
+    """Number of running and ready Pods at the update revision."""
     updated_available_replicas: Int32 = 0
-    """Pods at the update revision that have been ready for minReadySeconds."""
+    """Number of available Pods at the update revision."""
     volume_claims: list[VolumeClaimStatus] | None = None
-    """How far claims are from what their templates say."""
+    """State of the claims, by claim template."""
 
 
 class StatefulSet(KubeObject):
-    """StatefulSet keeps Pods with ordinals running, each with claims of its own, and updates them by replacing them or
-    in place."""
+    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them by replacing them or in
+    place."""
 
     spec: StatefulSetSpec
-    """What is wanted."""
+    """Desired state of the StatefulSet."""
     status: StatefulSetStatus | None = None
-    """What is observed."""
+    """Observed state of the StatefulSet."""
 
 
 class StatefulSetV1Alpha1(KubeObject):
-    """StatefulSet keeps Pods with ordinals running, each with claims of its own, and updates them by replacing them or
-    in place."""
+    """StatefulSet maintains Pods with ordinals, each with its own claims, and updates them by replacing them or in
+    place."""
 
     spec: StatefulSetV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the StatefulSet."""
     status: StatefulSetStatusV1Alpha1 | None = None
-    """What is observed."""
+    """Observed state of the StatefulSet."""

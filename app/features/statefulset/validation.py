@@ -1,4 +1,4 @@
-"""What makes an Advanced StatefulSet wrong (AS-15 … AS-32). Pure; texts, paths and their order are OpenKruise's."""
+"""Validation of Advanced StatefulSets [AS-15 … AS-32]. Messages, paths and their order are OpenKruise's. Pure."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ _FORBIDDEN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else decides. ``resize``: gate StatefulSetAutoResizePVCGate; ``vertical_scaling``: gate
-    InPlaceWorkloadVerticalScaling. ``expandable``: whether a storage class lets claims grow, by its name ("": the
-    default class); None: it is not there; absent: nobody could be asked."""
+    """Facts that validation depends on. ``resize`` and ``vertical_scaling`` are the gates StatefulSetAutoResizePVCGate
+    and InPlaceWorkloadVerticalScaling. ``expandable``: whether a storage class allows volume expansion, by name ("" is
+    the default class); None for a class that does not exist; a missing key if this is unknown."""
 
     resize: bool = False
     vertical_scaling: bool = False
@@ -74,7 +74,7 @@ class Facts:
 
 
 def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
-    """AS-15, AS-143: a name that Pods and labels can begin with."""
+    """Return errors in the name, which is a prefix of Pod names and label values. [AS-15, AS-143]"""
     name, errors = str(metadata.get("name") or ""), metadata_errors(metadata, is_dns1123_label)
     if new and not errors and len(name) > LONGEST_NAME:
         words = (
@@ -86,7 +86,7 @@ def name_errors(metadata: Mapping[str, Any], *, new: bool) -> list[FieldError]:
 
 
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts: Facts) -> list[FieldError]:
-    """Every mistake in a (defaulted) spec; ``former``: the spec it replaces."""
+    """Return all errors in a (defaulted) spec. ``former`` is the spec it replaces."""
     errors = [*_policy_errors(spec), *_reserve_errors(spec), *_scale_errors(spec), *_strategy_errors(spec)]
     errors += _retention_errors(spec)
     if (spec.get("replicas") or 0) < 0:
@@ -102,7 +102,7 @@ def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, facts
 
 
 def _policy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-16."""
+    """Yield errors in podManagementPolicy. [AS-16]"""
     policy, path = spec.get("podManagementPolicy"), SPEC.child("podManagementPolicy")
     if not policy:
         yield required(path, "")
@@ -111,21 +111,21 @@ def _policy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _reserve_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-17."""
+    """Yield errors in reserveOrdinals. [AS-17]"""
     listed = spec.get("reserveOrdinals") or []
     shown = GoLiteral("[]intstr.IntOrString{" + ", ".join(str(go_int_or_string(one)) for one in listed) + "}")
     yield from (invalid(SPEC, shown, problem) for problem in reserve_problems(listed))
 
 
 def _scale_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-18, AS-19."""
+    """Yield errors in scaleStrategy. [AS-18, AS-19]"""
     limit = (spec.get("scaleStrategy") or {}).get("maxUnavailable")
     if limit is not None:
         yield from _limit_errors(limit, spec, SPEC.child("scaleStrategy", "maxUnavailable"))
 
 
 def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """AS-18."""
+    """Yield errors in a maxUnavailable. [AS-18]"""
     yield from positive_count_errors(limit, path)
     if spec.get("podManagementPolicy") != PARALLEL and limit != 1:
         words = f"can only work with {PARALLEL} PodManagementPolicyType"
@@ -133,7 +133,7 @@ def _limit_errors(limit: int | str, spec: Mapping[str, Any], path: Path) -> Iter
 
 
 def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-20 … AS-23."""
+    """Yield errors in updateStrategy. [AS-20 … AS-23]"""
     strategy, path = spec.get("updateStrategy") or {}, SPEC.child("updateStrategy")
     kind, rolling = strategy.get("type"), strategy.get("rollingUpdate")
     if not kind:
@@ -179,7 +179,8 @@ def _rolling_errors(spec: Mapping[str, Any], rolling: Mapping[str, Any]) -> Iter
 
 
 def _gate_errors(spec: Mapping[str, Any], policy: str) -> Iterator[FieldError]:
-    """AS-22: without the gate nobody would take the Pod out of service while it changes."""
+    """Yield an error if the readiness gate is missing; without it a Pod stays in service during its in-place update.
+    [AS-22]"""
     gates = template_spec(spec).get("readinessGates")
     listed = [str(gate.get("conditionType")) for gate in gates or () if isinstance(gate, Mapping)]
     if names.IN_PLACE_UPDATE_READY not in listed:
@@ -190,7 +191,7 @@ def _gate_errors(spec: Mapping[str, Any], policy: str) -> Iterator[FieldError]:
 
 
 def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-24."""
+    """Yield errors in persistentVolumeClaimRetentionPolicy. [AS-24]"""
     policy = spec.get("persistentVolumeClaimRetentionPolicy")
     if policy is None:
         return
@@ -201,9 +202,9 @@ def _retention_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """AS-143: what OpenKruise lets through and nothing can be made of."""
+    """Yield errors in values that OpenKruise admits but that are unusable. [AS-143]"""
     ordinals = spec.get("ordinals")
-    # Of a version that does not have the field nobody has checked what it holds.
+    # The schema of a version without this field does not validate its value.
     start = ordinals.get("start") if isinstance(ordinals, Mapping) else 0
     if isinstance(start, int) and start < 0:
         yield invalid(SPEC.child("ordinals", "start"), start, NOT_NEGATIVE)
@@ -214,26 +215,26 @@ def _stricter_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Facts) -> Iterator[FieldError]:
-    """AS-28 … AS-30."""
+    """Yield errors in a change of the spec. [AS-28 … AS-30]"""
     kept = same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {}))
     if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
         yield forbidden(SPEC, _FORBIDDEN)
     if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
         # AS-144
         yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
-    # AS-32: the strategy that will hold, not the one that did.
+    # The new strategy decides, not the former one. [AS-32]
     if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
         yield from claim_change_errors(spec, former, facts.expandable)
 
 
 def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) -> Iterator[str]:
-    """AS-140: an annotation that has no effect."""
+    """Yield warnings about annotations without effect. [AS-140]"""
     value = (metadata.get("annotations") or {}).get(names.REPAIR_ORDERED_READY)
     if value is None:
         return
     at = Path("metadata").child("annotations").key(names.REPAIR_ORDERED_READY)
     if value not in ("true", "false"):
-        words = 'must be "true" or "false"; it is taken for "false"'
+        words = 'must be "true" or "false"; it is treated as "false"'
         yield str(invalid(at, value, words))
     elif value == "true" and spec.get("podManagementPolicy") == PARALLEL:
         yield f"{at}: has no effect: with podManagementPolicy {PARALLEL} no Pod waits for another"
@@ -242,14 +243,14 @@ def annotation_warnings(metadata: Mapping[str, Any], spec: Mapping[str, Any]) ->
 
 
 def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Iterator[str]:
-    """What surely was not meant so, and what has no effect."""
+    """Yield likely mistakes and settings without effect."""
     if (limit := spec.get("revisionHistoryLimit") or 0) < 0:
-        yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is taken for 0"
+        yield f"{invalid(SPEC.child('revisionHistoryLimit'), limit, NOT_NEGATIVE)}; it is treated as 0"
     rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
     grace = (rolling.get("inPlaceUpdateStrategy") or {}).get("gracePeriodSeconds") or 0
     if grace < 0:
         at = _ROLLING.child("inPlaceUpdateStrategy", "gracePeriodSeconds")
-        yield f"{invalid(at, grace, NOT_NEGATIVE)}; it is taken for 0"
+        yield f"{invalid(at, grace, NOT_NEGATIVE)}; it is treated as 0"
     yield from repeated_claims(spec)
     for path, hook in hooks(spec):
         if holds_nothing(hook):

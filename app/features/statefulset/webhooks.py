@@ -1,4 +1,4 @@
-"""The webhooks of StatefulSets, and Go's view of their spec."""
+"""Webhooks of Advanced StatefulSet, and the Go types of the spec."""
 
 from __future__ import annotations
 
@@ -30,30 +30,29 @@ from app.kube.client import Client
 from app.kube.fielderrors import aggregate
 from app.pods.template_check import HOST_PORTS_GATE, template_changed
 
-# The spec of an Advanced StatefulSet as Go reads and prints it, in both versions.
-#
-# OpenKruise's webhook stores what its Go types print; we store the same, but keep fields we do not know.
+# Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print
+# it. This webhook stores the same, but keeps unknown fields.
 
-#: What the models leave schemaless.
+#: Go types of fields without a schema in the models.
 _NAMED: Final[Mapping[str, GoType]] = {
     "selector": pointer(LABEL_SELECTOR),
     "matchSelector": LABEL_SELECTOR,
     "template": POD_TEMPLATE,
     "volumeClaimTemplates": list_of(CLAIM),
 }
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
     names.V1BETA1: go_struct(StatefulSetSpec, _NAMED),
     names.V1ALPHA1: go_struct(StatefulSetV1Alpha1Spec, _NAMED),
 }
 
 
-# The two webhooks of Advanced StatefulSet: fill in what is left out, refuse what cannot work (AS-3 … AS-32).
+# The mutating and the validating webhook [AS-3 … AS-32].
 
-MUTATE: Final = mutating_webhook(STATEFUL_SET, "Fills in the defaults of an Advanced StatefulSet and of its templates")
+MUTATE: Final = mutating_webhook(STATEFUL_SET, "Sets the defaults of an Advanced StatefulSet and its templates")
 VALIDATE: Final = validating_webhook(
     STATEFUL_SET,
-    "Refuses Advanced StatefulSets that cannot work",
+    "Rejects invalid Advanced StatefulSets",
     PolicyRule(("list",), ("storage.k8s.io",), ("storageclasses",)),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
@@ -61,9 +60,9 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 @dataclass(frozen=True, slots=True)
 class Lookups:
-    """What the webhooks ask beside the request. ``no_template_defaults``, ``vertical_scaling`` and
-    ``default_host_ports``: the gates TemplateNoDefaults, InPlaceWorkloadVerticalScaling and
-    DefaultHostNetworkHostPortsInPodTemplates; ``client``: None where there is no cluster."""
+    """Lookups that the webhooks need in addition to the request. ``no_template_defaults``, ``vertical_scaling`` and
+    ``default_host_ports`` are the gates TemplateNoDefaults, InPlaceWorkloadVerticalScaling and
+    DefaultHostNetworkHostPortsInPodTemplates; ``client`` is None without a cluster."""
 
     no_template_defaults: bool
     vertical_scaling: bool
@@ -73,7 +72,7 @@ class Lookups:
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool], client: Client | None = None) -> Self:
-        """``enabled`` tells of feature gates."""
+        """Create the lookups. ``enabled`` returns whether a feature gate is on."""
         return cls(
             enabled("TemplateNoDefaults"),
             enabled("InPlaceWorkloadVerticalScaling"),
@@ -83,17 +82,17 @@ class Lookups:
         )
 
     async def expandable(self) -> Mapping[str, bool | None]:
-        """Whether each storage class lets claims grow; "" is the default class. Empty where nobody can be asked."""
+        """Return whether each storage class allows expansion; "" is the default class. Empty without a cluster."""
         return (await list_storage_classes(self.client)).expandable if self.client is not None else {}
 
 
 def handlers(lookups: Lookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhooks with their handler functions."""
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
 
 
 def mutate(lookups: Lookups, review: Review) -> Decision:
-    """AS-3 … AS-14; where nothing is missing, AS-10."""
+    """Set the defaults [AS-3 … AS-14]; if none is missing, change nothing. [AS-10]"""
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given, lookups.claims)
@@ -107,14 +106,14 @@ def mutate(lookups: Lookups, review: Review) -> Decision:
 
 
 async def validate(lookups: Lookups, review: Review) -> Decision:
-    """AS-15 … AS-32; all mistakes are reported together."""
+    """Validate a StatefulSet and report all errors together. [AS-15 … AS-32]"""
     given = judged(review.object)
     version = version_to_judge(STATEFUL_SET, given)
     if isinstance(version, Denied):
         return version
     metadata, former = given.get("metadata") or {}, _former_spec(lookups, review)
     try:
-        # Fields of the other version stand here unchecked until the API server drops them.
+        # Fields of the other version are present and unvalidated until the API server prunes them.
         known = version.schema["properties"]["spec"]["properties"]
         judged_spec = {key: value for key, value in given["spec"].items() if key in known}
         given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}
@@ -141,5 +140,5 @@ def _claims(spec: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _former_spec(lookups: Lookups, review: Review) -> Mapping[str, Any] | None:
-    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    """Return the stored spec with its defaults, in the version of the request, or None if there is none."""
     return former_spec(STATEFUL_SET, SPECS, review, lambda old: with_defaults(old, lookups.claims))

@@ -1,4 +1,4 @@
-"""What a reconcile of a StatefulSet carries out, and the state it does so by."""
+"""Writes of the StatefulSet controller, and the state it keeps for them."""
 
 from __future__ import annotations
 
@@ -44,23 +44,23 @@ from app.workloads.writer import Wording
 
 @dataclass(slots=True)
 class StatefulSetState(WorkloadState[ResolvedSpec]):
-    """One StatefulSet."""
+    """State that the controller keeps for one StatefulSet."""
 
-    #: Facts of the Pods that end or have ended, by uid.
+    #: Facts of terminating and finished Pods, by UID.
     leaving: dict[str, PodFacts] = field(default_factory=dict)
-    #: Claims that creations wait for, as it was reported last.
+    #: Claims that block creations, as last reported.
     waits_for: tuple[str, ...] = ()
     #: Claims that the status does not count yet.
     uncounted: frozenset[str] = frozenset()
 
     def waits_for_change(self, change: Change[Any]) -> bool:
-        """OrderedReady goes on when a Pod has become ready, or is gone."""
+        """Return whether OrderedReady can continue: a Pod became ready or is gone."""
         if self.resolved is None or not self.resolved.settings.ordered or not isinstance(change.object, Pod):
             return False
         return change.new is None or (is_ready(change.new) and not (change.old is not None and is_ready(change.old)))
 
     def facts_of(self, pods: Iterable[Pod], resolved: ResolvedSpec) -> list[PodFacts]:
-        """The facts of Pods that end or have ended."""
+        """Return the facts of terminating and finished Pods."""
         known, self.leaving = self.leaving, {}
         for pod in pods:
             found = known.get(pod.metadata.uid)
@@ -74,13 +74,13 @@ Observed: TypeAlias = Snapshot[StatefulSet, StatefulSetState, ResolvedSpec]
 
 @dataclass(frozen=True, slots=True)
 class Scaler:
-    """Carries out scale plans. ``claims``: the cache of claims, whoever's they are."""
+    """Carries out scale plans. ``claims`` is the cache of all claims."""
 
     writer: NamedClaimsWriter
     claims: Store[PersistentVolumeClaim]
 
     def plan(self, snapshot: Observed, replicas: Replicas) -> ScalePlan:
-        """What is due now."""
+        """Plan which Pods to create and delete now."""
         return plan_scaling(
             replicas,
             current=snapshot.current_hash,
@@ -90,10 +90,10 @@ class Scaler:
         )
 
     async def carry_out(self, snapshot: Observed, replicas: Replicas, plan: ScalePlan, now: float) -> Outcome:
-        """AS-55 … AS-64. ``now``: the monotonic clock."""
+        """Carry out the plan. ``now`` is monotonic time. [AS-55 … AS-64]"""
         upkeep = await self._keep_up(snapshot, replicas)
         creating = await self._create(snapshot, plan, now)
-        # AS-63: who owns a claim must be right before its Pod goes.
+        # Claims must have the right owners before their Pods are deleted. [AS-63]
         removing = Outcome() if upkeep.error is not None else await self._remove(snapshot, plan)
         return Outcome(
             changed=creating.changed or removing.changed,
@@ -102,10 +102,8 @@ class Scaler:
             requeue_after=[*creating.requeue_after, *removing.requeue_after],
         )
 
-    # ---- what is there
-
     async def _keep_up(self, snapshot: Observed, replicas: Replicas) -> Outcome:
-        """AS-68, AS-72, AS-73: claims and labels of Pods that are there."""
+        """Correct the claims and labels of existing Pods. [AS-68, AS-72, AS-73]"""
         workload, resolved, claims = snapshot.workload, snapshot.resolved, self._claims(snapshot)
         changes = list(reference_changes(resolved, replicas, claims))
         missing = [
@@ -138,18 +136,16 @@ class Scaler:
         return identity(snapshot.owner.name, pod.ordinal, index_label=index_label)
 
     async def _relabel(self, snapshot: Observed, pod: Replica) -> None:
-        """AS-40."""
+        """Restore the identity labels of the Pod. [AS-40]"""
         found = pod.facts.pod
         body = {"metadata": {"uid": found.metadata.uid, "labels": self._identity(snapshot, pod)}}
         await self.writer.patch_pod(snapshot.owner.uid, found, body)
-
-    # ---- creating
 
     async def _create(self, snapshot: Observed, plan: ScalePlan, now: float) -> Outcome:
         state, workload = snapshot.state, snapshot.workload
         waits = tuple(plan.waits_for)
         if waits and waits != state.waits_for:
-            # AS-146
+            # Report the wait once. [AS-146]
             text = (
                 f"creating Pods of StatefulSet {snapshot.owner.name} waits: pvc {', '.join(waits[:5])} is to be deleted"
             )
@@ -177,10 +173,8 @@ class Scaler:
         message = _failed(message_of(next(iter(failures.values()))))
         return refused_creations(failures.values(), made=made, retry_in=retry_in, message=message)
 
-    # ---- deleting
-
     async def _remove(self, snapshot: Observed, plan: ScalePlan) -> Outcome:
-        """Side by side, for the plan has counted what may go."""
+        """Delete the planned Pods concurrently; the plan already respects the limits."""
         found = await gather_results(
             (
                 *(self._set_state(snapshot, one, LifecycleState.NORMAL) for one in plan.cancel_deletion),
@@ -202,13 +196,13 @@ class Scaler:
 
 
 def _failed(why: str) -> str:
-    """AS-121."""
+    """Return the message of condition FailedCreatePod. [AS-121]"""
     return f"StatefulPodControl failed to create Pod error: {why}"
 
 
 def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
-    """What makes Pods of one revision; of the update revision where the other holds no template, as one made by hand
-    may. None where that does not either."""
+    """Return the builder for Pods of one revision. If that revision (edited by hand) holds no usable template, the
+    update revision is used; None if it holds none either."""
     revisions = snapshot.revisions
     chosen: list[Revision] = [revisions.update] if updated else [revisions.current, revisions.update]
     for revision in chosen:
@@ -218,15 +212,15 @@ def _maker(snapshot: Observed, *, updated: bool) -> PodMaker | None:
     return None
 
 
-#: Reasons for replacing a Pod that are not about the update in place that was wanted.
+#: Reasons for replacing a Pod that are unrelated to a failed in-place update.
 _OTHER_REASONS: Final = (MARKED, BEGUN, CLAIMS_GROWN)
 
 
 class StatefulSetUpdater(Updater):
-    """Replaces a Pod by deleting it, once its hook lets it go (AS-98)."""
+    """Carries out update plans. To replace a Pod it deletes it, after its preDelete hook has completed. [AS-98]"""
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:
-        """Delete the Pod, or ask its hook; the next reconcile creates another under its name."""
+        """Delete the Pod, or start its preDelete hook; the next reconcile creates a Pod with the same name."""
         if step.pod.delete_hooked:
             lifecycle = snapshot.resolved.settings.lifecycle
             await self.writer.set_state(snapshot.owner.uid, step.pod.pod, LifecycleState.PREPARING_DELETE, lifecycle)
@@ -238,26 +232,26 @@ class StatefulSetUpdater(Updater):
             self.report_obstacle(snapshot, why)
 
 
-# What people are told of a StatefulSet's Pods, in OpenKruise's words (AS-123).
+# Event messages about the Pods of a StatefulSet, in OpenKruise's words. [AS-123]
 
 
 class StatefulSetWording(Wording):
-    """Texts of events."""
+    """Event messages of StatefulSets."""
 
     __slots__ = ()
 
     def created(self, owner: Owner, pod: str) -> str:
-        """A Pod was created."""
+        """Return the message for a created Pod."""
         return f"create Pod {pod} in StatefulSet {owner.name} successful"
 
     def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """A creation was refused."""
+        """Return the message for a failed creation."""
         return f"create Pod {pod} in StatefulSet {owner.name} failed error: {why}"
 
     def deleted(self, owner: Owner, pod: str) -> str:
-        """A Pod was deleted."""
+        """Return the message for a deleted Pod."""
         return f"delete Pod {pod} in StatefulSet {owner.name} successful"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:
-        """A deletion was refused."""
+        """Return the message for a failed deletion."""
         return f"delete Pod {pod} in StatefulSet {owner.name} failed error: {why}"

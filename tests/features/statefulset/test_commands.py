@@ -25,7 +25,7 @@ def status(**values: Any) -> dict[str, Any]:
         ({}, status(availableReplicas=2), False, "3 of 3 Pods updated"),
         ({"updateStrategy": rolling(partition=2)}, status(updatedReplicas=1), True, "the partition keeps 2"),
         ({"updateStrategy": rolling(paused=True)}, status(updatedReplicas=1), False, "rollout resume statefulset web"),
-        ({"updateStrategy": {"type": "OnDelete"}}, status(updatedReplicas=1), False, "when somebody deletes them"),
+        ({"updateStrategy": {"type": "OnDelete"}}, status(updatedReplicas=1), False, "when they are deleted"),
         ({"replicas": 5}, status(), False, "3 Pods for 5 replicas"),
         (
             {},

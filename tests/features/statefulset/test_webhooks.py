@@ -176,7 +176,7 @@ def test_what_means_nothing_is_warned_of() -> None:
     [
         ("true", {"podManagementPolicy": "OrderedReady"}, ""),
         ("false", {}, ""),
-        ("yes", {}, 'must be "true" or "false"; it is taken for "false"'),
+        ("yes", {}, 'must be "true" or "false"; it is treated as "false"'),
         ("true", {"podManagementPolicy": "Parallel"}, "with podManagementPolicy Parallel no Pod waits for another"),
         (
             "true",

@@ -1,4 +1,4 @@
-"""The claims of a StatefulSet: which are created, kept, deleted or resized, and what a new Pod is."""
+"""Claims of a StatefulSet (which to create, keep, delete or resize), and the Pods it creates."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.pods.lifecycle import first_state, state_members
 from app.pods.revisions import pod_of_template
 from app.workloads.pods import NewPod
 
-# The Pod that a StatefulSet creates for an ordinal (AS-40, AS-66, AS-95). Pure.
+# The Pod that a StatefulSet creates for an ordinal [AS-40, AS-66, AS-95]. Pure.
 
 Json: TypeAlias = Mapping[str, Any]
 POD_NAME: Final = "statefulset.kubernetes.io/pod-name"
@@ -32,32 +32,32 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 
 def pod_name(owner: str, ordinal: int) -> str:
-    """The name of the Pod of that ordinal."""
+    """Return the name of the Pod with that ordinal."""
     return f"{owner}-{ordinal}"
 
 
 def identity(owner: str, ordinal: int, *, index_label: bool) -> dict[str, str]:
-    """AS-40: the labels that say which Pod it is."""
+    """Return the labels that identify the Pod with that ordinal. [AS-40]"""
     index = {POD_INDEX: str(ordinal)} if index_label else {}
     return {POD_NAME: pod_name(owner, ordinal), **index}
 
 
 @dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Makes the Pods of one revision. ``template``: the Pod template it records."""
+    """Builds the Pods of one revision. ``template`` is the Pod template recorded in it."""
 
     resolved: ResolvedSpec
     template: Json
     revision: str
 
     def new_pod(self, ordinal: int, claims: Sequence[Json]) -> NewPod:
-        """The Pod of that ordinal; ``claims``: those to create before it."""
+        """Return the Pod with that ordinal, and ``claims`` to create before it."""
         gates = self.resolved.settings.gates
         name = pod_name(self.resolved.owner.name, ordinal)
         return NewPod(name, partial(self.pod, ordinal), claims, gates.managed_fields)
 
     def pod(self, ordinal: int, now: datetime) -> Json:
-        """The Pod of that ordinal."""
+        """Return the Pod with that ordinal."""
         resolved, owner = self.resolved, self.resolved.owner
         name, settings = pod_name(owner.name, ordinal), resolved.settings
         labels, annotations = state_members(first_state(settings.lifecycle, self.template), now)
@@ -73,7 +73,7 @@ class PodMaker:
                 **labels,
             },
             annotations=annotations,
-            # The one that admission would append, so that it has less to change.
+            # Admission would append this readiness gate; adding it here saves the webhook a patch.
             readiness_gates=(names.KRUISE_POD_READY,) if settings.gates.ready_gate else (),
         )
         spec = body["spec"]
@@ -85,13 +85,11 @@ class PodMaker:
         return body
 
 
-# Claims that are to be as large as their templates: which differ, which may grow, which have grown (AS-103 … AS-106).
-# Pure.
-#
-# A pair is the template of a claim and the claim.
+# Expansion of claims to the size in their templates: which claims differ, may be expanded, or have been expanded
+# [AS-103 … AS-106]. A pair is a claim template and its claim. Pure.
 
 Pairs: TypeAlias = Iterable[tuple[Mapping[str, Any], PersistentVolumeClaim]]
-#: The annotation of a claim that a workload makes grow: the name of that workload.
+#: Annotation of a claim that a workload expands: the name of the workload.
 GROWN_BY: Final = "apps.kruise.io/owned-by-asts"
 _RESIZE_PENDING: Final = "FileSystemResizePending"
 _STORAGE: Final = "storage"
@@ -99,8 +97,12 @@ _STORAGE: Final = "storage"
 
 @dataclass(frozen=True, slots=True)
 class ClaimState:
-    """The claims of one Pod. ``compatible``: none asks for less than its template; ``completed``: none is still to grow
-    save at the next mount; ``pending``: some is, at that mount; ``ready``: each has got what it asks for."""
+    """State of the claims of one Pod.
+
+    ``compatible``: no claim requests less than its template. ``completed``: every expansion is done, except for file
+    systems that are resized at the next mount. ``pending``: a file system is resized at the next mount. ``ready``: each
+    claim has the capacity it requests.
+    """
 
     compatible: bool = True
     completed: bool = True
@@ -110,8 +112,8 @@ class ClaimState:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A claim that asks for less than its template. ``patch``: what makes it ask for as much; None: it differs in more
-    than its size, and only its user can help (AS-104)."""
+    """A claim that requests less than its template. ``patch`` raises the request; it is None if more than the size
+    differs and only the user can resolve that. [AS-104]"""
 
     claim: PersistentVolumeClaim
     storage_class: str
@@ -119,7 +121,7 @@ class Growth:
 
 
 def state_of_pairs(pairs: Pairs) -> ClaimState:
-    """AS-103, AS-105: of claims that are there and stay."""
+    """Return the state of claims that exist and are not being deleted. [AS-103, AS-105]"""
     compatible, completed, pending, all_ready = True, True, False, True
     for template, claim in pairs:
         waits = any(one.type == _RESIZE_PENDING and one.status == "True" for one in claim.status.conditions)
@@ -132,7 +134,7 @@ def state_of_pairs(pairs: Pairs) -> ClaimState:
 
 
 def growths_of_pairs(pairs: Pairs, workload: str) -> list[Growth]:
-    """AS-104: the claims that are to grow. ``workload``: the name of whoever makes them."""
+    """Return the claims to expand. ``workload`` is the name of the workload that expands them. [AS-104]"""
     found = []
     for template, claim in pairs:
         if is_compatible(template, claim):
@@ -149,19 +151,19 @@ def growths_of_pairs(pairs: Pairs, workload: str) -> list[Growth]:
 
 
 def is_compatible(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """AS-106: whether the claim is like its template and asks for no less."""
+    """Return whether the claim matches its template and requests at least as much. [AS-106]"""
     requests = ((template.get("spec") or {}).get("resources") or {}).get("requests") or {}
     return _is_alike(template, claim) and _at_least(claim.spec.resources.requests, requests.get(_STORAGE))
 
 
 def is_grown(claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim has got as much as it asks for."""
+    """Return whether the claim has the capacity it requests."""
     return _at_least(claim.status.capacity, claim.spec.resources.requests.get(_STORAGE))
 
 
 def _is_alike(template: Mapping[str, Any], claim: PersistentVolumeClaim) -> bool:
-    """Whether the claim differs from its template by its size at most; a class that one does not name is no
-    difference."""
+    """Return whether the claim differs from its template in size at most. A storage class that only one of them names
+    is not a difference."""
     spec = template.get("spec") or {}
     wanted, present = spec.get("storageClassName"), claim.spec.storage_class_name
     same_class = not wanted or not present or wanted == present
@@ -177,23 +179,23 @@ def _at_least(present: Mapping[str, str], wanted: Any) -> bool:
         return False
 
 
-# The claims of a StatefulSet's Pods: whose they are, which are missing, which are to grow (AS-63 … AS-73, AS-103 …
-# AS-108). Pure: a claim is asked for by its name.
+# Claims of a StatefulSet's Pods: their owners, and which are missing or must be expanded [AS-63 … AS-73, AS-103 …
+# AS-108]. Claims are looked up by name. Pure.
 
 Claims: TypeAlias = Callable[[str], PersistentVolumeClaim | None]
 Pair: TypeAlias = tuple[Mapping[str, Any], PersistentVolumeClaim]
 
 
 def in_the_way(resolved: ResolvedSpec, claims: Claims, ordinal: int) -> str:
-    """AS-67, AS-71: the claim of an ordinal without Pod that is going, or will be collected with a former Pod of that
-    name; "" if there is none."""
+    """Return the name of a claim of this ordinal that is being deleted, or that will be garbage-collected with a former
+    Pod of the same name; otherwise "". [AS-67, AS-71]"""
     name = pod_name(resolved.owner.name, ordinal)
     found = (claim.metadata.name for _, claim in _present(resolved, name, claims) if is_claim_leaving(claim, name))
     return next(found, "")
 
 
 def missing_claims(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> list[dict[str, Any]]:
-    """AS-65, AS-73: the claims of the Pod of that ordinal that are still to be created."""
+    """Return the claims that must be created for the Pod with that ordinal. [AS-65, AS-73]"""
     owner = resolved.owner
     name = pod_name(owner.name, ordinal)
     present = {claim.metadata.name for _, claim in _present(resolved, name, claims)}
@@ -204,7 +206,8 @@ def missing_claims(resolved: ResolvedSpec, ordinal: int, claims: Claims) -> list
 
 
 def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
-    """AS-68: the reference by which a claim goes with the set, and which does not make the set its controller."""
+    """Return the owner reference that deletes a claim together with the set, without making the set its controller.
+    [AS-68]"""
     owner = resolved.owner
     return {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
 
@@ -212,7 +215,7 @@ def set_reference(resolved: ResolvedSpec) -> dict[str, Any]:
 def reference_changes(
     resolved: ResolvedSpec, replicas: Replicas, claims: Claims
 ) -> Iterator[tuple[Replica, PersistentVolumeClaim, dict[str, Any]]]:
-    """AS-63, AS-68, AS-72: patches that make the owners of claims what the policy says."""
+    """Yield patches that set the owners of claims according to the retention policy. [AS-63, AS-68, AS-72]"""
     if not resolved.settings.gates.auto_delete_claims:
         return
     retention, to_this_set = resolved.settings.retention, set_reference(resolved)
@@ -228,17 +231,18 @@ def reference_changes(
 
 
 def claim_state(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> ClaimState:
-    """AS-103, AS-105: of the claims of one Pod that are there and stay."""
+    """Return the state of the claims of one Pod that exist and are not being deleted. [AS-103, AS-105]"""
     return state_of_pairs(_staying(resolved, pod, claims))
 
 
 def growths(resolved: ResolvedSpec, pod: Replica, claims: Claims) -> list[Growth]:
-    """AS-104: the claims of a Pod that are to grow."""
+    """Return the claims of a Pod to expand. [AS-104]"""
     return growths_of_pairs(_staying(resolved, pod, claims), resolved.owner.name)
 
 
 def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> list[dict[str, Any]]:
-    """AS-108: per template the Pods in slots whose claim asks for enough, and has got it."""
+    """Return the status per claim template: the Pods whose claim requests enough, and those whose claim has it.
+    [AS-108]"""
     counts = []
     for template in resolved.claim_templates:
         found = (claims(claim_name(template, pod.name)) for pod in replicas.wanted)
@@ -254,8 +258,8 @@ def claim_counts(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> 
 
 
 def uncounted_claims(resolved: ResolvedSpec, replicas: Replicas, claims: Claims) -> frozenset[str]:
-    """The names of claims that :func:`claim_counts` will count later: they are not in the cache, or not as large as
-    they ask to be."""
+    """Return the names of claims that :func:`claim_counts` does not count yet: they are not in the cache, or lack the
+    capacity they request."""
     wanted = {claim_name(template, pod.name) for template in resolved.claim_templates for pod in replicas.wanted}
     return frozenset(name for name in wanted if (claim := claims(name)) is None or not is_grown(claim))
 

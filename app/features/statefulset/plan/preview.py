@@ -1,4 +1,4 @@
-"""The plan played to its end: the turns each Pod takes, and why a Pod is in its state. Pure."""
+"""Preview of a rollout: what happens to each Pod, and why a Pod is in its state. Pure."""
 
 from __future__ import annotations
 
@@ -22,19 +22,17 @@ from app.workloads.report import Action, Preview, PreviewStep, held_lines, next_
 from app.workloads.settings import Revisions
 from app.workloads.steps import StepKind
 
-# What happens to each Pod of a StatefulSet, and in which order: the plan, played to its end. Pure.
-#
-# After each step the Pods it touched are taken to be available, as the next step waits for them; what users' hooks
-# wait for is taken to happen. Claims are taken to be there.
+# Runs the plan until nothing is left to do. After each step the affected Pods are assumed to become available, because
+# the next step waits for them. Lifecycle hooks are assumed to complete, and claims to exist. Pure.
 
 _LONG_AGO: Final = datetime(2000, 1, 1, tzinfo=UTC)
-#: Turns of Pods after which no more are looked for.
+#: Maximum number of steps in a preview.
 MAX_STEPS: Final = 1000
 
 
 @dataclass(slots=True)
 class _Run:
-    """The Pods as they would be by now, by name."""
+    """State of the simulated Pods during a preview, by name."""
 
     resolved: ResolvedSpec
     revisions: Revisions
@@ -43,14 +41,14 @@ class _Run:
     step: int = 0
     steps: list[PreviewStep] = field(default_factory=list)
     updates: InPlaceUpdates = field(default_factory=InPlaceUpdates)
-    #: Pods that were deleted to be made anew.
+    #: Pods that were deleted in order to be recreated.
     replaced: set[str] = field(default_factory=set)
 
     def note(self, action: Action, pod: str, reason: str = "") -> None:
         self.steps.append(PreviewStep(self.step, action, pod, reason))
 
     def put(self, name: str, revision: str) -> None:
-        """A Pod of that revision is there, and available."""
+        """Add an available Pod at that revision."""
         self.pods[name] = pod_facts(_serving(name, revision), self.resolved.settings)
 
     @property
@@ -59,8 +57,8 @@ class _Run:
 
 
 def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisions, now: float) -> Preview:
-    """Play the plan to its end. ``revisions``: the update revision may be one that is not recorded yet; ``now``: POSIX
-    seconds."""
+    """Run the plan until nothing is left to do. The update revision may be one that is not recorded yet; ``now`` is in
+    POSIX seconds."""
     run = _Run(resolved, revisions, {one.name: one for one in pods}, now)
     _let_finish(run)
     ends = ""
@@ -84,13 +82,13 @@ def preview(resolved: ResolvedSpec, pods: Sequence[PodFacts], revisions: Revisio
             ends = ended
             break
     else:
-        ends = f"no more than {MAX_STEPS} turns are shown"
+        ends = f"only the first {MAX_STEPS} steps are shown"
     rest = [one.name for one in run.replicas.wanted if not one.is_at(short_hash(revisions.update.name))]
     return Preview(tuple(run.steps), tuple(rest), ends)
 
 
 def _let_finish(run: _Run) -> None:
-    """What is under way is taken to end well; Pods that are going are gone."""
+    """Assume that updates in progress succeed and that terminating Pods are gone."""
     for name, one in list(run.pods.items()):
         if one.pod.metadata.deletion_timestamp is not None:
             del run.pods[name]
@@ -106,11 +104,11 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
         run.put(name, (revisions.update if updated else revisions.current).name)
         if name not in run.replaced:
             run.note(Action.CREATE, name)
-        run.replaced.discard(name)  # its turn has been noted
+        run.replaced.discard(name)  # its deletion was already recorded
     for one in (*plan.delete, *plan.prepare):
         del run.pods[one.name]
         wanted = one.ordinal in run.resolved.settings.slots
-        run.note(Action.RECREATE if wanted else Action.DELETE, one.name, "it has ended" if wanted else "")
+        run.note(Action.RECREATE if wanted else Action.DELETE, one.name, "it has finished" if wanted else "")
         if wanted:
             run.replaced.add(one.name)
     for one in plan.cancel_deletion:
@@ -118,7 +116,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
 
 
 def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Replica | None = None) -> str | None:
-    """One step of the update; why it ends, if it does."""
+    """Run one step of the update. Return why it stops, or None if it goes on."""
     settings, revisions = run.resolved.settings, run.revisions
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     listed = candidates(replicas, current=current, update=update)
@@ -139,7 +137,7 @@ def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Repli
             run.note(Action.RECREATE, name, one.obstacle)
         elif one.kind is not StepKind.REFUSE:
             run.put(name, revisions.update.name)
-            run.note(Action.IN_PLACE, name, "once its hook lets it go" if one.kind is StepKind.PREPARE else "")
+            run.note(Action.IN_PLACE, name, "after its inPlaceUpdate hook" if one.kind is StepKind.PREPARE else "")
     if plan.failure:
         return plan.failure
     if not plan.steps:
@@ -157,7 +155,7 @@ def _blocked(replicas: Replicas, held_by: Replica | None, *, current: str, updat
         return why
     if all(one.ordinal != held_by.ordinal for one in candidates(replicas, current=current, update=update)):
         return why
-    return f'{why}; delete it if it never will be, or set annotation {names.REPAIR_ORDERED_READY}: "true"'
+    return f'{why}; delete it if it cannot recover, or set annotation {names.REPAIR_ORDERED_READY}: "true"'
 
 
 def _why_it_ends(replicas: Replicas, update: str) -> str:
@@ -165,12 +163,12 @@ def _why_it_ends(replicas: Replicas, update: str) -> str:
     if all(one.is_at(update) for one in replicas.wanted):
         return ""
     if settings.on_delete:
-        return "OnDelete: Pods are updated when somebody deletes them"
+        return "OnDelete: Pods are updated when they are deleted"
     if settings.paused:
         return "the update is paused"
     if settings.partition:
         return f"the partition keeps {min(settings.partition, settings.replicas)} at the old revision"
-    return "as many Pods as maxUnavailable allows are unavailable already"
+    return "maxUnavailable is used up by Pods that are not available"
 
 
 def _serving(name: str, revision: str) -> Pod:
@@ -181,8 +179,8 @@ def _serving(name: str, revision: str) -> Pod:
 
 
 def explain(facts: PodFacts, resolved: ResolvedSpec, coming: Preview, *, update: str, now: float) -> list[str]:
-    """Everything worth knowing about one Pod, one line each. ``coming``: what happens from here; ``update``: the short
-    hash of the update revision; ``now``: POSIX seconds."""
+    """Return lines that explain the state of one Pod. ``coming`` is the preview from the current state, ``update`` the
+    short hash of the update revision; ``now`` is in POSIX seconds."""
     owner = resolved.owner.name
     pod = Replica(ordinal_of(owner, facts.name), facts)
     if pod.ordinal < 0 or not resolved.selector.matches(facts.pod.metadata.labels):
@@ -196,15 +194,15 @@ def _slot_line(pod: Replica, resolved: ResolvedSpec) -> str:
     slots, settings = resolved.settings.slots, resolved.settings
     rank = slots.rank(pod.ordinal)
     if not rank:
-        return f"ordinal {pod.ordinal}: not wanted any more, by the replicas or because it is reserved"
+        return f"ordinal {pod.ordinal}: surplus, because of the replicas or because the ordinal is reserved"
     kept = not settings.unordered and not settings.on_delete and rank <= settings.partition
-    partition = f"; the partition of {settings.partition} keeps it at its revision" if kept else ""
+    partition = f"; the partition of {settings.partition} keeps its revision" if kept else ""
     return f"ordinal {pod.ordinal}: number {rank} of {len(slots)}{partition}"
 
 
 def _readiness_lines(pod: Replica, resolved: ResolvedSpec, now: float) -> Iterator[str]:
     if pod.terminating:
-        yield "it is being deleted; its ordinal stays free until it is gone"
+        yield "it is terminating; its replacement is created once it is gone"
         return
     facts, available = pod.facts, pod.usable(now)
     yield from readiness_lines(facts, now, resolved.settings.min_ready_seconds, available=available)
@@ -216,4 +214,4 @@ def _coming_lines(pod: Replica, coming: Preview) -> Iterator[str]:
     if is_marked(pod):
         yield f"its deletion was requested (label {names.SPECIFIED_DELETE})"
     waits = coming.ends.startswith("OrderedReady") and coming.of(pod.name) is None and pod.name not in coming.rest
-    yield f"next: nothing, until this ends: {coming.ends}" if waits else next_line(pod.name, coming)
+    yield f"next: nothing, while this lasts: {coming.ends}" if waits else next_line(pod.name, coming)

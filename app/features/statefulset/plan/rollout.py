@@ -1,4 +1,4 @@
-"""Which Pods are created, deleted and updated now, and the status. Pure."""
+"""Which Pods to create, delete and update now, and the status. Pure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from app.workloads.pods import MAX_CREATIONS, PodFacts
 from app.workloads.settings import Revisions, UpdatePolicy
 from app.workloads.steps import Obstacle, Step, StepKind, UpdatePlan, in_place_step
 
-# Which Pods an update takes, in what order, and which revision new ones get (AS-41, AS-79, AS-80). Pure.
+# Candidates of an update, their order, and the revision of new Pods [AS-41, AS-79, AS-80]. Pure.
 
 
 def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
-    """AS-79, AS-80: the Pods of the slots that the partition leaves, in the order in which they are updated."""
+    """Return the Pods beyond the partition, in update order. [AS-79, AS-80]"""
     settings = replicas.settings
     if settings.on_delete:
         return []
@@ -30,14 +30,14 @@ def candidates(replicas: Replicas, *, current: str, update: str) -> list[Replica
     facts = {one.facts.pod.metadata.uid: one for one in descending}
     rest = [one.facts.pod for one in descending if not (one.terminating or one.is_at(update))]
     ordered = by_readable_priority(rest, settings.priority)
-    # Slots without Pod that will get one at the update revision are done as well.
+    # An empty slot whose Pod will be created at the update revision counts as updated.
     old = NewRevisions(replicas, current=current, update=update).old_ones(replicas.missing)
     count = settings.replicas - settings.partition - (replicas.missing - old)
     return [*done, *(facts[pod.metadata.uid] for pod in ordered)][: max(0, count)]
 
 
 class NewRevisions:
-    """AS-41: which revision the next new Pod gets."""
+    """Chooses the revision of each new Pod. [AS-41]"""
 
     def __init__(self, replicas: Replicas, *, current: str, update: str) -> None:
         self._settings = replicas.settings
@@ -49,11 +49,11 @@ class NewRevisions:
         )
 
     def old_ones(self, missing: int) -> int:
-        """How many of so many new Pods would be made at the current revision, in an unordered update."""
+        """Return how many of the missing Pods would be created at the current revision in an unordered update."""
         return min(missing, max(0, self._settings.partition - self._not_updated))
 
     def next(self, ordinal: int) -> bool:
-        """Whether the Pod of that ordinal is made at the update revision."""
+        """Return whether the Pod with that ordinal is created at the update revision."""
         settings = self._settings
         if settings.on_delete or self._same:
             return True
@@ -65,14 +65,18 @@ class NewRevisions:
         return True
 
 
-# Which Pods are created and deleted now, in what order, and what waits (AS-41, AS-54 … AS-64, AS-101). Pure.
+# Which Pods to create and delete now, in which order, and what must wait [AS-41, AS-54 … AS-64, AS-101]. Pure.
 
 
 @dataclass(slots=True)
 class ScalePlan:
-    """``create``: ordinals, and whether each gets the update revision. ``prepare``: Pods whose preDelete hook is asked.
-    ``cancel_deletion``: Pods that are wanted again. ``blocked``: no update may begin before what waits.
-    ``held_by``: the Pod that OrderedReady waits for. ``waits_for``: claims that must go before Pods are created."""
+    """Pods to create and delete now.
+
+    ``create``: ordinals, and whether each is created at the update revision. ``prepare``: Pods that must enter
+    PreparingDelete for their preDelete hook. ``cancel_deletion``: Pods that are needed again. ``blocked``: no update
+    may begin yet. ``held_by``: the Pod that OrderedReady waits for. ``waits_for``: claims that must be gone before Pods
+    are created.
+    """
 
     create: list[tuple[int, bool]] = field(default_factory=list)
     delete: list[Replica] = field(default_factory=list)
@@ -83,8 +87,7 @@ class ScalePlan:
     waits_for: list[str] = field(default_factory=list)
 
     def without(self, moved: Collection[PodFacts]) -> ScalePlan:
-        """The same but for Pods that were written to just now: what is to come of them is decided on what they are by
-        now."""
+        """Return the plan without Pods that were just patched: their next step depends on their new state."""
         if not moved:
             return self
         return replace(
@@ -103,8 +106,11 @@ def plan_scaling(
     now: float,
     claim_in_the_way: Callable[[int], str] = lambda _: "",
 ) -> ScalePlan:
-    """AS-55 … AS-64. ``current``, ``update``: short hashes; ``now``: POSIX seconds; ``claim_in_the_way``: the claim
-    that must be gone before the Pod of an ordinal may be created, or "" (AS-67, AS-71)."""
+    """Plan which Pods to create and delete. [AS-55 … AS-64]
+
+    ``current`` and ``update`` are short hashes; ``now`` is in POSIX seconds; ``claim_in_the_way`` returns the claim
+    that must be gone before the Pod with an ordinal may be created, or "". [AS-67, AS-71]
+    """
     plan = ScalePlan(cancel_deletion=_wanted_again(replicas, current=current, update=update))
     revisions = NewRevisions(replicas, current=current, update=update)
     if _fill_slots(plan, replicas, revisions, now, claim_in_the_way):
@@ -117,7 +123,7 @@ def plan_scaling(
 def _fill_slots(
     plan: ScalePlan, replicas: Replicas, revisions: NewRevisions, now: float, claim_in_the_way: Callable[[int], str]
 ) -> bool:
-    """The slots from the lowest up. Whether OrderedReady stops at one of them."""
+    """Fill the slots in ascending order. Return whether OrderedReady stops at one of them."""
     settings = replicas.settings
     ordered, left = settings.ordered, settings.scale_limit
     present = {one.ordinal: one for one in replicas.wanted}
@@ -126,14 +132,14 @@ def _fill_slots(
         if found is None:
             if claim := claim_in_the_way(ordinal):
                 plan.waits_for.append(claim)
-                # Ever more that cannot be created are not looked for.
+                # Blocked creations are limited as well.
                 charged = len(plan.waits_for) + len(plan.create) >= MAX_CREATIONS
             else:
                 plan.create.append((ordinal, revisions.next(ordinal)))
                 charged = True
         elif found.ended:
             _delete(plan, found)
-            charged = True  # AS-138: what ended goes in any case
+            charged = True  # finished Pods are always replaced [AS-138]
         elif found.terminating or not found.available(now):
             charged = True
         if ordered and (found is None or found.ended or found.terminating or not found.available(now)):
@@ -149,7 +155,7 @@ def _fill_slots(
 
 
 def _take_away(plan: ScalePlan, replicas: Replicas, now: float) -> None:
-    """AS-60 … AS-62, from the highest ordinal down."""
+    """Delete surplus Pods in descending order. [AS-60 … AS-62]"""
     if not replicas.condemned:
         return
     if not replicas.settings.ordered:
@@ -161,7 +167,7 @@ def _take_away(plan: ScalePlan, replicas: Replicas, now: float) -> None:
     if highest.terminating:
         return
     if not (highest.facts.preparing_delete or highest.ended):
-        # AS-102: whoever waits for its hook need not be available; what has ended will never be.
+        # A Pod that waits for its hook need not be available, and a finished Pod never will be. [AS-102]
         unhealthy = [one for one in replicas.condemned if not one.healthy]
         first_unhealthy = unhealthy[-1] if unhealthy else None
         if not (highest.running_and_ready and highest.available(now)) and highest is not first_unhealthy:
@@ -170,7 +176,7 @@ def _take_away(plan: ScalePlan, replicas: Replicas, now: float) -> None:
 
 
 def _delete(plan: ScalePlan, pod: Replica) -> None:
-    """AS-98."""
+    """Delete the Pod, or start its preDelete hook. [AS-98]"""
     if pod.terminating:
         return
     if not pod.facts.delete_hooked:
@@ -180,8 +186,11 @@ def _delete(plan: ScalePlan, pod: Replica) -> None:
 
 
 def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Replica]:
-    """AS-101: Pods in slots that were to go and are not any more. One that the update is about to replace stays; while
-    the update is paused there is none, and OrderedReady would wait for it as long (AS-76)."""
+    """Return Pods in slots whose pending deletion must be canceled. [AS-101]
+
+    A Pod that the update is about to replace is not included. While the update is paused there is no such Pod;
+    otherwise OrderedReady would wait for it until the rollout is resumed. [AS-76]
+    """
     waiting = [
         one
         for one in replicas.wanted
@@ -195,27 +204,30 @@ def _wanted_again(replicas: Replicas, *, current: str, update: str) -> list[Repl
     return [one for one in waiting if one.is_at(update) or one.ordinal not in replaced]
 
 
-# Which Pods get to the update revision now, and which are deleted because somebody asks (AS-75 … AS-94). Pure.
+# Which Pods to update now, and which marked Pods to delete [AS-75 … AS-94]. Pure.
 
-#: Why a Pod is replaced though nothing about its revision asks for it.
+#: Reasons to replace a Pod that are unrelated to its revision.
 MARKED = "it is marked for deletion"
-BEGUN = "its deletion was begun"
-CLAIMS_GROWN = "its claims wait for a file system that grows when they are mounted anew"
+BEGUN = "its deletion has begun"
+CLAIMS_GROWN = "its claims wait for a file system resize at the next mount"
 
 READY_CLAIMS = ClaimState()
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """``update``: steps for the engine. ``grow``: Pods whose claims are made larger first."""
+    """Pods to update now. ``update`` has the steps for the engine; ``grow`` are Pods whose claims must be expanded
+    first."""
 
     update: UpdatePlan
     grow: Sequence[Replica] = ()
 
 
 def released(replicas: Replicas, listed: Collection[Replica], *, update: str) -> frozenset[PodFacts]:
-    """Pods that prepared for an update nobody wants of them any more: they go back into service. ``listed``: the
-    candidates. While the update is paused whoever waits goes on waiting."""
+    """Return the Pods that prepared for an update they no longer need. They return to service.
+
+    ``listed`` are the update candidates. While the update is paused, Pods that already wait keep waiting.
+    """
     chosen = {one.ordinal for one in listed}
     return frozenset(
         one.facts
@@ -236,9 +248,13 @@ def plan_update(
     begin: bool = True,
     held_by: Replica | None = None,
 ) -> RolloutPlan:
-    """AS-76 … AS-94. ``listed``: the candidates; ``obstacle``: why a Pod cannot be updated in place; ``claims``: by
-    ordinal, where they grow with the update; ``begin``: whether more is begun than was before (AS-57), save for an
-    outdated Pod that OrderedReady waits for, ``held_by``, where the set asks for its repair (AS-140)."""
+    """Plan the update steps. [AS-76 … AS-94]
+
+    ``listed`` are the candidates; ``obstacle`` returns why a Pod cannot be updated in place; ``claims`` are the claim
+    states by ordinal if claims are expanded with the update. Unless ``begin`` is set, only updates that have begun
+    continue [AS-57]; the outdated Pod ``held_by`` that OrderedReady waits for is updated anyway if the set asks for its
+    repair. [AS-140]
+    """
     settings, found = replicas.settings, claims or {}
     held_by = held_by if settings.repairs else None
     if settings.paused and not settings.on_delete:
@@ -254,7 +270,7 @@ def plan_update(
         if pod.terminating or not disruptions.allows(pod):
             continue
         if not state.compatible or not state.completed:
-            # AS-105: it is updated when its claims are done.
+            # The Pod is updated after its claims are expanded. [AS-105]
             if not state.compatible:
                 grow.append(pod)
             continue
@@ -274,21 +290,21 @@ def plan_update(
 
 
 def in_place_only_failure(pod: Replica, reason: str) -> str:
-    """AS-110: what the condition says."""
+    """Return the message of the condition. [AS-110]"""
     return f"update strategy is InPlaceOnly but Pod {pod.name} can not update in-place: {reason}"
 
 
 class _Disruptions:
-    """How many more Pods may become unavailable (AS-77, AS-78)."""
+    """Number of additional Pods that may become unavailable. [AS-77, AS-78]"""
 
     def __init__(self, replicas: Replicas, now: float) -> None:
         self._out = {one.ordinal for one in replicas.wanted if not one.usable(now)}
         self._left = replicas.settings.update_limit - len(self._out) - replicas.missing
 
     def allows(self, pod: Replica) -> bool:
-        """AS-81, AS-90: whether the Pod may be taken out of service; it counts from then on (AS-83)."""
+        """Return whether the Pod may be taken out of service, and count it from then on. [AS-81, AS-83, AS-90]"""
         if pod.ordinal in self._out:
-            return True  # AS-139: that costs nothing, wherever it stands
+            return True  # a Pod that is unavailable already costs nothing, regardless of its position [AS-139]
         if self._left <= 0:
             return False
         self._left -= 1
@@ -297,18 +313,18 @@ class _Disruptions:
 
 
 def _is_begun(pod: Replica) -> bool:
-    """Whether its hook was asked: were it left, an OrderedReady set would wait for it, and it for the set."""
+    """Return whether a hook of the Pod has started. Skipping such a Pod would deadlock an OrderedReady set."""
     return pod.facts.lifecycle in (LifecycleState.PREPARING_UPDATE, LifecycleState.PREPARING_DELETE)
 
 
 def _is_broken(pod: Replica, held_by: Replica | None, update: str) -> bool:
-    """AS-140: whether it is what OrderedReady waits for, perhaps in vain, and the update may be what repairs it."""
+    """Return whether the Pod blocks OrderedReady and the update may repair it. [AS-140]"""
     held = held_by is not None and pod.ordinal == held_by.ordinal
     return held and not pod.running_and_ready and not pod.is_at(update)
 
 
 def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Step], *, begin: bool) -> set[int]:
-    """AS-89 … AS-91, AS-94, AS-142."""
+    """Add steps for Pods that are marked for deletion. Return their ordinals. [AS-89 … AS-91, AS-94, AS-142]"""
     handled = set()
     for pod in reversed(replicas.wanted):
         if is_marked(pod) and (begin or _is_begun(pod)) and not pod.terminating and disruptions.allows(pod):
@@ -318,12 +334,12 @@ def _marked_steps(replicas: Replicas, disruptions: _Disruptions, steps: list[Ste
 
 
 def _replace(pod: Replica, why: str, steps: list[Step]) -> None:
-    """AS-98: deleted, or its hook is asked; while that holds it there is nothing to do."""
+    """Add a step that deletes the Pod or starts its preDelete hook; nothing while the hook is pending. [AS-98]"""
     if not (pod.facts.delete_hooked and pod.facts.preparing_delete):
         steps.append(Step(StepKind.RECREATE, pod.facts, why))
 
 
-# What a StatefulSet reports of itself (AS-88, AS-116, AS-117). Pure.
+# Status of a StatefulSet [AS-88, AS-116, AS-117]. Pure.
 
 REQUIRED: Final = (
     "replicas",
@@ -340,7 +356,7 @@ FAILED_UPDATE: Final = "FailedUpdatePod"
 def base_status(
     replicas: Replicas, revisions: Revisions, *, generation: int, label_selector: str, now: float
 ) -> dict[str, Any]:
-    """Everything but the conditions and the claims. ``now``: POSIX seconds."""
+    """Return the status without conditions and claims. ``now`` is in POSIX seconds."""
     everyone = replicas.everyone
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     ready = [one for one in everyone if one.running_and_ready]
@@ -361,7 +377,7 @@ def base_status(
     }
     done = status["updatedReplicas"] == status["replicas"] == status["readyReplicas"]
     if done and not replicas.settings.on_delete:
-        # AS-88: true at once for no Pods at all.
+        # With no Pods the update is complete at once. [AS-88]
         status["currentRevision"] = revisions.update.name
         status["currentReplicas"] = status["updatedReplicas"]
     return status

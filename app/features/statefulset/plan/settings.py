@@ -1,4 +1,4 @@
-"""What a StatefulSet and the feature gates ask for, and its replicas by ordinal. Pure."""
+"""Settings of a StatefulSet and its feature gates, and its replicas by ordinal. Pure."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ from app.workloads.settings import (
 
 @dataclass(frozen=True, slots=True)
 class Gates(EngineGates):
-    """The feature gates the plan asks."""
+    """Feature gates that the plan depends on."""
 
     template_hash: bool = False
     pod_index_label: bool = True
     start_ordinal: bool = False
-    #: Claims go with the set or with their Pods, as its policy says.
+    #: Claims are deleted with the set or with their Pods, according to the retention policy.
     auto_delete_claims: bool = True
     auto_resize_claims: bool = False
     preparing_update_as_update: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool]) -> Self:
-        """The gates by their names."""
+        """Read the gates by name."""
         return cls(
             **shared_gates(enabled),
             pod_index_label=enabled("PodIndexLabel"),
@@ -56,7 +56,7 @@ class Gates(EngineGates):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Whether claims go: with the set, and with a Pod that is no longer wanted."""
+    """Whether claims are deleted with the set, and with a surplus Pod."""
 
     with_set: bool = False
     with_pod: bool = False
@@ -64,7 +64,8 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One StatefulSet. ``ordered``: OrderedReady; ``repairs``: an outdated Pod it waits for is updated (AS-140)."""
+    """Settings of one StatefulSet. ``ordered``: OrderedReady. ``repairs``: an outdated Pod that OrderedReady waits for
+    is updated. [AS-140]"""
 
     slots: Slots
     ordered: bool = True
@@ -87,22 +88,22 @@ class Settings:
 
     @property
     def replicas(self) -> int:
-        """How many slots there are."""
+        """Number of slots."""
         return len(self.slots)
 
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """How Pods get to another revision; None: OnDelete says nothing of it."""
+        """How Pods move to another revision; None for OnDelete."""
         return None if self.on_delete else self.policy
 
     @property
     def update_limit(self) -> int:
-        """AS-77: how many Pods may be unavailable in an update; what cannot be read counts as 1."""
+        """Maximum number of unavailable Pods during an update. An unparsable value counts as 1. [AS-77]"""
         return max(1, share(self.max_unavailable, self.replicas, round_up=False) or 0)
 
     @property
     def scale_limit(self) -> int | None:
-        """AS-54: how many Pods may be unavailable while Pods are created; None: any number."""
+        """Maximum number of unavailable Pods while scaling out; None for no limit. [AS-54]"""
         if self.scale_max_unavailable is None:
             return None
         return max(1, share(self.scale_max_unavailable, self.replicas, round_up=False) or 0)
@@ -114,14 +115,14 @@ DEFAULT_HISTORY_LIMIT: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
-    """One StatefulSet at one generation. ``selector_text``: its selector as the status has it."""
+    """The spec of one StatefulSet at one generation. ``selector_text`` is the selector as the status shows it."""
 
     selector_text: str
     service_name: str
 
 
 def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
-    """The view. Raises SelectorError for a selector that cannot be read."""
+    """Resolve the spec of a StatefulSet. Raises SelectorError if the selector is invalid."""
     spec, metadata = found.spec.to_dict(), found.metadata
     owner = KIND.owner(metadata)
     return ResolvedSpec(
@@ -131,16 +132,16 @@ def resolve_spec(found: StatefulSet, gates: Gates) -> ResolvedSpec:
         service_name=found.spec.service_name,
         owner=owner,
         spec=spec,
-        # AS-42: claim templates are in no revision.
+        # Revisions do not contain claim templates. [AS-42]
         content=Content.of_template(owner, spec.get("template") or {}, metadata.annotations),
         image_pulls=_image_pulls(found.spec, metadata.annotations),
     )
 
 
 def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = False) -> Settings:
-    """What a StatefulSet asks for. ``repairs``: what its annotation says (AS-140).
+    """Return the settings of a StatefulSet. ``repairs`` is the value of its annotation. [AS-140]
 
-    Defaults may be missing; values that admission refuses are taken for what comes nearest (AS-12).
+    Defaults may be missing; values that admission rejects are replaced by the nearest valid ones. [AS-12]
     """
     rolling = spec.update_strategy.rolling_update or api.RollingUpdate()
     lifecycle = spec.lifecycle.to_dict() if spec.lifecycle is not None else None
@@ -164,7 +165,7 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
         grace_seconds=max(0, in_place.grace_period_seconds) if in_place is not None else 0,
         history_limit=DEFAULT_HISTORY_LIMIT if limit is None else max(0, limit),
         lifecycle=Lifecycle.of(lifecycle),
-        # AS-69: a word that means nothing retains both.
+        # An unknown value retains the claims in both cases. [AS-69]
         retention=Retention(policy.when_deleted == api.DELETE, policy.when_scaled == api.DELETE)
         if gates.auto_delete_claims and {policy.when_deleted, policy.when_scaled} <= {api.RETAIN, api.DELETE, ""}
         else Retention(),
@@ -174,7 +175,8 @@ def settings_of(spec: api.StatefulSetSpec, gates: Gates, *, repairs: bool = Fals
 
 
 def _image_pulls(spec: api.StatefulSetSpec, annotations: Mapping[str, str]) -> ImagePullSettings:
-    """AS-145: the fields; annotations win. How many Pods must be ready before is read from its annotation later."""
+    """Return the image pre-download settings; annotations override fields. The minimum of updated ready Pods is read
+    from its annotation later. [AS-145]"""
     rolling = spec.update_strategy.rolling_update
     found = ImagePullSettings.of(rolling.in_place_update_strategy if rolling is not None else None)
     if names.PRE_DOWNLOAD_PARALLELISM in annotations:
@@ -194,12 +196,12 @@ def _number(text: str) -> int | str:
         return text
 
 
-# The Pods of a StatefulSet by their ordinals: those in slots, and those that are to go (AS-50 … AS-52). Pure.
+# Pods of a StatefulSet by ordinal: those in slots and surplus ones [AS-50 … AS-52]. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One Pod and its ordinal. ``claims_ready``: none of its claims is still to grow (AS-78)."""
+    """A Pod and its ordinal. ``claims_ready``: none of its claims waits for an expansion. [AS-78]"""
 
     ordinal: int
     facts: PodFacts
@@ -207,47 +209,48 @@ class Replica:
 
     @property
     def name(self) -> str:
-        """The Pod's name."""
+        """Name of the Pod."""
         return self.facts.name
 
     @property
     def terminating(self) -> bool:
-        """Whether it is being deleted."""
+        """Whether the Pod is terminating."""
         return self.facts.pod.metadata.deletion_timestamp is not None
 
     @property
     def ended(self) -> bool:
-        """Whether it has run to its end."""
+        """Whether the Pod has finished."""
         return self.facts.pod.status.phase in FINISHED
 
     @property
     def running_and_ready(self) -> bool:
-        """Whether it runs and says it is ready."""
+        """Whether the Pod is running and ready."""
         return is_running_and_ready(self.facts.pod)
 
     @property
     def healthy(self) -> bool:
-        """AS-51."""
+        """Whether the Pod is healthy. [AS-51]"""
         in_service = self.facts.lifecycle in ("", LifecycleState.NORMAL)
         return self.running_and_ready and not self.terminating and in_service
 
     def available(self, now: float) -> bool:
-        """AS-51, at POSIX seconds."""
+        """Return whether the Pod is available at ``now`` (POSIX seconds). [AS-51]"""
         return self.facts.available(now)
 
     def usable(self, now: float) -> bool:
-        """AS-78: what an update may count on."""
+        """Return whether an update may count the Pod as available. [AS-78]"""
         complete = self.facts.update_complete and self.claims_ready
         return self.healthy and complete and self.facts.available(now)
 
     def is_at(self, revision: str) -> bool:
-        """Whether it is at the revision of that short hash."""
+        """Return whether the Pod is at the revision with that short hash."""
         return self.facts.revision == revision
 
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """All Pods. ``wanted``: those in slots, ascending; ``condemned``: the others, descending (AS-60)."""
+    """All Pods of a StatefulSet. ``wanted`` are those in slots, ascending; ``condemned`` are the surplus ones,
+    descending. [AS-60]"""
 
     settings: Settings
     wanted: Sequence[Replica]
@@ -255,7 +258,7 @@ class Replicas:
 
     @classmethod
     def of(cls, settings: Settings, owner: str, pods: Iterable[PodFacts]) -> Replicas:
-        """Sort the Pods by ordinal. Names that are none of the owner's are left out."""
+        """Sort the Pods by ordinal. Pods with foreign names are ignored."""
         found = [Replica(ordinal, one) for one in pods if (ordinal := ordinal_of(owner, one.name)) >= 0]
         wanted = [one for one in found if one.ordinal in settings.slots]
         condemned = [one for one in found if one.ordinal not in settings.slots]
@@ -265,20 +268,21 @@ class Replicas:
 
     @property
     def everyone(self) -> Sequence[Replica]:
-        """Those in slots, and those to go."""
+        """All Pods, including surplus ones."""
         return (*self.wanted, *self.condemned)
 
     @property
     def missing(self) -> int:
-        """How many slots have no Pod."""
+        """Number of slots without a Pod."""
         return self.settings.replicas - len(self.wanted)
 
     def next_available(self, now: float) -> float:
-        """When the next Pod becomes available by itself, in POSIX seconds; inf: none does (AS-141)."""
+        """Return the time (POSIX seconds) at which the next Pod becomes available if nothing else changes; inf if none
+        will. [AS-141]"""
         times = (one.facts.available_after for one in self.everyone if not one.terminating)
         return min((time for time in times if now <= time < inf), default=inf)
 
 
 def is_marked(replica: Replica) -> bool:
-    """AS-89: whether somebody asks for its deletion."""
+    """Return whether deletion of the Pod was requested. [AS-89]"""
     return names.SPECIFIED_DELETE in replica.facts.pod.metadata.labels

@@ -211,7 +211,7 @@ def partition_of(kind: str, workload: SubsetWorkload) -> int:
 
 
 def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
-    """UD-30: nothing is written where Pods are replaced when somebody deletes them."""
+    """UD-30: nothing is written where Pods are replaced when they are deleted."""
     return kind == CLONE_SET or (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 

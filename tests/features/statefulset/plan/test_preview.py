@@ -73,14 +73,14 @@ def test_scaling_is_shown_too() -> None:
     [
         (
             {"podManagementPolicy": "OrderedReady"},
-            "OrderedReady: everything waits for web-1 to be available; delete it if it never will be, or set "
+            "OrderedReady: everything waits for web-1 to be available; delete it if it cannot recover, or set "
             'annotation pykruise.io/repair-ordered-ready: "true"',
         ),
         (
             {"podManagementPolicy": "OrderedReady", "updateStrategy": rolling(partition=2)},
             "OrderedReady: everything waits for web-1 to be available",
         ),
-        ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when somebody deletes them"),
+        ({"updateStrategy": {"type": "OnDelete"}}, "OnDelete: Pods are updated when they are deleted"),
         ({"updateStrategy": rolling(paused=True)}, "the update is paused"),
         ({"updateStrategy": rolling(partition=2)}, "the partition keeps 2 at the old revision"),
     ],
@@ -100,7 +100,7 @@ def test_a_repair_is_shown_and_then_the_rest() -> None:
 
 
 def test_a_huge_set_is_shown_in_part() -> None:
-    assert played(resolved_of(replicas=2**31 - 1), []).ends == "no more than 1000 turns are shown"
+    assert played(resolved_of(replicas=2**31 - 1), []).ends == "only the first 1000 steps are shown"
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_huge_set_is_shown_in_part() -> None:
     [
         (pod(2), ["ordinal 2: number 3 of 3", "older than the update revision", "will be recreated in step 1 of"]),
         (pod(0), ["the partition of 1 keeps it", "next: stays at its revision (the partition keeps 1"]),
-        (pod(7), ["ordinal 7: not wanted any more", "will be deleted in step 1"]),
-        (pod(2, terminating=True), ["it is being deleted"]),
+        (pod(7), ["ordinal 7: surplus", "will be deleted in step 1"]),
+        (pod(2, terminating=True), ["it is terminating"]),
         (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
         (pod(2, phase="Pending"), ["  its phase is Pending, on no node yet"]),
         (pod(2, marked=True), ["its deletion was requested"]),
