@@ -1,4 +1,4 @@
-"""Admission in the words of the Kubernetes API: what is asked (Review), answered (Decision), and by whom (Webhook).
+"""Admission types of the Kubernetes API: the request (Review), the response (Decision) and the endpoint (Webhook).
 
 A feature declares a :class:`Webhook` once, as data; routes, webhook configurations, RBAC and the reference page are
 derived from it. ``Handler`` joins a declaration with the function that decides. The types hold no I/O and know no web
@@ -18,7 +18,7 @@ import msgspec
 
 
 class Operation(StrEnum):
-    """The operations an admission rule can name."""
+    """Operations an admission rule can name."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -28,7 +28,7 @@ class Operation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupVersionKind:
-    """A kind as a review names it; the core group is the empty string."""
+    """Group, version and kind in an admission review. The core group is the empty string."""
 
     group: str
     version: str
@@ -37,7 +37,7 @@ class GroupVersionKind:
 
 @dataclass(frozen=True, slots=True)
 class GroupVersionResource:
-    """A resource (plural, lower case) as a review names it."""
+    """Group, version and resource (plural, lower case) in an admission review."""
 
     group: str
     version: str
@@ -45,8 +45,11 @@ class GroupVersionResource:
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One AdmissionReview v1 request. ``object`` and ``old_object`` are the raw JSON objects, those of other
-    kinds than Pods without their managedFields: read, never changed."""
+    """One AdmissionReview v1 request.
+
+    ``object`` and ``old_object`` are raw JSON and must not be changed. For kinds other than Pods, managedFields are
+    removed.
+    """
 
     uid: str
     operation: Operation
@@ -64,7 +67,7 @@ class Review(msgspec.Struct, frozen=True):
 
 
 class PatchOperation(msgspec.Struct, frozen=True):
-    """One RFC 6902 operation (``value`` is ignored for remove) and the rule that asked for it."""
+    """One RFC 6902 operation (``value`` is ignored for remove) and the rule that caused it."""
 
     op: Literal["add", "replace", "remove"]
     path: str
@@ -72,27 +75,27 @@ class PatchOperation(msgspec.Struct, frozen=True):
     rule: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The operation as JSON-Patch has it; the rule stays with us."""
+        """Return the operation as it appears in a JSON patch, without the rule."""
         if self.op == "remove":
             return {"op": "remove", "path": self.path}
         return {"op": self.op, "path": self.path, "value": self.value}
 
 
 class Allowed(msgspec.Struct, frozen=True):
-    """The request passes unchanged."""
+    """The request is allowed unchanged."""
 
     warnings: tuple[str, ...] = ()
 
 
 class Patched(msgspec.Struct, frozen=True):
-    """The request passes with these changes (at least one)."""
+    """The request is allowed with these changes (at least one)."""
 
     operations: tuple[PatchOperation, ...]
     warnings: tuple[str, ...] = ()
 
 
 class Denied(msgspec.Struct, frozen=True):
-    """The request is refused. ``message`` is what kubectl prints behind ``denied the request:``."""
+    """The request is denied. ``message`` is what kubectl prints after ``denied the request:``."""
 
     message: str
     code: int = 403
@@ -105,7 +108,7 @@ Decide: TypeAlias = Callable[[Review], Decision | Awaitable[Decision]]
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which requests are sent to a webhook. ``resources`` entries are ``plural`` or ``plural/subresource``."""
+    """Requests that are sent to a webhook. ``resources`` entries are ``plural`` or ``plural/subresource``."""
 
     operations: tuple[Operation, ...]
     groups: tuple[str, ...]
@@ -114,7 +117,7 @@ class Rule:
     scope: Literal["*", "Namespaced", "Cluster"] = "*"
 
     def matches(self, review: Review) -> bool:
-        """Whether the API server would send this review under this rule."""
+        """Return whether the API server sends this review under this rule."""
         wanted = f"{review.resource.resource}/{review.subresource}" if review.subresource else review.resource.resource
         return (
             review.operation in self.operations
@@ -126,7 +129,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class MatchCondition:
-    """A CEL expression that must be true before the API server calls at all."""
+    """A CEL expression that must be true before the API server calls the webhook."""
 
     name: str
     expression: str
@@ -134,26 +137,26 @@ class MatchCondition:
 
 @dataclass(frozen=True, slots=True)
 class PolicyRule:
-    """One RBAC rule a declaration needs."""
+    """One RBAC rule that a declaration needs."""
 
     verbs: tuple[str, ...]
     groups: tuple[str, ...]
     resources: tuple[str, ...]
     names: tuple[str, ...] = ()
-    #: True: only in the manager's own namespace (a Role, not a ClusterRole).
+    #: If true, the rule applies only in the manager's own namespace (a Role, not a ClusterRole).
     own_namespace: bool = False
-    #: Only in the namespace of this name.
+    #: The only namespace the rule applies in.
     namespace: str = ""
-    #: The role that grants it, and no other: whoever installs binds it where he wants. Without it the rest goes on.
+    #: The optional role that holds this rule. The installer binds it where needed; everything else works without it.
     optional: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """One entry of a webhook configuration, declared once. Selectors are in their JSON (LabelSelector) form.
+    """One entry of a webhook configuration, declared once. Selectors are JSON LabelSelectors.
 
-    ``gate`` names the feature gate that must be on for the entry to be served at all.
-    ``permissions`` is what ``decide`` reads or writes on the API server.
+    ``gate`` is the feature gate that must be enabled for the entry to be served. ``permissions`` lists what ``decide``
+    reads or writes through the API server.
     """
 
     name: str
@@ -168,16 +171,16 @@ class Webhook:
     object_selector: Mapping[str, Any] | None = None
     match_conditions: tuple[MatchCondition, ...] = ()
     gate: str = ""
-    #: If there are any, one of these must be on too.
+    #: If not empty, at least one of these gates must be enabled too.
     gates: tuple[str, ...] = ()
-    #: Whether a resource or version that no rule names passes at this path; otherwise it is refused.
+    #: Whether a resource or version that no rule names is allowed at this path; otherwise it is denied.
     unknown_passes: bool = False
     permissions: tuple[PolicyRule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A declaration and the function that answers for it. Several may share a path; the rules tell them apart."""
+    """A declaration and the function that answers for it. Several handlers may share a path; their rules select one."""
 
     webhook: Webhook
     decide: Decide

@@ -20,15 +20,15 @@ from app.kube.objects import decode_metadata
 from app.kube.resources import Resource
 from app.kube.wire import USER_AGENT, Listing, Request, Response, Stream, Transport, read_list
 
-# Client: the verbs of the Kubernetes API on any resource, typed by the decoder that is handed in.
+# Client: the verbs of the Kubernetes API on any resource, typed by the decoder.
 #
 #     pod = await client.get(PODS, "web-0", "shop", decode=decode_pod)     # a Pod
 #     raw = await client.get(PODS, "web-0", "shop")                        # a dict
 #     await client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "shop")
 #
-# A decoder is any function from JSON bytes to an object: ``decode_pod``, a model's ``model_validate_json``; without
-# one the answer is a dict. Refusals raise ``ApiError`` by reason, missing answers ``TransportError``, unreadable ones
-# ``DecodeError``.
+# A decoder is any function from JSON bytes to an object: ``decode_pod``, or a model's ``model_validate_json``. Without
+# one, the result is a dict. API errors raise ``ApiError`` by reason, missing responses ``TransportError``, and
+# undecodable ones ``DecodeError``.
 
 logger = logging.getLogger(__name__)
 
@@ -38,19 +38,19 @@ Decode: TypeAlias = Callable[[bytes], T]
 Body: TypeAlias = bytes | Mapping[str, Any] | Sequence[Mapping[str, Any]] | msgspec.Struct
 
 JSON = "application/json"
-#: Asks for an object's metadata alone.
+#: Requests only an object's metadata.
 METADATA = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-#: Asks for a list whose items are PartialObjectMetadata.
+#: Requests a list whose items are PartialObjectMetadata.
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-#: Objects per page of a list; what client-go uses.
+#: Objects per page of a list, as in client-go.
 PAGE_SIZE = 500
-#: How often a request is sent again at most, and the longest wait before it, where the server asks for a later try.
+#: Limits for retries after a Retry-After header: the number of retries, and the longest wait before each.
 MAX_RETRIES = 5
 MAX_RETRY_AFTER = 30.0
 
 
 class PatchType(StrEnum):
-    """The ways to patch, by their content type."""
+    """Patch types, by content type."""
 
     JSON = "application/json-patch+json"
     MERGE = "application/merge-patch+json"
@@ -59,7 +59,7 @@ class PatchType(StrEnum):
 
 
 class Client:
-    """A client for one API server. It keeps no state but its rate limit, so it may be shared by everything."""
+    """A client for one API server. It holds no state except its rate limit, so it can be shared."""
 
     def __init__(
         self,
@@ -71,8 +71,11 @@ class Client:
         limit: Callable[[], TokenBucket | None] = lambda: None,
         dry_run: bool = False,
     ) -> None:
-        """``limiter``: the rate limit of this client. ``limit`` makes one for each client that is named after it.
-        ``dry_run``: the API server stores nothing of what this client writes."""
+        """Create a client.
+
+        ``limiter`` is the rate limit of this client; ``limit`` creates one for each client derived with ``named``. With
+        ``dry_run``, the API server stores none of this client's writes.
+        """
         self.transport = transport
         self.clock = clock
         self._user_agent = user_agent
@@ -82,7 +85,8 @@ class Client:
         self._warned: set[str] = set()
 
     def named(self, name: str, *, limited: bool = True, limiter: TokenBucket | None = None) -> Client:
-        """The same connections under the user agent ``kruise-manager/<name>`` and a rate limit of its own (MGR-11)."""
+        """Return a client on the same connections with the user agent ``kruise-manager/<name>`` and its own rate limit.
+        [MGR-11]"""
         if limited and limiter is None:
             limiter = self._limit()
         return Client(
@@ -100,7 +104,7 @@ class Client:
         subresource: str = "",
         decode: Decode[T] | None = None,
     ) -> T:
-        """One object as it is now."""
+        """Return the current object."""
         return await self._send("GET", resource.path(namespace, name, subresource), {}, decode)
 
     async def list(
@@ -113,7 +117,7 @@ class Client:
         page_size: int = PAGE_SIZE,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """All objects, fetched in pages. Items of core kinds carry no apiVersion and kind of their own."""
+        """Return all objects, fetched in pages. Items of core kinds have no apiVersion and kind."""
         items: list[T] = []
         token = ""
         while True:
@@ -130,7 +134,7 @@ class Client:
             except Gone:
                 if not token:
                     raise
-                # The pages so far are too old to be continued: once more, in one piece.
+                # The continue token has expired: list again without paging.
                 items, token, page_size = [], "", 0
                 continue
             items += page.items
@@ -150,8 +154,8 @@ class Client:
         metadata_only: bool = False,
         decode: Decode[T] | None = None,
     ) -> Listing[T]:
-        """One page; ``continue_token`` of its answer asks for the next. With ``metadata_only`` the server sends no
-        more than that of each object."""
+        """Return one page; the ``continue_token`` in the result requests the next. With ``metadata_only``, the server
+        sends only the metadata of each object."""
         query = selectors(label_selector, field_selector)
         if limit:
             query["limit"] = str(limit)
@@ -166,7 +170,8 @@ class Client:
 
     @asynccontextmanager
     async def watch(self, resource: Resource, namespace: str, query: Mapping[str, str]) -> AsyncIterator[Stream]:
-        """The stream of a watch, as bytes; ``query`` says from where. Raises ``ApiError`` if it is refused."""
+        """Return the byte stream of a watch; ``query`` sets where it starts. Raises ``ApiError`` if the watch is
+        refused."""
         request = self._request("GET", resource.path(namespace), {**query, "watch": "true"})
         if self._limiter is not None:
             await self._limiter.take()
@@ -191,7 +196,7 @@ class Client:
         field_validation: Literal["", "Ignore", "Warn", "Strict"] = "",
         decode: Decode[T] | None = None,
     ) -> T:
-        """Create an object; with ``name`` and ``subresource``, post to that (eviction, binding, token)."""
+        """Create an object. With ``name`` and ``subresource``, post to that subresource (eviction, binding, token)."""
         if resource.namespaced and not namespace:
             raise ValueError(f"{resource.kind}: creating one needs a namespace")
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
@@ -210,7 +215,7 @@ class Client:
         field_validation: Literal["", "Ignore", "Warn", "Strict"] = "",
         decode: Decode[T] | None = None,
     ) -> T:
-        """Put a whole object; its ``resourceVersion``, where it carries one, must still be the current one."""
+        """Replace an object. If the body has a ``resourceVersion``, it must be the current one."""
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         return await self._send("PUT", resource.path(namespace, name, subresource), query, decode, body)
 
@@ -229,7 +234,7 @@ class Client:
         force: bool = False,
         decode: Decode[T] | None = None,
     ) -> T:
-        """Change what ``patch`` says. ``force`` takes fields over from other managers (server-side apply only)."""
+        """Apply ``patch``. ``force`` takes over fields from other managers (server-side apply only)."""
         query = _write_query(dry_run or self._dry_run, field_manager, field_validation)
         if kind is PatchType.APPLY:
             query.setdefault("fieldManager", USER_AGENT)
@@ -251,8 +256,11 @@ class Client:
         dry_run: bool = False,
         decode: Decode[T] | None = None,
     ) -> T:
-        """Delete an object; ``uid`` and ``resource_version`` are preconditions (else ``Conflict``). The answer is the
-        object where something keeps it for now, else a Status."""
+        """Delete an object.
+
+        ``uid`` and ``resource_version`` are preconditions; if they do not match, ``Conflict`` is raised. Returns the
+        object if its deletion is pending, otherwise a Status.
+        """
         options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_period_seconds is not None:
             options["gracePeriodSeconds"] = grace_period_seconds
@@ -264,10 +272,10 @@ class Client:
         return await self._send("DELETE", resource.path(namespace, name), query, decode, options)
 
     async def raw(self, path: str, query: Mapping[str, str] | None = None) -> bytes:
-        """The body of a GET on any path (``/version``, ``/apis``, ``/openapi/v3``)."""
+        """Return the body of a GET request for any path (``/version``, ``/apis``, ``/openapi/v3``)."""
         return (await self._exchange(self._request("GET", path, query or {}))).body
 
-    # ---- how
+    # ---- internals
 
     async def _send(
         self,
@@ -298,7 +306,7 @@ class Client:
         return Request(method, path, query, headers, encode(body))
 
     async def _exchange(self, request: Request) -> Response:
-        """The successful answer. Where the server asks to come again later, that is done a few times first."""
+        """Return the successful response. If the server sends Retry-After, retry a few times first."""
         retries = 0
         while True:
             if self._limiter is not None:
@@ -315,14 +323,14 @@ class Client:
             await self.clock.sleep(min(error.retry_after or 0.0, MAX_RETRY_AFTER))
 
     def _warn(self, request: Request, warning: str) -> None:
-        """Pass on what the server warns about (deprecated versions, unknown fields), each text once."""
+        """Log each warning of the server (deprecated versions, unknown fields) once."""
         if warning not in self._warned and len(self._warned) < 1000:
             self._warned.add(warning)
-            logger.warning("%s: the API server warns: %s", _info(request), warning)
+            logger.warning("%s: warning from the API server: %s", _info(request), warning)
 
 
 def encode(body: Body) -> bytes:
-    """JSON bytes of a body; bytes pass as they are."""
+    """Return the body as JSON bytes; bytes are returned unchanged."""
     if isinstance(body, bytes):
         return body
     if isinstance(body, msgspec.Struct):
@@ -330,12 +338,12 @@ def encode(body: Body) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError:
-        # Numbers of many digits, halves of letters, more levels than it goes: what is copied out of others' objects.
+        # Integers with many digits, lone surrogates, deep nesting: values copied from other objects may contain them.
         return json.dumps(body).encode("ascii")
 
 
 def selectors(label_selector: str, field_selector: str) -> dict[str, str]:
-    """The part of a query that narrows a list or watch."""
+    """Return the query parameters that narrow a list or watch."""
     pairs = (("labelSelector", label_selector), ("fieldSelector", field_selector))
     return {key: value for key, value in pairs if value}
 
@@ -350,12 +358,13 @@ def _write_query(dry_run: bool, field_manager: str, field_validation: str) -> di
 
 
 def _form(method: str, decode: Decode[Any] | None) -> str:
-    """What to ask for as the answer to a write: who reads nothing but the metadata gets no more."""
+    """Return the content type to request for a write: metadata only if the caller decodes nothing else."""
     return METADATA if decode is decode_metadata and method in ("POST", "PATCH", "PUT") else JSON
 
 
 def _may_retry(method: str, error: ApiError) -> bool:
-    """What is refused for overload was never begun: any verb may come again. Otherwise only reads."""
+    """Return whether a request may be retried. A request rejected for overload was never started, so any verb may be
+    retried; otherwise only reads."""
     if error.retry_after is None:
         return False
     return isinstance(error, TooManyRequests) or (method == "GET" and error.code >= 500)
@@ -366,8 +375,11 @@ def _info(request: Request) -> RequestInfo:
 
 
 def if_readable(decode: Decode[T]) -> Decode[T | None]:
-    """The same with None for what cannot be read: where one object that somebody stored past admission must not keep
-    others from being looked at. Nobody hides an object of his by the depth of its managed fields."""
+    """Wrap a decoder to return None for an unreadable object.
+
+    One object stored without admission must not block the processing of others. Deeply nested managedFields do not make
+    an object unreadable.
+    """
 
     def read(body: bytes) -> T | None:
         try:
@@ -397,7 +409,7 @@ async def get_or_none(
     subresource: str = "",
     decode: Decode[Found] | None = None,
 ) -> Found | None:
-    """The object as it is now; None if there is none. Raises what else the API server says."""
+    """Return the current object, or None if it does not exist. Raises any other API error."""
     try:
         return await client.get(resource, name, namespace, subresource=subresource, decode=decode)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Run coroutines side by side, with a limit, and share one call among those that ask at the same time."""
+"""Run coroutines concurrently with a limit, and share one read among simultaneous callers."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ T = TypeVar("T")
 
 
 async def concurrently(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
-    """The results in order, of so many at once at most. The first error is raised at once; the others go on."""
+    """Return the results in order, with at most ``limit`` running at once. The first error is raised immediately; the
+    rest keep running."""
     return await asyncio.gather(*_limited(work, limit))
 
 
 async def settled(work: Iterable[Awaitable[T]], limit: int) -> list[T | BaseException]:
-    """The same when all is done, with what each raised in place of its result."""
+    """Like ``concurrently``, but wait for all and return exceptions in place of results."""
     return await asyncio.gather(*_limited(work, limit), return_exceptions=True)
 
 
 async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
-    """The results in order; the first error is raised when all is done."""
+    """Return the results in order. The first error is raised after all have finished."""
     found = await settled(work, limit)
     for one in found:
         if isinstance(one, BaseException):
@@ -32,13 +33,14 @@ async def together(work: Iterable[Awaitable[T]], limit: int) -> list[T]:
 
 
 class KeyedLocks:
-    """Writes of one object go one after the other, for of two at once an API server refuses one."""
+    """One lock per key. Writes to one object are serialized, because the API server rejects one of two concurrent
+    writes."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     def of(self, key: str) -> asyncio.Lock:
-        """The lock of a key; it is forgotten with the last who holds it or waits for it."""
+        """Return the lock for a key. It is dropped when no task holds it or waits for it."""
         return self._locks.setdefault(key, asyncio.Lock())
 
 
@@ -52,24 +54,28 @@ def _limited(work: Iterable[Awaitable[T]], limit: int) -> Iterator[Coroutine[Any
     return (limited(one) for one in work)
 
 
-# Reads that arrive together are one: whoever asks gets an answer that was read after asking.
+# Coalesced reads: simultaneous callers share one read, which starts after they called.
 #
 #     deployments = Coalesced(lambda key: client.get(DEPLOYMENTS, key.name, key.namespace))
 #     await deployments(key)
 #
-# While a read is under way further ones for the same key wait for the next, so nobody gets an answer that is older
-# than the question. A stranger shares reads with nobody else: one that fails because its budget is spent fails no
-# other.
+# While a read is under way, further calls for the same key wait for the next one, so no caller gets a result that is
+# older than its call. Unknown callers do not share reads with others: a read that fails because its budget is spent
+# must not fail another caller.
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-#: In which loop, for which stranger, and for which key.
+#: Event loop, unknown caller, and key.
 _Asked: TypeAlias = "tuple[asyncio.AbstractEventLoop, str, K]"
 
 
 class Coalesced(Generic[K, V]):
-    """``read`` gives the value of a key; what it raises is raised to all who asked together. Two reads of a key begin
-    at least ``interval`` seconds apart. ``shared``: no budget limits the reads, so strangers may share them."""
+    """Coalesce concurrent reads of a key.
+
+    ``read`` returns the value for a key; its exceptions are raised to all waiting callers. Two reads of a key start at
+    least ``interval`` seconds apart. Set ``shared`` if no budget limits the reads, so that unknown callers may share
+    them.
+    """
 
     def __init__(self, read: Callable[[K], Awaitable[V]], *, interval: float = 0.0, shared: bool = False) -> None:
         self._read = read
@@ -77,12 +83,12 @@ class Coalesced(Generic[K, V]):
         self._interval = interval
         self._next: dict[_Asked[K], asyncio.Future[V]] = {}
         self._tasks: dict[_Asked[K], asyncio.Task[None]] = {}
-        #: How often it was asked, and read.
+        #: Number of calls and of reads.
         self.asked = 0
         self.reads = 0
 
     async def __call__(self, key: K) -> V:
-        """The value, read from now on."""
+        """Return a value read after this call."""
         self.asked += 1
         loop = asyncio.get_running_loop()
         asked = (loop, "" if self._shared else STRANGER.get(), key)
@@ -90,7 +96,7 @@ class Coalesced(Generic[K, V]):
         if answer is None:
             answer = self._next[asked] = loop.create_future()
         if asked not in self._tasks:
-            # A task of its own: that one who asks gives up must not take the others with it.
+            # A separate task, so that canceling one caller does not cancel the read for the others.
             self._tasks[asked] = asyncio.create_task(self._serve(asked))
         return await asyncio.shield(answer)
 

@@ -23,14 +23,13 @@ if TYPE_CHECKING:
 
 # Configuration: how to reach a cluster, from a kubeconfig file or from inside a Pod.
 #
-# The ``kubernetes`` package reads the files and speaks to authentication plugins, but for what the standard library
-# can do as well (``app.kube.config``). What comes out is one :class:`ClusterConfig`: the server's address, a TLS
-# context, and credentials that renew themselves.
+# The ``kubernetes`` package reads the files and runs authentication plugins, unless the standard library is enough. The
+# result is a :class:`ClusterConfig`: the server's address, a TLS context, and credentials that renew themselves.
 
-WAYS_OUT = "give --kubeconfig FILE, set KUBECONFIG, have a ~/.kube/config, or run in a Pod with a service account"
-#: A plugin that asks for a password on a terminal nobody sees must not hang the start for ever.
+WAYS_OUT = "use --kubeconfig FILE, set KUBECONFIG, create ~/.kube/config, or run in a Pod with a service account"
+#: An exec plugin that prompts for a password on a hidden terminal must not block startup forever.
 EXEC_PLUGIN_TIMEOUT = 60.0
-#: Credentials of an exec plugin are renewed this long before they expire.
+#: Exec plugin credentials are renewed this long before they expire.
 EXPIRY_SKEW = timedelta(minutes=1)
 
 
@@ -44,17 +43,17 @@ async def _nothing_to_renew() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """How to reach one API server. ``authorization`` is asked for before each request, ``renew`` after a 401."""
+    """Connection settings for one API server. ``authorization`` runs before each request, ``renew`` after a 401."""
 
-    #: Scheme, host and port, without a slash at the end.
+    #: Scheme, host and port, without a trailing slash.
     host: str
     ssl_context: ssl.SSLContext | None = None
-    #: The name to verify the server's certificate against, where it is not the host.
+    #: The name to verify the server's certificate against, if it is not the host.
     server_name: str | None = None
     proxy: str | None = None
-    #: Where this came from, for messages.
+    #: Source of the configuration, for messages.
     source: str = ""
-    #: The namespace a person works in, if the context names one.
+    #: The default namespace of the context, if it names one.
     namespace: str = ""
     authorization: Callable[[], Awaitable[str | None]] = field(default=_no_authorization)
     renew: Callable[[], Awaitable[None]] = field(default=_nothing_to_renew)
@@ -63,9 +62,9 @@ class ClusterConfig:
 async def load_config(
     kubeconfig: str = "", context: str | None = None, environ: Mapping[str, str] | None = None
 ) -> ClusterConfig:
-    """The configuration to use, searched as controllers do.
+    """Find and load the configuration, as controllers do.
 
-    In order: the ``kubeconfig`` given, ``$KUBECONFIG`` (may be several files), the service account of our own Pod,
+    In order: the ``kubeconfig`` argument, ``$KUBECONFIG`` (may be several files), the service account of this Pod,
     ``~/.kube/config``. Raises ``ConfigError``.
     """
     env = os.environ if environ is None else environ
@@ -78,15 +77,15 @@ async def load_config(
     default = os.path.join(env.get("HOME", os.sep), ".kube", "config")
     if os.path.exists(default):  # noqa: ASYNC240 - once, at the start
         return await load_kubeconfig(default, context)
-    raise ConfigError(f"no way to reach a cluster: {WAYS_OUT}")
+    raise ConfigError(f"no cluster configuration found: {WAYS_OUT}")
 
 
 async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConfig:
-    """The configuration of a context (default: the current one) in one or several kubeconfig files."""
+    """Load a context (default: the current one) from one or several kubeconfig files."""
     _check_readable(paths, context)
     if os.pathsep not in paths and (found := _plain_config(paths, context)) is not None:
         return found
-    # Imported here: 20 MiB and a third of a second that most do not need.
+    # Imported here because it costs 20 MiB and a third of a second, and most processes do not need it.
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException
     from kubernetes.aio.config.kube_config import KubeConfigMerger
@@ -105,19 +104,19 @@ async def load_kubeconfig(paths: str, context: str | None = None) -> ClusterConf
     except ConfigException as error:
         raise ConfigError(f"kubeconfig {paths}: {error}; see: kubectl --kubeconfig {paths} config view") from error
     except (TypeError, AttributeError, ValueError, KeyError) as error:
-        # The package takes the shape of the file for granted.
+        # The package assumes that the file has the right structure.
         raise ConfigError(f"kubeconfig {paths} is not a kubeconfig ({error}); {WAYS_OUT}") from error
 
 
 def _plain_config(path: str, context: str | None) -> ClusterConfig | None:
-    """The configuration of one file, where it takes no more than the standard library."""
+    """Return the configuration from one file if the standard library is enough to use it."""
 
     found = read_kubeconfig(Path(path), context)
     return None if found is None else replace(found, proxy=_proxy_from_environment(found.host))
 
 
 async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
-    """The configuration of the Pod we run in; its token is read anew every minute, since the kubelet rotates it."""
+    """Return the configuration of this Pod. The token is read again every minute, since the kubelet rotates it."""
     from kubernetes.aio.client import Configuration
     from kubernetes.aio.config import ConfigException
     from kubernetes.aio.config import incluster_config as incluster
@@ -136,8 +135,8 @@ async def load_in_cluster(environ: Mapping[str, str]) -> ClusterConfig:
 
 
 def _check_readable(paths: str, context: str | None) -> None:
-    """Say plainly what is wrong with a file before the package trips over it."""
-    import yaml  # who has a service account reads none
+    """Report problems with a file clearly before the ``kubernetes`` package fails on them."""
+    import yaml  # With a service account, no file is read.
 
     found = False
     for path in filter(None, paths.split(os.pathsep)):
@@ -160,23 +159,23 @@ def _check_readable(paths: str, context: str | None) -> None:
 
 
 def _missing(document: Mapping[str, Any], wanted: str | None) -> str:
-    """What a kubeconfig refers to and does not hold; '' if nothing."""
+    """Return the reference that a kubeconfig does not resolve, or ''."""
     if not isinstance(document.get("contexts") or [], list):
-        return ""  # nothing of its shape is known
+        return ""  # The structure is invalid.
     contexts, clusters, users = (_by_name(document.get(key), key[:-1]) for key in ("contexts", "clusters", "users"))
     name = wanted or document.get("current-context")
     if not name:
         names = ", ".join(contexts) or "none"
-        return f"no context is chosen; set current-context, or name one with --context; there are: {names}"
+        return f"no context is selected; set current-context or use --context; available contexts: {names}"
     if not isinstance(name, str):
         return "current-context is not the name of a context"
     if name not in contexts:
-        return f"there is no context {name}; there are: {', '.join(contexts) or 'none'}"
+        return f"there is no context {name}; available contexts: {', '.join(contexts) or 'none'}"
     of_context = contexts[name]
     for kind, there in (("cluster", clusters), ("user", users)):
         of_kind = of_context.get(kind)
         if of_kind and not (isinstance(of_kind, str) and of_kind in there):
-            return f"context {name} names the {kind} {of_kind}, which is not in it"
+            return f"context {name} refers to the {kind} {of_kind}, which does not exist"
     return ""
 
 
@@ -219,7 +218,7 @@ def _cluster_config(configuration: Configuration, source: str, renew: Callable[[
 
 def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # From Python 3.13 on certificates without a key identifier are refused, which kubectl and the kubelet accept.
+    # Python 3.13 and later refuse certificates without a key identifier, which kubectl and the kubelet accept.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not configuration.verify_ssl:
         context.check_hostname = False
@@ -230,8 +229,8 @@ def _ssl_context(configuration: Configuration) -> ssl.SSLContext:
 
 
 def _proxy_from_environment(host: str) -> str | None:
-    """What HTTPS_PROXY and NO_PROXY say, asked once: there is only one server."""
-    import urllib.request  # a mebibyte that the agent of a node does without
+    """Return the proxy from HTTPS_PROXY and NO_PROXY. Read once, since there is only one server."""
+    import urllib.request  # saves a mebibyte in the node agent
 
     scheme, _, address = host.partition("://")
     if urllib.request.proxy_bypass(address.rpartition(":")[0] or address):
@@ -240,20 +239,20 @@ def _proxy_from_environment(host: str) -> str | None:
 
 
 def _loader_class() -> Any:
-    """The package's kubeconfig loader, with exec plugins that report their errors and renew what they gave.
+    """Return the package's kubeconfig loader, extended so that exec plugins report errors and renew credentials.
 
-    Made on first use, so that this module can be imported without the package.
+    Created on first use, so that this module can be imported without the package.
     """
     from kubernetes.aio.config import ConfigException
     from kubernetes.aio.config.exec_provider import ExecProvider
     from kubernetes.aio.config.kube_config import KubeConfigLoader
 
     class Loader(KubeConfigLoader):  # type: ignore[misc]
-        """Reads one kubeconfig; keeps what is needed to ask the exec plugin again."""
+        """Loads one kubeconfig and keeps what is needed to run the exec plugin again."""
 
         _exec_expiry: datetime | None = None
         _configuration: Configuration | None = None
-        #: Where renewed client certificates go: new connections will use them.
+        #: Receives renewed client certificates; new connections use them.
         ssl_context: ssl.SSLContext | None = None
 
         async def load_and_set(self, configuration: Configuration) -> None:
@@ -264,13 +263,13 @@ def _loader_class() -> Any:
                 configuration.refresh_api_key_hook = self._refresh
 
         async def load_from_exec_plugin(self) -> bool:
-            """Run the plugin. The original logs what went wrong and goes on without credentials."""
+            """Run the plugin. The original method logs errors and continues without credentials."""
             spec = self._user["exec"]
             try:
                 status = await asyncio.wait_for(ExecProvider(spec).run(), EXEC_PLUGIN_TIMEOUT)
             except TimeoutError:
                 raise ConfigException(
-                    f"the exec plugin {spec['command']} gave no answer in {EXEC_PLUGIN_TIMEOUT:.0f} s"
+                    f"the exec plugin {spec['command']} did not respond within {EXEC_PLUGIN_TIMEOUT:.0f} s"
                 ) from None
             except OSError as error:
                 raise ConfigException(f"the exec plugin {spec['command']} cannot be run: {error}") from error
@@ -283,11 +282,11 @@ def _loader_class() -> Any:
             if "clientCertificateData" in status and "clientKeyData" in status:
                 self.cert_file, self.key_file = _certificate_files(status)
             elif "token" not in status:
-                raise ConfigException(f"the exec plugin {spec['command']} gave neither a token nor a certificate")
+                raise ConfigException(f"the exec plugin {spec['command']} returned neither a token nor a certificate")
             return True
 
         async def _refresh(self, configuration: Configuration) -> None:
-            """Before each request: renew what is about to expire."""
+            """Before each request, renew credentials that are about to expire."""
             now = datetime.now(UTC)
             if "exec" in self._user:
                 if self._exec_expiry is not None and now >= self._exec_expiry - EXPIRY_SKEW:
@@ -298,7 +297,7 @@ def _loader_class() -> Any:
                 configuration.api_key["BearerToken"] = self.token
 
         async def renew(self) -> None:
-            """The server did not accept the credentials: ask the plugin for new ones."""
+            """Run the plugin again after the server rejected the credentials."""
             if self._user is None or "exec" not in self._user or self._configuration is None:
                 return
             try:
@@ -310,9 +309,7 @@ def _loader_class() -> Any:
                     self.ssl_context.load_cert_chain(self.cert_file, self.key_file)
                 except (ssl.SSLError, OSError) as error:
                     command = self._user["exec"]["command"]
-                    raise ConfigError(
-                        f"the exec plugin {command} gave a certificate that cannot be used: {error}"
-                    ) from error
+                    raise ConfigError(f"the exec plugin {command} returned an unusable certificate: {error}") from error
             if "token" in self.__dict__:
                 self._configuration.api_key["BearerToken"] = self.token
 
@@ -329,18 +326,18 @@ def _certificate_files(status: Mapping[str, str]) -> tuple[str, str]:
     return file("clientCertificateData"), file("clientKeyData")
 
 
-# Configurations that take nothing but the standard library: a token or a certificate, from a kubeconfig or our Pod.
+# Configurations that need only the standard library: a token or a certificate, from a kubeconfig or a service account.
 #
-# The ``kubernetes`` package, which knows plugins and all other ways, costs 20 MiB and a third of a second: too much
-# for an agent on every node, and for a command that somebody waits for.
+# The ``kubernetes`` package, which supports plugins and all other methods, costs 20 MiB and a third of a second: too
+# much for an agent on every node, and for an interactive command.
 
 ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-#: The kubelet renews the file long before the token ends.
+#: The kubelet rotates the file long before the token expires.
 TOKEN_SECONDS: Final = 60.0
 
 
 class _Token:
-    """A token in a file that somebody renews."""
+    """A token read from a file that is rotated."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -348,7 +345,7 @@ class _Token:
         self._read_at = float("-inf")
 
     async def authorization(self) -> str | None:
-        """The header's value."""
+        """Return the Authorization header."""
         if time.monotonic() - self._read_at > TOKEN_SECONDS:
             try:
                 self._value = self._file.read_text("ascii").strip()
@@ -359,12 +356,12 @@ class _Token:
         return f"Bearer {self._value}"
 
     async def renew(self) -> None:
-        """Read it anew with the next request."""
+        """Read the file again with the next request."""
         self._read_at = float("-inf")
 
 
 def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterConfig:
-    """The service account of our Pod. Raises ``ConfigError``."""
+    """Return the configuration of this Pod's service account. Raises ``ConfigError``."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
     token = _Token(account / "token")
     try:
@@ -382,13 +379,13 @@ def in_cluster(environ: Mapping[str, str], account: Path = ACCOUNT) -> ClusterCo
 
 
 def read_kubeconfig(path: Path, context: str | None = None) -> ClusterConfig | None:
-    """A kubeconfig whose user has a token or a certificate; None for all others, and for what cannot be read."""
-    import yaml  # only here
+    """Read a kubeconfig whose user has a token or a certificate. Returns None for any other or unreadable file."""
+    import yaml  # imported only here
 
     try:
         return _plain(yaml.safe_load(path.expanduser().read_bytes()), path.expanduser(), context)
     except (OSError, UnicodeError, ValueError, KeyError, TypeError, AttributeError, yaml.YAMLError, RecursionError):
-        # The whole loader says what is wrong.
+        # The full loader reports the error.
         return None
 
 
@@ -436,7 +433,7 @@ def _tls(cluster: Mapping[str, Any], user: Mapping[str, Any], folder: Path) -> s
         context.verify_mode = ssl.CERT_NONE
     certificate, key = user.get("client-certificate-data"), user.get("client-key-data")
     if certificate and key:
-        # The standard library loads them from files only.
+        # The standard library loads certificates only from files.
         with tempfile.TemporaryDirectory() as private:
             pair = Path(private, "client.pem")
             pair.touch(mode=0o600)

@@ -1,10 +1,10 @@
-"""Controller: from changes in stores to keys in a queue to reconciles by a few workers.
+"""Controller: turns changes in stores into keys in a queue, and keys into reconciles by a few workers.
 
     controller = Controller("sidecarset", clock, [Watch(sets, to_self), Watch(pods, pod_to_sets)], reconcile, workers=3)
     await controller.run()
 
-``reconcile(key)`` brings one object to what it should be, and returns when to look again. It may be called at any time
-and any number of times; for one key never twice at once. What it raises is logged with the key and tried again with
+``reconcile(key)`` brings one object to its desired state and returns when to run again. It may be called at any time
+and any number of times, but never concurrently for one key. Exceptions are logged with the key and retried with
 back-off.
 """
 
@@ -31,23 +31,23 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a reconcile asks for: to be called again after so many seconds (zero: only when something changes)."""
+    """Result of a reconcile. ``requeue_after`` is in seconds; zero means to wait for the next change."""
 
     requeue_after: float = 0.0
-    #: Call again with the key's growing back-off, without this counting as an error.
+    #: Requeue with the key's back-off, without counting an error.
     requeue: bool = False
 
 
 DONE = Result()
 
 Reconcile: TypeAlias = Callable[[ObjectKey], Awaitable[Result | None]]
-#: The objects to reconcile when something changes.
+#: Returns the objects to reconcile after a change.
 Keys: TypeAlias = Callable[[Change[T]], Iterable[ObjectKey]]
 
 
 @dataclass(frozen=True, slots=True)
 class Watch(Generic[T]):
-    """Changes in ``store`` mean work on ``keys``; ``delay`` puts it off by so many seconds."""
+    """Maps changes in ``store`` to keys to enqueue; ``delay`` defers them by that many seconds."""
 
     store: Store[T]
     keys: Keys[T]
@@ -55,12 +55,12 @@ class Watch(Generic[T]):
 
 
 def to_self(change: Change[Any]) -> Iterable[ObjectKey]:
-    """The changed object itself."""
+    """Return the changed object itself."""
     return (key_of(change.object),)
 
 
 def to_controller(owner: Resource) -> Keys[Any]:
-    """The object's managing owner, if it is of that kind (any version); before and after the change."""
+    """Map a change to the object's controller if it is of that kind (any version), before and after the change."""
 
     def keys(change: Change[Any]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}
@@ -76,7 +76,7 @@ def to_controller(owner: Resource) -> Keys[Any]:
 
 
 class ControllerMetrics(Protocol):
-    """Hooks for the ``controller_runtime_*`` metrics; ``result``: success, requeue, requeue_after or error."""
+    """Hooks for the ``controller_runtime_*`` metrics. ``result`` is success, requeue, requeue_after or error."""
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
     def active_workers(self, controller: str, workers: int) -> None: ...
@@ -84,7 +84,7 @@ class ControllerMetrics(Protocol):
 
 
 class NoMetrics:
-    """Measures nothing."""
+    """Metrics that do nothing."""
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
     def active_workers(self, controller: str, workers: int) -> None: ...
@@ -92,9 +92,9 @@ class NoMetrics:
 
 
 class Controller:
-    """One kind's loop. ``queue`` is open to whoever else wants to have a key looked at.
+    """The reconcile loop of one kind. Other code may add keys to ``queue``.
 
-    It begins once the stores of its watches are filled, and those in ``needs``, which it only reads.
+    It starts once the stores of its watches, and those in ``needs``, which it only reads, have synced.
     """
 
     def __init__(
@@ -124,9 +124,9 @@ class Controller:
         self._active = 0
 
     async def run(self) -> None:
-        """Work until ``stop`` (what is ready is finished first) or until cancelled.
+        """Run until ``stop`` (ready keys are finished first) or until canceled.
 
-        Raises ``TimeoutError`` if the stores are not filled in time: a controller must not act on half a picture.
+        Raises ``TimeoutError`` if the stores do not sync in time: a controller must not act on incomplete data.
         """
         await self._wait_until_ready()
         subscriptions = [watch.store.subscribe(self._handler(watch)) for watch in self._watches]
@@ -140,7 +140,7 @@ class Controller:
             self.queue.shut_down()
 
     def stop(self) -> None:
-        """Take no more work; ``run`` returns when the rest is done."""
+        """Take no more keys. ``run`` returns when the current ones are done."""
         self.queue.shut_down()
 
     async def _wait_until_ready(self) -> None:
@@ -151,7 +151,7 @@ class Controller:
         try:
             await self._clock.wait_for(all_ready(), self._sync_timeout)
         except TimeoutError:
-            message = f"controller {self.name}: its caches were not filled within {self._sync_timeout:.0f} s"
+            message = f"controller {self.name}: caches did not sync within {self._sync_timeout:.0f} s"
             raise TimeoutError(message) from None
 
     def _handler(self, watch: Watch[T]) -> Callable[[Change[T]], None]:
@@ -160,9 +160,9 @@ class Controller:
                 for key in watch.keys(change):
                     self.queue.add_after(key, watch.delay(change, key) if watch.delay is not None else 0.0)
             except Exception:
-                # A mistake over one object must not stop the reflector that brings all others.
+                # An error with one object must not stop the reflector.
                 self._metrics.panicked(self.name)
-                logger.exception("%s: cannot tell what a change of %s concerns", self.name, key_of(change.object))
+                logger.exception("%s: failed to map a change of %s to keys", self.name, key_of(change.object))
 
         return handle
 
@@ -189,14 +189,14 @@ class Controller:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Something that the reconcile awaited was cancelled, not this worker: the key failed, and no more.
+            # Something the reconcile awaited was canceled, not this worker: only this key failed.
             outcome = self._failed(key, error, self._clock.monotonic() - started)
         except Exception as error:  # noqa: BLE001 - the loop outlives the key; _log says what happened
             outcome = self._failed(key, error, self._clock.monotonic() - started)
         self._metrics.reconciled(self.name, outcome, self._clock.monotonic() - started)
 
     def _requeue(self, key: ObjectKey, result: Result) -> str:
-        """Do what a reconcile asked for; what that is called in metrics."""
+        """Requeue the key as requested and return the result label for metrics."""
         if result.requeue_after > 0:
             self.queue.forget(key)
             self.queue.add_after(key, result.requeue_after)
@@ -213,19 +213,19 @@ class Controller:
         return "error"
 
     def _log(self, key: ObjectKey, error: BaseException, took: float, delay: float) -> None:
-        """Conflicts are everyday; refusals need their message; only what is our mistake needs a stack trace.
+        """Log a failed reconcile. Conflicts are common; API errors need their message; only bugs need a stack trace.
 
-        How long a try took explains the time between two lines: what waits for an answer takes longer than its delay.
+        The duration of the attempt explains the time between two lines.
         """
         if isinstance(error, Conflict):
-            logger.info("%s: %s changed meanwhile, again in %.3f s: %s", self.name, key, delay, error)
+            logger.info("%s: %s has changed, retrying in %.3f s: %s", self.name, key, delay, error)
             return
         if isinstance(error, KubeError) and is_namespace_ending(error):
             logger.debug("%s: %s: its namespace is being terminated: %s", self.name, key, error)
             return
         said = (self.name, key, took, delay)
         if isinstance(error, KubeError | TimeoutError):
-            logger.warning("%s: reconciling %s failed after %.3f s, again in %.3f s: %s", *said, error)
+            logger.warning("%s: reconciling %s failed after %.3f s, retrying in %.3f s: %s", *said, error)
         else:
             self._metrics.panicked(self.name)
-            logger.error("%s: reconciling %s failed after %.3f s, again in %.3f s", *said, exc_info=error)
+            logger.error("%s: reconciling %s failed after %.3f s, retrying in %.3f s", *said, exc_info=error)

@@ -1,6 +1,6 @@
-"""Where a kind is served: from group, version and kind, as owner references and targets name objects, to a resource.
+"""Discovery: maps a group, version and kind, as used in owner references and targets, to a resource.
 
-Asked of the API server's discovery, and remembered for a while: kinds come and go with their definitions.
+Results of the API server's discovery are cached for a while, since kinds come and go with their definitions.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.resources import Resource
 
-#: Seconds for which a group and version is remembered, and for which it is not looked for again.
+#: Seconds for which a group and version, or its absence, is cached.
 REMEMBERED: Final = 300.0
 NOT_FOUND_FOR: Final = 10.0
-#: Groups and versions remembered at most: names come from users.
+#: Maximum number of cached groups and versions. Their names come from users.
 MAX_REMEMBERED: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A kind that is served, and whether it can be scaled."""
+    """A served kind, and whether it has a scale subresource."""
 
     resource: Resource
     scalable: bool
@@ -45,14 +45,14 @@ _Kinds = Mapping[str, Mapped]
 
 
 class KindMapper:
-    """Finds out where kinds are served."""
+    """Finds the resources of kinds."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._found: dict[str, tuple[float, _Kinds]] = {}
 
     async def find(self, api_version: str, kind: str) -> Mapped | None:
-        """Where the kind is served; None where it is not. Raises ``KubeError``."""
+        """Return the resource of the kind, or None if it is not served. Raises ``KubeError``."""
         now = self._client.clock.monotonic()
         until, kinds = self._found.get(api_version, (0.0, {}))
         if now >= until or (kind not in kinds and now >= until - REMEMBERED + NOT_FOUND_FOR):

@@ -1,7 +1,7 @@
-"""Errors of talking to a Kubernetes API server: one small hierarchy, each with the request it belongs to.
+"""Errors of requests to a Kubernetes API server: one small hierarchy, each with its request.
 
-``KubeError`` ← ``ConfigError`` (no way to reach a cluster), ``TransportError`` (no answer), ``DecodeError`` (an answer
-that is not what was asked for), ``ApiError`` (the server said no: its ``Status`` is parsed; subclasses by reason).
+``KubeError`` ← ``ConfigError`` (no usable configuration), ``TransportError`` (no response), ``DecodeError`` (an
+unexpected response), ``ApiError`` (the server refused: its ``Status`` is parsed; subclasses by reason).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 @dataclass(frozen=True, slots=True)
 class RequestInfo:
-    """What was asked: the HTTP verb and the path with its query, for messages."""
+    """The HTTP verb and the path with its query, for messages."""
 
     verb: str
     path: str
@@ -24,7 +24,7 @@ class RequestInfo:
 
 
 class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One cause of a failure; ``field`` is the path in the object."""
+    """One cause of a failure. ``field`` is the path in the object."""
 
     reason: str = ""
     message: str = ""
@@ -32,7 +32,7 @@ class StatusCause(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class StatusDetails(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """Which object a ``Status`` is about, and why."""
+    """The object a ``Status`` refers to, and details of the failure."""
 
     name: str = ""
     group: str = ""
@@ -54,18 +54,18 @@ class Status(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KubeError(Exception):
-    """Anything that went wrong between us and the API server."""
+    """Base class of all errors of requests to the API server."""
 
-    #: Seconds before which repeating a failed reconcile is pointless; 0: its growing back-off decides.
+    #: Minimum seconds before a failed reconcile is retried. 0 leaves it to the back-off.
     retry_in: float = 0.0
 
 
 class ConfigError(KubeError):
-    """No usable configuration; the message names the file and the way out."""
+    """No usable configuration. The message names the file and how to fix it."""
 
 
 class TransportError(KubeError):
-    """The request got no answer: refused, reset, timed out, TLS not accepted."""
+    """The request got no response: refused, reset, timed out, or TLS failed."""
 
     def __init__(self, request: RequestInfo, message: str) -> None:
         super().__init__(f"{request}: {message}")
@@ -74,21 +74,22 @@ class TransportError(KubeError):
 
 
 class DecodeError(KubeError):
-    """The answer is not JSON, or not of the expected type."""
+    """The response is not JSON, or not of the expected type."""
 
     def __init__(self, request: RequestInfo, message: str) -> None:
-        super().__init__(f"{request}: cannot read the answer: {message}")
+        super().__init__(f"{request}: cannot decode the response: {message}")
         self.request = request
 
 
 class ApiError(KubeError):
-    """The API server refused. ``reason`` is the machine-readable word (``NotFound``), ``message`` the sentence."""
+    """The API server refused the request. ``reason`` is the machine-readable reason (``NotFound``), ``message`` the
+    text."""
 
     def __init__(self, request: RequestInfo, status: Status, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status.message or 'no message'} ({status.reason or 'Unknown'}, {status.code})")
         self.request = request
         self.status = status
-        #: Seconds after which the server invites to try again; None where it does not.
+        #: Seconds from the Retry-After header; None without one.
         self.retry_after = retry_after
 
     @property
@@ -98,22 +99,22 @@ class ApiError(KubeError):
 
     @property
     def reason(self) -> str:
-        """The reason word, may be empty."""
+        """The reason; may be empty."""
         return self.status.reason
 
     @property
     def message(self) -> str:
-        """What ``kubectl`` would print after ``Error from server``."""
+        """The text that ``kubectl`` prints after ``Error from server``."""
         return self.status.message
 
     @property
     def causes(self) -> tuple[StatusCause, ...]:
-        """The single causes, for example one per invalid field."""
+        """The individual causes, for example one per invalid field."""
         return (self.status.details.causes or ()) if self.status.details else ()
 
 
 class BadRequest(ApiError):
-    """400: the request makes no sense to the server."""
+    """400: the server cannot understand the request."""
 
 
 class Unauthorized(ApiError):
@@ -121,7 +122,7 @@ class Unauthorized(ApiError):
 
 
 class Forbidden(ApiError):
-    """403: RBAC, an admission webhook or a quota refuses."""
+    """403: refused by RBAC, an admission webhook or a quota."""
 
 
 class NotFound(ApiError):
@@ -129,23 +130,23 @@ class NotFound(ApiError):
 
 
 class AlreadyExists(ApiError):
-    """409: a create met an object of the same name."""
+    """409: an object of the same name already exists."""
 
 
 class Conflict(ApiError):
-    """409: the object has changed since it was read (or a precondition does not hold)."""
+    """409: the object has changed since it was read, or a precondition does not hold."""
 
 
 class Gone(ApiError):
-    """410: the resourceVersion or continue token is too old; list anew."""
+    """410: the resourceVersion or continue token has expired; relist."""
 
 
 class Invalid(ApiError):
-    """422: the object does not validate; see ``causes``."""
+    """422: the object is invalid; see ``causes``."""
 
 
 class TooManyRequests(ApiError):
-    """429: overloaded, or an eviction that a disruption budget does not allow now."""
+    """429: the server is overloaded, or a disruption budget does not allow an eviction now."""
 
 
 class ServerError(ApiError):
@@ -180,9 +181,10 @@ _UNREADABLE: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
 def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | None = None) -> ApiError:
-    """The error for a failed answer; a body that is no ``Status`` (a proxy's page) becomes the message, shortened.
+    """Return the error for a failed response. A body that is not a ``Status`` (a proxy's page) becomes the message,
+    shortened.
 
-    ``retry_after`` is the header of that name, if any; only its form in seconds is used, as API servers send it.
+    ``retry_after`` is the header of that name, if any. Only its form in seconds is used, as API servers send it.
     """
     try:
         status = _decode_status(body)
@@ -195,7 +197,7 @@ def api_error(request: RequestInfo, code: int, body: bytes, retry_after: str | N
 
 
 def status_error(request: RequestInfo, status: Status, retry_after: str | None = None) -> ApiError:
-    """The error for a ``Status`` that is already parsed (a watch sends them as ERROR events)."""
+    """Return the error for a parsed ``Status`` (a watch sends them as ERROR events)."""
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code)
     if kind is None:
         kind = ServerError if status.code >= 500 else ApiError
@@ -204,29 +206,29 @@ def status_error(request: RequestInfo, status: Status, retry_after: str | None =
 
 
 def describe(kind: str, namespace: str | None, name: str) -> str:
-    """``Pod default/web-0``; without the namespace for cluster-scoped objects: how messages name an object."""
+    """Return how messages name an object: ``Pod default/web-0``, without the namespace for cluster-scoped objects."""
     return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
 
 
-#: After these nobody knows whether a request was carried out.
+#: After these errors it is unknown whether the request was executed.
 UNANSWERED: Final = (TransportError, ServerError)
 
 
 def is_namespace_ending(error: KubeError) -> bool:
-    """Whether a creation was refused because the namespace is being terminated: nothing will ever be created there."""
+    """Return whether a create was refused because the namespace is being terminated. Retrying is pointless."""
     return isinstance(error, Forbidden) and any(cause.reason == "NamespaceTerminating" for cause in error.causes)
 
 
 def message_of(error: KubeError) -> str:
-    """What is told of it in events and conditions: the API server's sentence alone, as Go's clients print it.
+    """Return the message for events and conditions: only the API server's text, as Go clients print it.
 
-    The request belongs into logs. Where there was no answer nothing else is known.
+    The request belongs in logs. Without a response, the error itself is returned.
     """
     return (error.message if isinstance(error, ApiError) else "") or str(error)
 
 
 def read_status(body: Any) -> Status:
-    """A ``Status`` from JSON bytes or a raw part of a bigger message."""
+    """Parse a ``Status`` from JSON bytes or a raw part of a larger message."""
     try:
         return _decode_status(body)
     except _UNREADABLE as error:
@@ -234,31 +236,31 @@ def read_status(body: Any) -> Status:
 
 
 class CommandError(Exception):
-    """What a person asked for on the command line cannot be done; the message says what to do instead."""
+    """A command cannot do what the user requested. The message says what to do instead."""
 
     exit_code = 1
 
 
 class WrongCommandError(CommandError):
-    """The command line itself, or a file that it names, cannot be used."""
+    """The command line, or a file it names, cannot be used."""
 
     exit_code = 2
 
 
 class InterruptedCommandError(CommandError):
-    """A person ended it in the middle; the message says what is left behind, and how it goes on."""
+    """The user interrupted the command. The message says what remains and how to continue."""
 
     exit_code = 130
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong, for a person: what the API server said as kubectl would print it, without the request."""
+    """Return a message for the user: the API server's text as kubectl prints it, without the request."""
     if isinstance(error, TransportError):
         return error.message
     if not isinstance(error, ApiError):
         return str(error)
     if isinstance(error, NotFound) and not (error.status.details and error.status.details.name):
-        return f"the API server knows no {error.request.path.partition('?')[0]}: is the kind installed?"
+        return f"the API server does not serve {error.request.path.partition('?')[0]}: is the kind installed?"
     if isinstance(error, Unauthorized):
-        return f"the API server does not accept the credentials of the kubeconfig ({error.message or 'Unauthorized'})"
+        return f"the API server rejected the credentials of the kubeconfig ({error.message or 'Unauthorized'})"
     return f"refused: {error.message}" if error.message else str(error)

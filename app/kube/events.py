@@ -1,4 +1,4 @@
-"""Record Kubernetes events without waiting, and combine those that repeat."""
+"""Record Kubernetes events without blocking, and aggregate repeated ones."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from app.kube.objects import Object, ObjectReference
 from app.kube.resources import EVENTS, Resource
 from app.kube.text import printable
 
-# Event correlation: which events become new objects, which raise a count, and which are too many to be told at all.
+# Event correlation: decides which events become new objects, which increment a count, and which are dropped.
 #
-# The rules every Kubernetes component follows, as data in and data out:
+# The rules are those of client-go, as pure functions of the event and the time:
 #
-# * the same event again (object, type, reason, message) raises the count of the first;
-# * from the tenth different message of one object, type and reason within ten minutes on, they share one event, whose
+# * a repeated event (same object, type, reason, message) increments the count of the first;
+# * from the tenth distinct message for one object, type and reason within ten minutes, they share one event, whose
 #   message starts with ``(combined from similar events): ``;
-# * an object may cause 25 events at once and then one in five minutes; more are dropped.
+# * an object may cause 25 events at once and then one every five minutes; more are dropped.
 
 V = TypeVar("V")
 
@@ -42,15 +42,15 @@ SIMILAR_LIMIT = 10
 SIMILAR_WINDOW_SECONDS = 600.0
 SPAM_BURST = 25
 SPAM_QPS = 1 / 300
-#: Objects, and events, that are remembered; the least recently used are forgotten.
+#: Objects, and events, to remember; the least recently used are dropped.
 MEMORY = 4096
-#: The longest name an object can have.
+#: The maximum length of an object name.
 MAX_NAME = 253
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """Something happened to an object."""
+    """Something that happened to an object."""
 
     regarding: ObjectReference
     type: str
@@ -60,7 +60,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Correlated:
-    """What to write: a new event of this name (``count`` 1), or the count, message and time of that one."""
+    """The event to write: a new one with this name (``count`` 1), or an update of the existing one."""
 
     occurrence: Occurrence
     name: str
@@ -70,7 +70,7 @@ class Correlated:
 
 
 class _Recent(Generic[V]):
-    """A dict that forgets what was not used for longest."""
+    """A dict that drops its least recently used entries."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -109,7 +109,7 @@ class _Allowance:
 
 
 class EventCorrelator:
-    """Remembers recent events; ``now`` is handed in with each. ``recorder``: who tells of them."""
+    """Remembers recent events and correlates new ones with them. ``recorder`` is the reporting component."""
 
     def __init__(self, recorder: str = "") -> None:
         self._similar: _Recent[_Similar] = _Recent(MEMORY)
@@ -119,7 +119,7 @@ class EventCorrelator:
         self._offset = crc32(recorder.encode()) % 1000
 
     def correlate(self, occurrence: Occurrence, now: datetime) -> Correlated | None:
-        """What to write for it, None to drop it."""
+        """Return what to write for the occurrence, or None to drop it."""
         combined, key = self._combine(occurrence, now)
         seen = self._seen.get(key)
         if seen is None:
@@ -131,7 +131,7 @@ class EventCorrelator:
         return Correlated(combined, seen.name, seen.count, seen.first, now)
 
     def _combine(self, occurrence: Occurrence, now: datetime) -> tuple[Occurrence, Hashable]:
-        """The event to write it into, and the key of that event."""
+        """Return the event to write the occurrence into, and its key."""
         group = (_identity(occurrence.regarding), occurrence.type, occurrence.reason)
         similar = self._similar.get(group)
         if similar is None or (now - similar.last).total_seconds() > SIMILAR_WINDOW_SECONDS:
@@ -141,7 +141,7 @@ class EventCorrelator:
         similar.last = now
         if len(similar.messages) < SIMILAR_LIMIT:
             return occurrence, (*group, occurrence.regarding.field_path, occurrence.message)
-        similar.messages.popitem(last=False)  # so that the set stays one short of the limit
+        similar.messages.popitem(last=False)  # keeps the set one short of the limit
         message = COMBINED_PREFIX + occurrence.message
         return Occurrence(occurrence.regarding, occurrence.type, occurrence.reason, message), group
 
@@ -160,8 +160,8 @@ class EventCorrelator:
         return True
 
     def _name(self, regarding: str, now: datetime) -> str:
-        """``<object>.<hexadecimal time>``, never the same twice even within one tick of the clock."""
-        # The last three digits are the recorder's own: two that tell of one object in one tick do not meet.
+        """Return ``<object>.<hexadecimal time>``, unique even within one tick of the clock."""
+        # The last three digits identify the recorder, so that two recorders do not collide in the same tick.
         self._last_suffix = max(self._last_suffix + 1000, int(now.timestamp() * 1_000_000) * 1000 + self._offset)
         suffix = f".{self._last_suffix:x}"
         return regarding[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
@@ -171,22 +171,22 @@ def _identity(reference: ObjectReference) -> Hashable:
     return (reference.api_version, reference.kind, reference.namespace, reference.name, reference.uid)
 
 
-# Events: tell people what was done to an object, where ``kubectl describe`` shows it.
+# Events: report what was done to an object, as shown by ``kubectl describe``.
 #
-# Recording never waits and never fails: events go to a queue, and a task sends them. What cannot be sent is dropped
-# with a line in the log, for nothing may depend on an event.
+# Recording never blocks and never fails: events are queued, and a task sends them. Events that cannot be sent are
+# logged and dropped, since nothing may depend on an event.
 
 logger = logging.getLogger(__name__)
 
-#: Events that may wait to be sent; more are dropped.
+#: Maximum number of queued events; more are dropped.
 QUEUE_SIZE = 1000
-#: An event that the server rejects is sent this often, this far apart.
+#: Attempts to send a rejected event, and the seconds between them.
 ATTEMPTS = 12
 RETRY_SECONDS = 10.0
-#: The longest message the API server takes.
+#: The maximum message length that the API server accepts.
 MAX_MESSAGE = 1024
 
-#: The reason of the Warning event on an object whose spec cannot be read; the message begins with the field.
+#: The reason of the Warning event on an object whose spec is invalid. The message starts with the field.
 INVALID_SPEC: Final = "InvalidSpec"
 
 
@@ -198,14 +198,14 @@ class EventMetrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Metrics that do nothing."""
 
     def sent(self) -> None: ...
     def dropped(self) -> None: ...
 
 
 def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectReference:
-    """How an event names the object; ``field_path`` may point into it (``spec.containers{main}``)."""
+    """Return the reference to the object for an event. ``field_path`` may point into it (``spec.containers{main}``)."""
     metadata = obj.metadata
     return ObjectReference(
         api_version=resource.api_version,
@@ -219,7 +219,7 @@ def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectRe
 
 
 class EventRecorder:
-    """Records events as one component; ``run`` it as a task beside whatever records."""
+    """Records the events of one component. ``run`` it as a task."""
 
     def __init__(
         self, client: Client, component: str, *, instance: str = "", metrics: EventMetrics | None = None
@@ -233,13 +233,12 @@ class EventRecorder:
         self._queue: asyncio.Queue[Correlated] = asyncio.Queue(QUEUE_SIZE)
 
     def event(self, regarding: ObjectReference, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """Something happened to the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
+        """Record an event for the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
         if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
-            # There is no such object, but whoever reaches a webhook can make it up, and what is told is remembered.
+            # No object has such a name, but a webhook caller can invent it, and names are kept in memory.
             self._metrics.dropped()
             return
-        # Messages quote what others wrote, as the output of a probe, which ends with a line break, and are shown on the
-        # terminals of whoever looks at the object.
+        # Messages quote text from users, such as probe output, and are shown on terminals.
         message = printable(message[: MAX_MESSAGE + 1])
         if len(message) > MAX_MESSAGE:
             message = message[: MAX_MESSAGE - 1] + "…"
@@ -250,7 +249,7 @@ class EventRecorder:
         try:
             self._queue.put_nowait(correlated)
         except asyncio.QueueFull:
-            self._drop(correlated, f"{QUEUE_SIZE} events are waiting already")
+            self._drop(correlated, f"{QUEUE_SIZE} events are already queued")
 
     async def run(self) -> None:
         """Send events until cancelled."""
@@ -264,7 +263,7 @@ class EventRecorder:
                 self._queue.task_done()
 
     async def flush(self, seconds: float) -> bool:
-        """Wait until all recorded events are sent, but no longer than this; whether they are."""
+        """Wait until all recorded events are sent, at most this long. Returns whether they are."""
         try:
             await self._clock.wait_for(self._queue.join(), seconds)
         except TimeoutError:
@@ -294,14 +293,14 @@ class EventRecorder:
             try:
                 await self._client.patch(EVENTS, event.name, self._repetition(event), namespace)
             except NotFound:
-                pass  # the server keeps events for an hour only
+                pass  # the server keeps events for only an hour
             else:
                 return
         await self._client.create(EVENTS, self._body(event, namespace), namespace)
 
     @staticmethod
     def _repetition(event: Correlated) -> dict[str, Any]:
-        # Nothing to say is not said: a probe that prints nothing has succeeded too.
+        # Omit an empty message: a successful probe may print nothing.
         message = {"message": event.occurrence.message} if event.occurrence.message else {}
         return {"count": event.count, "lastTimestamp": rfc3339(event.last), **message}
 
@@ -337,5 +336,5 @@ class EventRecorder:
         occurrence = event.occurrence
         regarding = occurrence.regarding
         name = describe(regarding.kind, regarding.namespace, regarding.name)
-        message = occurrence.message.encode("utf-8", "backslashreplace").decode()  # a log must take whatever it says
-        logger.log(level, "event %s of %s is dropped: %s: %s", occurrence.reason, name, why, message)
+        message = occurrence.message.encode("utf-8", "backslashreplace").decode()  # logging must not fail
+        logger.log(level, "dropped event %s of %s: %s: %s", occurrence.reason, name, why, message)

@@ -1,7 +1,8 @@
-"""Expectations: what our own writes will make the cache show, so that nobody decides on a cache that lags behind.
+"""Expectations: the effects of our own writes that the cache must show before the next decision.
 
-A controller that has just created a Pod must not count its Pods again before the cache has that one, or it would create
-one too many. Two kinds (PM-95 to PM-98), in memory only: after a restart the first list is complete anyway.
+A controller that has just created a Pod must not count its Pods again before the cache has it, or it would create one
+too many. There are two kinds, both in memory only: after a restart, the first list is complete anyway. [PM-95, PM-96,
+PM-97, PM-98]
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from app.kube.objects import Meta
 
 K = TypeVar("K", bound=Hashable)
 
-#: Seconds. A clock that counts in floats may not notice fewer, and whoever waits for that would come back for ever.
+#: Minimum delay in seconds. With a float clock, a shorter delay may not advance the time, and the caller would requeue
+#: forever.
 SHORTEST_WAIT: Final = 0.001
 
 
 class ScaleAction(StrEnum):
-    """What is expected of an object."""
+    """The expected change of an object."""
 
     CREATE = "create"
     DELETE = "delete"
@@ -30,25 +32,25 @@ class ScaleAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unsatisfied:
-    """Something expected is not seen yet. ``waited``: seconds since this was first noticed (PM-98)."""
+    """An unmet expectation. ``waited`` is the time in seconds since it was first noticed. [PM-98]"""
 
     waited: float
-    #: Says what is outstanding. There may be thousands of names, and hardly anybody asks.
+    #: Describes what is outstanding. Computed on demand: there may be thousands of names.
     says: Callable[[], str] = field(repr=False)
 
     @property
     def outstanding(self) -> str:
-        """The names outstanding per action, or the resourceVersion outstanding; for messages."""
+        """The outstanding names per action, or the outstanding resourceVersion, for messages."""
         return self.says()
 
     def remaining(self, timeout: float) -> float:
-        """Seconds left until it should be given up; zero when that time has come."""
+        """Return the seconds until the expectation times out; zero if it has."""
         left = timeout - self.waited
         return max(left, SHORTEST_WAIT) if left > 0 else 0.0
 
 
 class _UnsatisfiedSince(Generic[K]):
-    """Since when each key is found unsatisfied."""
+    """Tracks since when each key has been unsatisfied."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -63,9 +65,9 @@ class _UnsatisfiedSince(Generic[K]):
 
 
 class ScaleExpectations(Generic[K]):
-    """PM-95: per workload the names of objects that are being created and deleted.
+    """Names of the objects that each workload is creating and deleting. [PM-95]
 
-    Expect before the request is sent; observe when the cache shows it, and also when the request failed.
+    Call ``expect`` before sending the request, and ``observe`` when the cache shows the change or the request fails.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -73,11 +75,11 @@ class ScaleExpectations(Generic[K]):
         self._since: _UnsatisfiedSince[K] = _UnsatisfiedSince(clock)
 
     def expect(self, key: K, action: ScaleAction, name: str) -> None:
-        """The object of that name is about to be created or deleted."""
+        """Record that the named object is about to be created or deleted."""
         self._names.setdefault(key, {}).setdefault(action, set()).add(name)
 
     def observe(self, key: K, action: ScaleAction, name: str) -> bool:
-        """It was, or will not be. Whether that was expected."""
+        """Record that it happened or failed. Returns whether it was expected."""
         actions = self._names.get(key)
         if actions is None or name not in actions.get(action, ()):
             return False
@@ -89,11 +91,11 @@ class ScaleExpectations(Generic[K]):
         return True
 
     def awaiting(self, action: ScaleAction, name: str) -> list[K]:
-        """The workloads that expect this of the object of that name."""
+        """Return the workloads that expect this action for the named object."""
         return [key for key, actions in self._names.items() if name in actions.get(action, ())]
 
     def unsatisfied(self, key: K) -> Unsatisfied | None:
-        """What is outstanding, None when nothing is."""
+        """Return what is outstanding, or None."""
         actions = self._names.get(key)
         if not actions:
             self._since.clear(key)
@@ -101,7 +103,7 @@ class ScaleExpectations(Generic[K]):
         return Unsatisfied(self._since.waited(key), partial(_names_of, actions))
 
     def forget(self, key: K) -> None:
-        """The workload is gone, or its expectations are given up."""
+        """Drop the expectations of a workload that is gone or timed out."""
         self._names.pop(key, None)
         self._since.clear(key)
 
@@ -111,28 +113,28 @@ def _names_of(actions: Mapping[ScaleAction, Collection[str]]) -> str:
 
 
 class ResourceVersionExpectations:
-    """PM-97: per object (uid) the newest version a write of ours gave it."""
+    """The newest resourceVersion that our writes gave each object (by uid). [PM-97]"""
 
     def __init__(self, clock: Clock) -> None:
         self._versions: dict[str, str] = {}
         self._since: _UnsatisfiedSince[str] = _UnsatisfiedSince(clock)
 
     def expect(self, written: Meta) -> None:
-        """The metadata of a write's answer; an older one than is expected already changes nothing."""
+        """Record the metadata returned by a write; an older version than the expected one is ignored."""
         uid, version = written.uid or "", written.resource_version or ""
         expected = self._versions.get(uid)
         if expected is None or not is_at_least(expected, version):
             self._versions[uid] = version
 
     def observe(self, cached: Meta) -> None:
-        """The cache shows this."""
+        """Record the version that the cache shows."""
         uid = cached.uid or ""
         expected = self._versions.get(uid)
         if expected is not None and is_at_least(cached.resource_version or "", expected):
             self.forget(uid)
 
     def unsatisfied(self, cached: Meta) -> Unsatisfied | None:
-        """Whether the cached object is older than what we wrote; one that is new enough counts as observed."""
+        """Return an unmet expectation if the cached object is older than our last write, otherwise drop it."""
         self.observe(cached)
         uid = cached.uid or ""
         expected = self._versions.get(uid)
@@ -142,14 +144,14 @@ class ResourceVersionExpectations:
         return Unsatisfied(self._since.waited(uid), lambda: says)
 
     def forget(self, uid: str) -> None:
-        """The object is gone, or its expectation is given up."""
+        """Drop the expectation of an object that is gone or timed out."""
         self._versions.pop(uid, None)
         self._since.clear(uid)
 
 
 def is_at_least(cached: str, expected: str) -> bool:
-    """PM-97: compared as unsigned integers; an expectation that is no number is met, a cached version that is none
-    is not."""
+    """Compare versions as unsigned integers. A non-numeric expectation is met; a non-numeric cached version does not
+    meet any other. [PM-97]"""
     if not _is_number(expected):
         return True
     return _is_number(cached) and int(cached) >= int(expected)

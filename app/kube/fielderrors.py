@@ -1,4 +1,4 @@
-"""Field errors in the words of the API server, with values printed as Go prints them."""
+"""Field errors as the API server reports them, with values formatted as Go prints them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
-# Text as Go's fmt and strconv write it: what Kubernetes' own messages are made of.
+# Text as formatted by Go's fmt and strconv, as used in Kubernetes' own messages.
 #
-# Validation messages are read by people and matched by tools that were written against Kubernetes and OpenKruise, so
-# values in them are quoted and formatted the way Go does it.
+# Validation messages are read by users and matched by tools written for Kubernetes and OpenKruise, so values in them
+# are quoted and formatted as in Go.
 
 _SHORT = {
     "\a": r"\a",
@@ -38,25 +38,25 @@ def _escaped(char: str) -> str:
     if code < 0x20 or code == 0x7F:
         return f"\\x{code:02x}"
     if 0xD800 <= code <= 0xDFFF:
-        # A lone surrogate is no rune in Go: it prints the replacement character.
+        # A lone surrogate is not a rune in Go: it prints the replacement character.
         return "\ufffd"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def shortened(text: str, limit: int = 256) -> str:
-    """``text``, cut where it is longer than ``limit`` characters: messages may quote it, however long it came."""
+    """Return ``text``, cut to ``limit`` characters, so that messages can quote text of any length."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 def quote(text: str) -> str:
-    """``text`` as ``strconv.Quote`` and ``%q`` print it."""
+    """Return ``text`` as ``strconv.Quote`` and ``%q`` print it."""
     if _PLAIN.fullmatch(text):
         return f'"{text}"'
     return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def format_float(value: float) -> str:
-    """``value`` as ``%v`` prints it: the shortest digits, with an exponent below 1e-4 and from 1e6 on.
+    """Return ``value`` as ``%v`` prints it: the shortest digits, with an exponent below 1e-4 and from 1e6.
 
     >>> format_float(1e6), format_float(0.5), format_float(123456.7)
     ('1e+06', '0.5', '123456.7')
@@ -79,7 +79,7 @@ def format_float(value: float) -> str:
 
 
 def printed(value: Any) -> str:
-    """A JSON value as Go prints it with ``%v``: ``map[a:1 b:[x y]]``."""
+    """Return a JSON value as Go prints it with ``%v``: ``map[a:1 b:[x y]]``."""
     match value:
         case dict():
             return "map[" + " ".join(f"{key}:{printed(value[key])}" for key in sorted(value)) + "]"
@@ -95,7 +95,7 @@ def printed(value: Any) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time span as ``time.Duration`` prints it, to the microsecond.
+    """Return a duration as ``time.Duration`` prints it, to the microsecond.
 
     >>> duration(0.0352), duration(1.5), duration(90), duration(3600), duration(0)
     ('35.2ms', '1.5s', '1m30s', '1h0m0s', '0s')
@@ -116,15 +116,14 @@ def duration(seconds: float) -> str:
     return sign + text
 
 
-# Field errors: what is wrong with which field, printed exactly as Kubernetes' ``field.Error`` and ``ErrorList`` print
-# it.
+# Field errors, printed exactly as Kubernetes' ``field.Error`` and ``ErrorList`` print them.
 #
-# Pure values. ``aggregate`` gives the text of a refusal: one error as it is, several as ``[a, b]`` with repeats left
-# out.
+# Pure values. ``aggregate`` returns the text of a denial: a single error unchanged, several as ``[a, b]`` without
+# repeats.
 
 
 class ErrorType(StrEnum):
-    """What kind of mistake it is; the values are the causes' reasons in a Status."""
+    """Types of field errors. The values are the causes' reasons in a Status."""
 
     NOT_FOUND = "FieldValueNotFound"
     REQUIRED = "FieldValueRequired"
@@ -155,21 +154,21 @@ _WITHOUT_VALUE = frozenset({ErrorType.REQUIRED, ErrorType.FORBIDDEN, ErrorType.T
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """Where a field is: ``Path("spec").child("containers").index(0)`` is ``spec.containers[0]``."""
+    """The path of a field: ``Path("spec").child("containers").index(0)`` is ``spec.containers[0]``."""
 
     text: str = ""
 
     def child(self, *names: str) -> Path:
-        """The path of a field of this one (of a field of that field, and so on)."""
+        """Return the path of a nested field."""
         joined = ".".join(names)
         return Path(f"{self.text}.{joined}" if self.text else joined)
 
     def index(self, index: int) -> Path:
-        """The path of one item of a list."""
+        """Return the path of a list item."""
         return Path(f"{self.text}[{index}]")
 
     def key(self, key: str) -> Path:
-        """The path of one entry of a map."""
+        """Return the path of a map entry."""
         return Path(f"{self.text}[{key}]")
 
     def __str__(self) -> str:
@@ -178,7 +177,7 @@ class Path:
 
 @dataclass(frozen=True, slots=True)
 class GoLiteral:
-    """A bad value that is printed as it stands, for the places where OpenKruise prints a whole Go struct."""
+    """A bad value that is printed verbatim, for messages in which OpenKruise prints a whole Go struct."""
 
     text: str
 
@@ -196,7 +195,7 @@ _OMIT = _OmitValue()
 def _value_text(value: object) -> str:
     match value:
         case None:
-            # A nil pointer is the word null, in quotes like any string (SS-26's text).
+            # A nil pointer is the word null, quoted like any string. [SS-26]
             return '"null"'
         case bool():
             return "true" if value else "false"
@@ -216,7 +215,7 @@ def _value_text(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FieldError:
-    """One mistake in one field. ``str()`` is the whole sentence, ``body`` the same without the field."""
+    """An error in one field. ``str()`` is the whole message, ``body`` the message without the field."""
 
     type: ErrorType
     field: str
@@ -225,7 +224,7 @@ class FieldError:
 
     @property
     def body(self) -> str:
-        """The message without the field's path."""
+        """Return the message without the field's path."""
         text = _TITLES[self.type]
         if self.type not in _WITHOUT_VALUE and self.value is not _OMIT:
             text = f"{text}: {_value_text(self.value)}"
@@ -235,33 +234,33 @@ class FieldError:
         return f"{self.field}: {self.body}"
 
     def as_cause(self) -> dict[str, str]:
-        """The error as an entry of ``status.details.causes``."""
+        """Return the error as an entry of ``status.details.causes``."""
         return {"reason": str(self.type), "message": self.body, "field": self.field}
 
 
 def required(path: Path | str, detail: str = "") -> FieldError:
-    """A value that must be given is missing."""
+    """A required value is missing."""
     return FieldError(ErrorType.REQUIRED, str(path), "", detail)
 
 
 def invalid(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value is malformed or out of bounds. Wrap a value that must be printed as it stands in :class:`GoLiteral`."""
+    """A value is malformed or out of bounds. Wrap a value that must be printed verbatim in :class:`GoLiteral`."""
     return FieldError(ErrorType.INVALID, str(path), value, detail)
 
 
 def type_invalid(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value has another type than the schema says."""
+    """A value does not have the type in the schema."""
     return FieldError(ErrorType.TYPE_INVALID, str(path), value, detail)
 
 
 def not_supported(path: Path | str, value: object, supported: Iterable[str] = ()) -> FieldError:
-    """A value is none of an enumeration; ``supported`` is printed in the order given."""
+    """A value is not in an enumeration. ``supported`` is printed in the given order."""
     known = ", ".join(map(quote, supported))
     return FieldError(ErrorType.NOT_SUPPORTED, str(path), value, f"supported values: {known}" if known else "")
 
 
 def not_found(path: Path | str, value: object, detail: str = "") -> FieldError:
-    """A value names something that is not there."""
+    """A value refers to something that does not exist."""
     return FieldError(ErrorType.NOT_FOUND, str(path), value, detail)
 
 
@@ -276,7 +275,7 @@ def forbidden(path: Path | str, detail: str) -> FieldError:
 
 
 def too_long(path: Path | str, max_length: int) -> FieldError:
-    """A text has more than ``max_length`` bytes (a negative number leaves the limit out)."""
+    """A string has more than ``max_length`` bytes (a negative number omits the limit)."""
     if max_length < 0:
         detail = "value is too long"
     else:
@@ -285,7 +284,7 @@ def too_long(path: Path | str, max_length: int) -> FieldError:
 
 
 def too_many(path: Path | str, actual: int, maximum: int) -> FieldError:
-    """A list has more than ``maximum`` items; a negative ``actual`` leaves the count out."""
+    """A list has more than ``maximum`` items (a negative ``actual`` omits the count)."""
     if maximum < 0:
         detail = "has too many items"
     else:
@@ -294,12 +293,12 @@ def too_many(path: Path | str, actual: int, maximum: int) -> FieldError:
 
 
 def internal(path: Path | str, detail: str) -> FieldError:
-    """Something failed that is not the user's doing."""
+    """An internal error, not caused by the user."""
     return FieldError(ErrorType.INTERNAL, str(path), "", detail)
 
 
 def aggregate(errors: Iterable[FieldError | str]) -> str:
-    """The text of all errors as ``ErrorList.ToAggregate`` prints it; empty for none."""
+    """Return the text of all errors as ``ErrorList.ToAggregate`` prints it; empty for none."""
     messages = list(dict.fromkeys(map(str, errors)))
     if len(messages) == 1:
         return messages[0]
@@ -307,21 +306,21 @@ def aggregate(errors: Iterable[FieldError | str]) -> str:
 
 
 def go_string_map(value: Mapping[str, str] | None) -> str:
-    """``value`` as ``%#v`` prints a ``map[string]string``: keys sorted, nil told apart from empty."""
+    """Return ``value`` as ``%#v`` prints a ``map[string]string``: keys sorted, nil distinct from empty."""
     if value is None:
         return "map[string]string(nil)"
     return "map[string]string{" + ", ".join(f"{quote(k)}:{quote(value[k] or '')}" for k in sorted(value)) + "}"
 
 
 def go_string_slice(value: Sequence[str] | None) -> str:
-    """``value`` as ``%#v`` prints a ``[]string``."""
+    """Return ``value`` as ``%#v`` prints a ``[]string``."""
     if value is None:
         return "[]string(nil)"
     return "[]string{" + ", ".join(map(quote, value)) + "}"
 
 
 def go_int_or_string(value: int | str | None) -> GoLiteral:
-    """``value`` as ``%#v`` prints an ``intstr.IntOrString``; none is 0."""
+    """Return ``value`` as ``%#v`` prints an ``intstr.IntOrString``; None is 0."""
     if isinstance(value, str):
         return GoLiteral(f"intstr.IntOrString{{Type:1, IntVal:0, StrVal:{quote(value)}}}")
     return GoLiteral(f'intstr.IntOrString{{Type:0, IntVal:{value or 0}, StrVal:""}}')

@@ -1,7 +1,7 @@
-"""HTTP/1.1 over asyncio's streams: as much as talking to an API server, and probing a container, needs.
+"""A minimal HTTP/1.1 client over asyncio streams, for requests to an API server and container probes.
 
-For processes that run on every node: aiohttp costs 12 MiB of memory in each. Connections are kept and used again; what
-comes back is bounded.
+For processes that run on every node, where aiohttp costs 12 MiB of memory each. Connections are reused; the size of
+responses is bounded.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from app.kube.config import ClusterConfig
 from app.kube.errors import ConfigError, RequestInfo, TransportError
 from app.kube.wire import Request, Response, Stream
 
-#: The longest head of an answer, and the longest line that says how long a piece is.
+#: The maximum size of a response head, and of a chunk size line.
 MAX_HEAD: Final = 64 * 1024
-#: The longest answer that is read as a whole: lists come in pages, objects are at most 3 MiB.
+#: The maximum size of a response that is read as a whole: lists are paged, objects are at most 3 MiB.
 MAX_BODY: Final = 256 * 1024 * 1024
 _PIECE: Final = 256 * 1024
-#: How many answers may come before the answer, and how many lines after it: nobody sends more, and some would for ever.
+#: The maximum number of interim responses and of trailer lines. Without a limit, a hostile server could send them
+#: forever.
 _MAX_INTERIM: Final = 16
 _MAX_TRAILERS: Final = 100
-#: How long a connection that is closed may take to send what is left, and to take leave of the other side.
+#: Seconds for which a closed connection may send remaining data and shut down TLS.
 CLOSE_SECONDS: Final = 2.0
-#: No length has more.
+#: The maximum number of digits of a length.
 _MAX_DIGITS: Final = 18
-#: A connection nobody used for so long is closed: the server does not keep it for ever either.
+#: Seconds after which an idle connection is closed; the server does not keep it forever either.
 _IDLE_SECONDS: Final = 60.0
 _MAX_IDLE: Final = 8
 _CONNECT_SECONDS: Final = 10.0
@@ -41,11 +42,11 @@ _SAFE: Final = frozenset({"GET", "HEAD"})
 
 
 class HttpError(Exception):
-    """What came back is no HTTP, or more than may come."""
+    """The response is not HTTP, or exceeds a limit."""
 
 
 class ConnectionLost(HttpError):
-    """The connection ended before the answer did. ``begun``: some of the answer had come."""
+    """The connection ended before the response was complete. ``begun``: part of the response was received."""
 
     def __init__(self, message: str, *, begun: bool) -> None:
         super().__init__(message)
@@ -53,16 +54,16 @@ class ConnectionLost(HttpError):
 
 
 class Headers(dict[str, str]):
-    """Header fields by name, whatever its case; of repeated ones the last."""
+    """Header fields by case-insensitive name. If a field is repeated, the last one is kept."""
 
     def get(self, key: str, default: str | None = None) -> str | None:  # type: ignore[override]
-        """The value under that name."""
+        """Return the value of a header."""
         return super().get(key.lower(), default)
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """The head of an answer."""
+    """The head of a response."""
 
     status: int
     headers: Headers
@@ -70,7 +71,7 @@ class Head:
 
 
 class Connection:
-    """One connection: a request, its answer, and so on."""
+    """One connection that sends a request, reads its response, and can be reused."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -82,25 +83,25 @@ class Connection:
     async def open(
         cls, host: str, port: int, context: ssl.SSLContext | None, server_name: str | None = None
     ) -> Connection:
-        """Connect. Raises ``OSError`` (which ``ssl.SSLError`` is), also for what cannot be the name of a host."""
+        """Connect. Raises ``OSError`` (including ``ssl.SSLError``), also for an invalid host name."""
         name = (server_name or host) if context is not None else None
         try:
             reader, writer = await asyncio.open_connection(
                 host, port, ssl=context, server_hostname=name, limit=MAX_HEAD
             )
         except ssl.SSLError:
-            raise  # of a certificate it is a ValueError too
+            raise  # a certificate error is also a ValueError
         except ValueError:
-            raise OSError(f"{host[:80]!r} cannot be the name of a host") from None
+            raise OSError(f"{host[:80]!r} is not a valid host name") from None
         return cls(reader, writer)
 
     @property
     def is_closed(self) -> bool:
-        """Whether the other side has ended it."""
+        """Return whether the server has closed the connection."""
         return self._reader.at_eof() or self._writer.is_closing()
 
     async def send(self, method: str, target: str, headers: Mapping[str, str], body: bytes | None) -> Head:
-        """Send a request and read the head of its answer."""
+        """Send a request and read the head of the response."""
         lines = [f"{method} {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
         if body is not None:
             lines.append(f"Content-Length: {len(body)}")
@@ -113,22 +114,22 @@ class Connection:
             head = await self._head()
             if head.status >= 200 or head.status == 101:
                 return head
-        raise HttpError(f"{_MAX_INTERIM} answers came, and none of them is the last")
+        raise HttpError(f"received {_MAX_INTERIM} interim responses but no final one")
 
     async def _head(self) -> Head:
         try:
             raw = await self._reader.readuntil(b"\r\n\r\n")
         except asyncio.IncompleteReadError as error:
-            raise ConnectionLost("the connection was closed before an answer", begun=bool(error.partial)) from error
+            raise ConnectionLost("the connection was closed before a response", begun=bool(error.partial)) from error
         except asyncio.LimitOverrunError as error:
-            raise HttpError(f"the head of the answer is longer than {MAX_HEAD} bytes") from error
+            raise HttpError(f"the response head is longer than {MAX_HEAD} bytes") from error
         except ConnectionError as error:
             raise ConnectionLost(f"the connection broke: {error}", begun=False) from error
         first, *lines = raw[:-4].decode("latin-1").split("\r\n")
         version, _, rest = first.partition(" ")
         code = rest[:3]
         if version not in ("HTTP/1.1", "HTTP/1.0") or not (code.isascii() and code.isdigit() and len(code) == 3):
-            raise HttpError(f"the answer is no HTTP: {first[:60]!r}")
+            raise HttpError(f"the response is not HTTP: {first[:60]!r}")
         headers = Headers()
         for line in lines:
             name, _, value = line.partition(":")
@@ -138,7 +139,8 @@ class Connection:
         return Head(int(code), headers, keep)
 
     async def pieces(self, method: str, head: Head) -> AsyncIterator[bytes]:
-        """The body of the answer as it comes. Afterwards the connection can be used again, if both sides keep it."""
+        """Yield the body of the response as it arrives. Afterwards the connection can be reused if both sides keep it
+        open."""
         self.reusable = False
         if method == "HEAD" or head.status in (204, 304):
             self.reusable = head.keep_alive
@@ -148,7 +150,7 @@ class Connection:
             self.reusable = head.keep_alive
         elif (length := head.headers.get("content-length")) is not None:
             if not (length.isascii() and length.isdigit() and len(length) <= _MAX_DIGITS):
-                raise HttpError(f"the answer has an impossible length: {length[:60]!r}")
+                raise HttpError(f"invalid length of the response: {length[:60]!r}")
             async for piece in self._exactly(int(length)):
                 yield piece
             self.reusable = head.keep_alive
@@ -165,22 +167,22 @@ class Connection:
             except ValueError:
                 length = -1
             if length < 0:
-                raise HttpError(f"the answer is not in chunks: {line[:60]!r}")
+                raise HttpError(f"invalid chunk in the response: {line[:60]!r}")
             if length == 0:
                 for _ in range(_MAX_TRAILERS):
                     if not await self._line():
                         return
-                raise HttpError(f"more than {_MAX_TRAILERS} lines follow the answer")
+                raise HttpError(f"the response has more than {_MAX_TRAILERS} trailer lines")
             async for piece in self._exactly(length):
                 yield piece
             if await self._line():
-                raise HttpError("a chunk of the answer is longer than it says")
+                raise HttpError("a chunk of the response is longer than its declared size")
 
     async def _exactly(self, length: int) -> AsyncIterator[bytes]:
         while length:
             piece = await self._read(min(length, _PIECE))
             if not piece:
-                raise ConnectionLost("the connection was closed within the answer", begun=True)
+                raise ConnectionLost("the connection was closed during the response", begun=True)
             length -= len(piece)
             yield piece
 
@@ -194,36 +196,37 @@ class Connection:
         try:
             return (await self._reader.readuntil(b"\r\n"))[:-2]
         except asyncio.IncompleteReadError as error:
-            raise ConnectionLost("the connection was closed within the answer", begun=True) from error
+            raise ConnectionLost("the connection was closed during the response", begun=True) from error
         except asyncio.LimitOverrunError as error:
-            raise HttpError("a line within the answer is too long") from error
+            raise HttpError("a line of the response is too long") from error
         except ConnectionError as error:
             raise ConnectionLost(f"the connection broke: {error}", begun=True) from error
 
     def close(self) -> None:
-        """End the connection, without waiting; whatever the other side does, it is gone soon."""
+        """Close the connection without waiting."""
         self._writer.close()
         asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._writer.transport.abort)
 
 
 def _ignore(_code: str, _method: str, _host: str) -> None:
-    """No metrics wanted."""
+    """Default callback that ignores responses."""
 
 
 class PlainTransport:
-    """A :class:`app.kube.wire.Transport` to one API server."""
+    """A :class:`app.kube.wire.Transport` for one API server."""
 
     def __init__(self, config: ClusterConfig, *, on_response: Callable[[str, str, str], None] = _ignore) -> None:
-        """``on_response`` is told of each answer: HTTP status (or ``<error>``), method and host."""
+        """Create a transport. ``on_response`` is called for each response with its HTTP status (or ``<error>``), method
+        and host."""
         if config.proxy:
-            raise ConfigError(f"{config.source}: a proxy to the API server is not supported here; take it away")
+            raise ConfigError(f"{config.source}: proxies to the API server are not supported here; remove proxy-url")
         try:
             parts = urlsplit(config.host)
             port = parts.port
         except ValueError as error:
-            raise ConfigError(f"{config.source}: {config.host!r} is no address of an API server: {error}") from None
+            raise ConfigError(f"{config.source}: {config.host!r} is not a valid API server address: {error}") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{config.source}: {config.host!r} is no address of an API server")
+            raise ConfigError(f"{config.source}: {config.host!r} is not a valid API server address")
         self.config = config
         self._on_response = on_response
         self._host = parts.hostname
@@ -235,7 +238,7 @@ class PlainTransport:
         self._idle: deque[Connection] = deque()
 
     async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer; credentials that are refused are renewed once."""
+        """Send a request and read the whole response. Rejected credentials are renewed once."""
         response = await self._whole(request)
         if response.status == 401:
             before = await self.config.authorization()
@@ -253,7 +256,7 @@ class PlainTransport:
                     async for piece in connection.pieces(request.method, head):
                         body += piece
                         if len(body) > MAX_BODY:
-                            raise HttpError(f"the answer is longer than {MAX_BODY} bytes")  # noqa: TRY301
+                            raise HttpError(f"the response is longer than {MAX_BODY} bytes")  # noqa: TRY301
                 except BaseException:
                     connection.close()
                     raise
@@ -264,12 +267,12 @@ class PlainTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send, and give the answer as it comes."""
+        """Send a request and yield the response as it arrives."""
         try:
             connection, head = await self._begin(request)
             try:
                 if head.status == 401:
-                    await self.config.renew()  # the caller comes back after its back-off
+                    await self.config.renew()  # the caller retries after its back-off
                 yield Stream(head.status, head.headers, connection.pieces(request.method, head))
             finally:
                 connection.close()
@@ -277,8 +280,7 @@ class PlainTransport:
             raise self._failed(request, error) from error
 
     async def _begin(self, request: Request) -> tuple[Connection, Head]:
-        """Send on a kept connection or a new one. One that the server ended meanwhile is tried again where it can do
-        no harm."""
+        """Send on an idle or a new connection. If the server has closed an idle connection, retry when that is safe."""
         headers = {"Host": self._authority, "Accept-Encoding": "identity", **request.headers}
         if authorization := await self.config.authorization():
             headers["Authorization"] = authorization
@@ -333,13 +335,13 @@ class PlainTransport:
             case ssl.SSLError():
                 return f"no TLS connection to {where}: {error}"
             case TimeoutError():
-                return f"no answer from {where} in time"
+                return f"no response from {where} in time"
             case OSError():
                 reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
                 return f"cannot connect to {where}: {reason}; is the API server running?"
         return f"connection to {where}: {error}"
 
     async def close(self) -> None:
-        """Close all connections that are kept."""
+        """Close all idle connections."""
         while self._idle:
             self._idle.pop().close()

@@ -1,4 +1,4 @@
-"""Image references: their parts and full names, with a bounded memory of those already parsed."""
+"""Image references: their parts and full names, with a bounded cache of parsed references."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, Final, TypeVar
 
-# Results that are remembered by texts that users write.
+# Caches keyed by strings from users.
 #
-# What repeats in a cluster (images, names, hashes of them) is worth remembering; but who may write an object chooses
-# the text, and a cache of four thousand results of a megabyte each would be the end of the process. Longer texts are
-# computed each time.
+# Values that repeat in a cluster (images, names and their hashes) are worth caching. But users choose these strings,
+# and a cache of four thousand one-megabyte results would exhaust the memory. Results for long strings are not cached.
 
-#: Far more than any honest name, image or path has.
+#: Longer than any real name, image or path.
 LONGEST: Final = 1024
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
-    """As ``lru_cache``, for functions of texts: only for those that are no longer than ``longest`` all together."""
+    """Like ``lru_cache``, for functions of strings: caches only calls whose arguments have at most ``longest``
+    characters in total."""
 
     def decorate(function: F) -> F:
         cached = lru_cache(maxsize)(function)
@@ -39,8 +39,8 @@ def remembered(maxsize: int, longest: int = LONGEST) -> Callable[[F], F]:
 
 # Image references: their parts and their full names.
 #
-# Follows the grammar of https://github.com/distribution/reference. Short names are completed as the container runtimes
-# do it: ``busybox`` is ``docker.io/library/busybox``.
+# Follows the grammar of https://github.com/distribution/reference. Short names are expanded as in container runtimes:
+# ``busybox`` is ``docker.io/library/busybox``.
 
 _PART = r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*"
 _HOST_LABEL = r"(?:[a-zA-Z0-9]|[a-zA-Z0-9][a-zA-Z0-9-]*[a-zA-Z0-9])"
@@ -52,13 +52,13 @@ _REFERENCE = re.compile(
     re.ASCII,
 )
 _BARE_ID = re.compile(r"(?:sha256:)?[a-f0-9]{64}")
-# A node's status writes how the image was pulled in front of it on some runtimes.
+# Some runtimes prefix images in a node's status with the transport.
 _TRANSPORTS = ("docker-pullable://", "docker://")
 
 
 @dataclass(frozen=True, slots=True)
 class ImageReference:
-    """``repository`` with its registry, ``tag`` and ``digest``; the last two are '' when the reference has none."""
+    """``repository`` with its registry, ``tag`` and ``digest``; the last two are '' if missing."""
 
     repository: str
     tag: str = ""
@@ -66,7 +66,7 @@ class ImageReference:
 
     @property
     def full_name(self) -> str:
-        """The reference as a container runtime reports it; without tag and digest, tag ``latest`` stands in."""
+        """Return the reference as a container runtime reports it. Without tag and digest, the tag is ``latest``."""
         if self.digest:
             return f"{self.repository}{':' + self.tag if self.tag else ''}@{self.digest}"
         return f"{self.repository}:{self.tag or 'latest'}"
@@ -74,7 +74,7 @@ class ImageReference:
 
 @remembered(4096)
 def parse_image(text: str) -> ImageReference | None:
-    """The parts of an image reference, or None if it is none (as a bare ``sha256:…`` in a status)."""
+    """Return the parts of an image reference, or None if it is invalid (such as a bare ``sha256:…`` in a status)."""
     for transport in _TRANSPORTS:
         text = text.removeprefix(transport)
     found = _REFERENCE.fullmatch(text)
@@ -96,28 +96,28 @@ def _complete(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FamiliarImage:
-    """An image as people write it: ``name`` without ``docker.io/library/``, ``tag`` a tag or a digest (IMG-20)."""
+    """An image as users write it: ``name`` without ``docker.io/library/``, ``tag`` a tag or a digest. [IMG-20]"""
 
     name: str
     tag: str
 
     def __str__(self) -> str:
-        """The reference again; a digest stands behind an @ (IMG-100)."""
+        """Return the reference; a digest follows an @. [IMG-100]"""
         return f"{self.name}{'@' if ':' in self.tag else ':'}{self.tag}"
 
 
 @remembered(4096)
 def familiar_image(text: str) -> FamiliarImage | None:
-    """The repository and the tag of an image reference, or None if it is none (IMG-20).
+    """Return the repository and the tag of an image reference, or None if it is invalid. [IMG-20]
 
-    Of a tag and a digest only the digest is kept; without either the tag is ``latest``.
+    If there is a digest, the tag is dropped. Without either, the tag is ``latest``.
     """
     found = _REFERENCE.fullmatch(text)
     if found is None or _BARE_ID.fullmatch(text):
         return None
     first, slash, _ = found["name"].partition("/")
     if slash and first != first.lower() and not set(first) & set(".:"):
-        # No registry by its looks, so it would be part of the repository, which must be lower case.
+        # This prefix does not look like a registry, so it is part of the repository, which must be lower case.
         return None
     name = _complete(found["name"]).removeprefix("docker.io/")
     short = name.removeprefix("library/")

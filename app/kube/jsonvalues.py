@@ -10,31 +10,31 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import orjson
 
-# Depth: JSON that is nested deeper than decoders go, made shallow in one pass over its bytes.
+# Depth: flattens JSON that is nested too deep for decoders, in one pass over its bytes.
 #
-# Decoders give up on a document after some hundred or thousand levels, also where the nesting stands in a part that
-# nobody reads. In an object of the API server such a part is ``metadata.managedFields``: whoever may patch an object
-# chooses the keys in it. ``read`` decodes as always, and only what its decoder refuses is looked at here.
+# Decoders reject a document nested several hundred or thousand levels deep, even in a part that is never read. In
+# Kubernetes objects, ``metadata.managedFields`` is such a part: anyone who may patch an object chooses its keys.
+# ``read`` decodes as usual, and processes only documents that its decoder refuses.
 
 T = TypeVar("T")
 
-#: Levels that are left. The deepest Kubernetes type has about 20, and a decoder of ours reads at least 200.
+#: The maximum number of levels kept. The deepest Kubernetes type has about 20, and our decoders read at least 200.
 MAX_DEPTH: Final = 100
 
 _TEXT: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _FLAT: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb")*+"
-#: All that does not change the depth, objects and lists without an object or list in them included.
+#: Everything that does not change the depth, including objects and lists without nested objects or lists.
 _LEVEL: Final = rb"(?:[^\"\[\]{}]++|" + _TEXT + rb"|\{" + _FLAT + rb"\}|\[" + _FLAT + rb"\])*+"
-#: After that: brackets that open one directly in the other, or close one directly after the other. A long chain of
-#: them is one match, so that it is walked through in C.
+#: After that: consecutive opening or closing brackets. A long chain of them is one match, so that the loop over it runs
+#: in C.
 _STEP: Final = re.compile(
     _LEVEL + rb'(?:(?P<open>(?:\[|\{(?:\s*+"[^"\\\[\]{}]*+"\s*+:)?\s*+)++)|(?P<close>[\]}]++))', re.DOTALL
 )
 _OPENING: Final = re.compile(rb"[\[{]")
 _MANAGED_FIELDS: Final = re.compile(rb'(?<!\\)"managedFields"\s*:\s*\Z')
-#: The level of a list's items: the list, its ``items``, one of them.
+#: The depth of a list's items: the list, its ``items``, one item.
 _ITEM_LEVEL: Final = 3
-#: The level of a bare list's items, and what stands between them.
+#: The depth of a bare list's items, and the separators between them.
 _LIST_ITEM_LEVEL: Final = 2
 _BETWEEN: Final = b" \t\r\n,"
 _CLOSING: Final = {ord("["): b"]", ord("{"): b"}"}
@@ -44,20 +44,22 @@ TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 
 
 class UnreadableError(ValueError):
-    """An object that its decoder cannot read; the text says why."""
+    """An object that its decoder cannot read. The message says why."""
 
 
 class Shallow(NamedTuple):
-    """A document without what was nested too deep: there, objects and lists are empty."""
+    """A document in which objects and lists beyond the depth limit are empty."""
 
     data: bytes
-    #: Whether something went that is no part of ``managedFields``.
+    #: Whether anything outside ``managedFields`` was removed.
     lossy: bool
 
 
 def read(decode: Callable[[bytes], T], raw: bytes) -> T:
-    """What ``decode`` reads, at any depth of the object's managedFields. Raises ``ValueError`` or
-    ``msgspec.MsgspecError`` for what it refuses."""
+    """Return what ``decode`` reads, whatever the depth of the object's managedFields.
+
+    Raises ``ValueError`` or ``msgspec.MsgspecError`` for anything it refuses.
+    """
     try:
         return decode(raw)
     except RecursionError:
@@ -71,14 +73,14 @@ def read(decode: Callable[[bytes], T], raw: bytes) -> T:
     try:
         return decode(shallow.data)
     except RecursionError:
-        raise UnreadableError("nested too deep for its decoder") from None
+        raise UnreadableError("nested deeper than its decoder supports") from None
 
 
 def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = False) -> Shallow:
-    """``raw`` with at most ``limit`` levels; the same bytes where it has no more. The time is linear in its length.
+    """Return ``raw`` with at most ``limit`` levels; unchanged if it has no more. Runs in linear time.
 
-    It need not be well-formed: what is not JSON is left to the decoder, and a document that ends within a value that
-    is too deep is closed. ``only_managed``: what goes on after something lossy is of no use to the caller.
+    The input need not be well-formed: invalid JSON is left to the decoder, and a document that ends within a value
+    beyond the limit is closed. ``only_managed`` stops at the first loss outside managedFields.
     """
     cuts, closing = _cuts(raw, limit, only_managed)
     if not cuts:
@@ -92,24 +94,24 @@ def shallow_json(raw: bytes, limit: int = MAX_DEPTH, *, only_managed: bool = Fal
 
 
 class Hidden(NamedTuple):
-    """A document in which texts that occur nowhere else stand for what is nested too deep."""
+    """A document in which placeholders replace the values beyond the depth limit."""
 
     data: bytes
     values: list[bytes]
     mark: bytes
 
     def revealed(self, data: bytes) -> bytes:
-        """``data`` with the values in their places again."""
+        """Return ``data`` with the placeholders replaced by the original values."""
         found = re.compile(b'"' + self.mark + rb'-(\d{1,9})"')
         return found.sub(lambda match: self.values[int(match[1])], data)
 
 
 def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
-    """``raw`` with what is deeper than ``limit`` hidden; None where nothing is, or it is not JSON."""
+    """Return ``raw`` with everything deeper than ``limit`` hidden; None if nothing is, or if it is not JSON."""
     cuts, closing = _cuts(raw, limit)
     if not cuts or closing:
         return None
-    # Nobody can write a text into a document that holds the document's own digest.
+    # A document cannot contain its own digest, so the placeholders are unique.
     mark = b"deep-" + hashlib.blake2b(raw, digest_size=20).hexdigest().encode()
     kept: list[bytes] = []
     start = 0
@@ -120,7 +122,7 @@ def hide_depth(raw: bytes, limit: int = MAX_DEPTH) -> Hidden | None:
 
 
 class _Cut(NamedTuple):
-    """A value of the last level that holds deeper ones: where it opens and closes, and whether in managedFields."""
+    """A value at the depth limit that holds deeper ones: its start and end, and whether it is in managedFields."""
 
     opens: int
     closes: int
@@ -128,10 +130,10 @@ class _Cut(NamedTuple):
 
 
 def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut], bytes]:
-    """What to cut, and the brackets that close a document which ends before the last of them does."""
+    """Return what to cut, and the brackets that close a truncated document."""
     cuts: list[_Cut] = []
     cutting = False
-    #: Where the brackets that are open stand; no more than ``limit``.
+    #: Positions of the open brackets, at most ``limit``.
     opened: list[int] = []
     depth = position = 0
     while (step := _STEP.match(raw, position)) is not None:
@@ -160,8 +162,8 @@ def _cuts(raw: bytes, limit: int, only_managed: bool = False) -> tuple[list[_Cut
 
 
 def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
-    """A list without its items, and the items: what to read where one of them is too deep for all to be decoded at
-    once. Items that hold neither an object nor a list are none and left out."""
+    """Return a list without its items, and the items, for reading them one by one when one is nested too deep. Items
+    without an object or list are ignored."""
     items: list[bytes] = []
     depth = position = start = 0
     while (step := _STEP.match(raw, position)) is not None:
@@ -183,9 +185,10 @@ def split_list(raw: bytes) -> tuple[bytes, list[bytes]]:
 
 
 def items_of(raw: bytes, smallest: int) -> list[bytes]:
-    """The items of a JSON list, cut apart without being decoded: what is made of them is bounded by their size.
+    """Return the items of a JSON list without decoding them, so that their size can be bounded first.
 
-    Raises ``ValueError`` where one is no object that holds an object or list, or has less than ``smallest`` bytes.
+    Raises ``ValueError`` if an item is not an object that holds an object or list, or has fewer than ``smallest``
+    bytes.
     """
     items: list[bytes] = []
     depth = position = start = 0
@@ -197,7 +200,7 @@ def items_of(raw: bytes, smallest: int) -> list[bytes]:
             if depth < _LIST_ITEM_LEVEL <= depth + levels:
                 start = _first(run, _LIST_ITEM_LEVEL - depth, step.start("open"))[-1]
                 if raw[end:start].strip(_BETWEEN):
-                    raise ValueError("an item is no object")
+                    raise ValueError("an item is not an object")
             depth += levels
             continue
         first = step.start("close")
@@ -208,12 +211,12 @@ def items_of(raw: bytes, smallest: int) -> list[bytes]:
                 raise ValueError("an item is too small")
             items.append(raw[start:end])
     if raw[end:].strip(_BETWEEN + b"]"):
-        raise ValueError("an item is no object")
+        raise ValueError("an item is not an object")
     return items
 
 
 def _first(run: bytes, count: int, offset: int) -> list[int]:
-    """Where the first brackets of a run stand that begins at ``offset``."""
+    """Return the positions of the first brackets of a run that starts at ``offset``."""
     return [offset + opening.start() for opening in islice(_OPENING.finditer(run), count)]
 
 
@@ -222,13 +225,13 @@ def _in_managed_fields(raw: bytes, opened: list[int]) -> bool:
 
 
 def json_copy(value: Any) -> Any:
-    """A copy that shares no object or list with ``value``."""
+    """Return a deep copy of ``value``."""
     if isinstance(value, dict | list):
         try:
-            # Written and read again, which takes a fraction of the time of going through it.
+            # Encoding and decoding takes a fraction of the time of a recursive copy.
             return orjson.loads(orjson.dumps(value))
         except (TypeError, ValueError, RecursionError):
-            # What JSON cannot say that yet stands in an object: numbers of many digits, halves of letters.
+            # Values that JSON cannot encode but objects contain: integers with many digits, lone surrogates.
             return _copy(value)
     return value
 
@@ -242,14 +245,14 @@ def _copy(value: Any) -> Any:
 
 
 def fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
-    """Set what is missing or null."""
+    """Set keys that are missing or null."""
     for key, value in values.items():
         if target.get(key) is None:
             target[key] = value
 
 
 def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    """The object at ``key``, made if missing; None where something else stands there."""
+    """Return the object at ``key``, created if missing; None if another type is there."""
     if parent.get(key) is None:
         parent[key] = {}
     found = parent[key]
@@ -257,7 +260,7 @@ def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
 
 
 def nested_deeper(value: Any, levels: int = MAX_DEPTH) -> str:
-    """The beginning of the path to something nested more than ``levels`` deep; "" if there is nothing."""
+    """Return the beginning of the path to a value nested more than ``levels`` deep; "" if there is none."""
     level = [value]
     for _ in range(levels + 1):
         level = [item for held in level for item in _items(held)]
@@ -271,13 +274,13 @@ def _items(value: Any) -> Any:
 
 
 def _path_down(value: Any, levels: int) -> str:
-    """Looked for where it is known to be there: one way down that is long enough."""
+    """Follow one path that is known to be long enough."""
     pending: list[tuple[int, str, Any]] = [(0, "", value)]
     while pending:
         depth, path, held = pending.pop()
         if depth > levels:
             return path
-        # Ten steps tell where to look.
+        # Ten steps are enough to locate the value.
         named = depth < 10
         if isinstance(held, Mapping):
             pending.extend((depth + 1, f"{path}.{key}".lstrip(".") if named else path, held[key]) for key in held)
@@ -287,7 +290,7 @@ def _path_down(value: Any, levels: int) -> str:
 
 
 def cut(value: Any, levels: int = MAX_DEPTH) -> Any:
-    """A copy in which nothing is nested more than ``levels`` deep: what would be is left out."""
+    """Return a copy without values nested more than ``levels`` deep."""
     if isinstance(value, Mapping):
         return {key: cut(item, levels - 1) for key, item in value.items()} if levels else {}
     if isinstance(value, list):

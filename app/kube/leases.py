@@ -1,8 +1,8 @@
-"""Leases: leader election, so that of several replicas one does the work.
+"""Leases: leader election, so that only one of several replicas does the work.
 
-The holder renews its Lease every ``retry_period``; who sees one not renewed for ``lease_duration`` (by its own
-monotonic clock: machines' clocks need not agree) takes it over. A holder that cannot renew for ``renew_deadline`` stops
-by itself, before anybody else may start.
+The holder renews its Lease every ``retry_period``. A candidate that sees no renewal for ``lease_duration`` (by its own
+monotonic clock, so clocks need not agree) takes it over. A holder that cannot renew for ``renew_deadline`` stops before
+another candidate may start.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from app.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
-#: A waiting candidate looks again after retry_period times 1 to this, so that candidates do not march in step.
+#: A waiting candidate retries after retry_period times 1 to this factor, so that candidates do not run in lockstep.
 JITTER = 2.2
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds; each must be longer than the next."""
+    """Durations in seconds; each must be longer than the next."""
 
     lease_duration: float = 15.0
     renew_deadline: float = 10.0
@@ -54,18 +54,18 @@ class LeaderMetrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Metrics that do nothing."""
 
     def leader(self, name: str, leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...
 
 
 class LeadershipLost(KubeError):
-    """The lease could not be renewed in time; somebody else may hold it now."""
+    """The lease could not be renewed in time; another candidate may hold it now."""
 
 
 def identity(rng: Random) -> str:
-    """Who holds a lease: ``<hostname>_<uuid>`` (MGR-24)."""
+    """Return the identity of a lease holder: ``<hostname>_<uuid>``. [MGR-24]"""
     return f"{socket.gethostname()}_{uuid.UUID(int=rng.getrandbits(128), version=4)}"
 
 
@@ -95,27 +95,28 @@ class LeaderElector:
         self._metrics = metrics if metrics is not None else NoMetrics()
         self._leading = False
         self._wake = asyncio.Event()
-        #: The lease as last seen or written, and since when (monotonic) it has looked like that.
+        #: The lease as last seen or written, and the monotonic time since when it has been unchanged.
         self._observed: Lease | None = None
         self._observed_at = 0.0
-        #: When (monotonic) the last write that succeeded was sent: the server may have got it no sooner.
+        #: The monotonic time at which the last successful write was sent; the server received it no sooner.
         self._renewed_at = 0.0
 
     @property
     def leading(self) -> bool:
-        """Whether this candidate holds the lease."""
+        """Return whether this candidate holds the lease."""
         return self._leading
 
     @property
     def leader(self) -> str:
-        """Who held the lease when it was last seen; empty: nobody."""
+        """Return the holder of the lease when it was last seen; empty if none."""
         return (self._observed.spec.holder_identity or "") if self._observed is not None else ""
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lease, then run ``lead`` while renewing it.
 
-        Returns when ``lead`` does. Raises what ``lead`` raises, or ``LeadershipLost`` after having cancelled it.
-        However it ends (cancellation too), ``lead`` has ended first, and the lease is given back if that is wanted.
+        Returns when ``lead`` does. Raises what ``lead`` raises, or cancels it and raises ``LeadershipLost``. In any
+        case, including cancellation, ``lead`` has ended before this returns, and the lease is released if so
+        configured.
         """
         await self._acquire()
         self._set_leading(True)
@@ -130,7 +131,7 @@ class LeaderElector:
                 ) from renewing.exception()
             work.result()
         finally:
-            # Renewal goes on while the work winds down: until then it is still done by us alone.
+            # Keep renewing while the work shuts down: until then it must not run elsewhere.
             await _cancel(work)
             lost = renewing.done()
             await _cancel(renewing)
@@ -143,7 +144,7 @@ class LeaderElector:
         self._metrics.leader(self.name, leading)
 
     def wake(self) -> None:
-        """Somebody saw the lease change: a waiting candidate looks at it now, not only when its time has come."""
+        """Make a waiting candidate check the lease now, after someone saw it change."""
         self._wake.set()
 
     async def _acquire(self) -> None:
@@ -156,7 +157,7 @@ class LeaderElector:
                 await self._clock.wait_for(self._wake.wait(), self._times.retry_period * factor)
 
     async def _renew(self) -> None:
-        """Renew until that fails for as long as the deadline (``TimeoutError``)."""
+        """Renew until that has failed for the whole deadline (``TimeoutError``)."""
         while True:
             await self._clock.sleep(self._times.retry_period)
             left = self._renewed_at + self._times.renew_deadline - self._clock.monotonic()
@@ -167,7 +168,7 @@ class LeaderElector:
             await self._clock.sleep(self._times.retry_period)
 
     async def _try(self) -> bool:
-        """Take or renew the lease; False if somebody else has it or the server cannot be asked."""
+        """Take or renew the lease. Returns False if another candidate holds it or the server is unavailable."""
         try:
             return await self._clock.wait_for(self._take_or_renew(), self._times.renew_deadline / 2)
         except (KubeError, TimeoutError) as error:
@@ -176,14 +177,14 @@ class LeaderElector:
                 self.namespace,
                 self.name,
                 "renewed" if self._leading else "taken",
-                str(error) or "no answer in time",
+                str(error) or "no response in time",
             )
             return False
 
     async def _take_or_renew(self) -> bool:
         if self._leading and self._observed is not None and self.leader == self.identity and self._is_valid():
             try:
-                await self._write(self._observed)  # the usual case costs one request
+                await self._write(self._observed)  # the common case costs one request
             except (Conflict, NotFound):
                 self._metrics.slow_path(self.name)
             else:
@@ -208,7 +209,7 @@ class LeaderElector:
         self._observed = lease
 
     def _is_valid(self) -> bool:
-        """Whether the observed holder may still rely on its lease."""
+        """Return whether the observed holder may still rely on its lease."""
         if self._observed is None:
             return False
         seconds = self._observed.spec.lease_duration_seconds or 0
@@ -231,7 +232,7 @@ class LeaderElector:
         return True
 
     async def _write(self, seen: Lease) -> None:
-        """Make the lease ours as of now. Raises ``Conflict`` if it is not as it was seen any more."""
+        """Take or renew the lease. Raises ``Conflict`` if it has changed since it was seen."""
         now, sent = self._clock.now(), self._clock.monotonic()
         spec: LeaseSpec = seen.spec
         transitions = spec.lease_transitions or 0
@@ -243,7 +244,7 @@ class LeaderElector:
         self._renewed_at = sent
 
     async def _patch(self, seen: Lease, spec: dict[str, Any]) -> None:
-        # A patch leaves alone what others put on the Lease; the version makes it fail if they took it.
+        # A patch preserves fields set by others; the resourceVersion makes it fail if another candidate took the lease.
         patch = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
         lease = await self._client.patch(LEASES, self.name, patch, self.namespace, decode=decode_lease)
         self._observe(lease)
@@ -258,17 +259,17 @@ class LeaderElector:
         }
 
     async def _release(self) -> None:
-        """Let the next candidate start at once (MGR-124)."""
+        """Release the lease so that the next candidate can start at once. [MGR-124]"""
         if self._observed is None or self.leader != self.identity:
             return
         try:
             await self._clock.wait_for(self._give_back(self._observed), self._times.renew_deadline / 2)
         except (KubeError, TimeoutError) as error:
             logger.warning(
-                "lease %s/%s could not be released, others wait for it to expire: %s",
+                "lease %s/%s could not be released; other candidates wait for it to expire: %s",
                 self.namespace,
                 self.name,
-                str(error) or "no answer in time",
+                str(error) or "no response in time",
             )
 
     async def _give_back(self, seen: Lease) -> None:
@@ -277,7 +278,7 @@ class LeaderElector:
         try:
             await self._patch(seen, spec)
         except Conflict:
-            # A renewal that was cut off may have been done all the same.
+            # An interrupted renewal may have succeeded nevertheless.
             live = await self._client.get(LEASES, self.name, self.namespace, decode=decode_lease)
             if live.spec.holder_identity == self.identity:
                 await self._patch(live, spec)
@@ -288,6 +289,6 @@ async def _as_coroutine(lead: Callable[[], Awaitable[None]]) -> None:
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:
-    """Cancel and wait for the end; its errors are the business of whoever asked for its result."""
+    """Cancel a task and wait for its end. Its errors are handled where its result is awaited."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

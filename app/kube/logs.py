@@ -1,10 +1,10 @@
-"""Structured logs, as text or JSON lines, that cost little on the way of a review.
+"""Structured logs, as text or JSON lines, with little overhead per review.
 
-A line is formatted at once but written together with others: after a few milliseconds, or at once from WARNING on. What
-a caller passes as ``extra`` becomes fields of the line.
+A line is formatted at once but written in a batch: after a few milliseconds, or immediately from WARNING up. What a
+caller passes as ``extra`` becomes fields of the line.
 
-Any value may be a tenant's: each argument and field of a line is escaped and cut to 256 bytes here, whoever logs it,
-and so are the lines of a stack. Messages themselves are constant texts of ours.
+Any value may come from a tenant: each argument and field, and each line of a stack, is escaped and cut to 256 bytes
+here. Messages themselves are constants.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ import msgspec
 from app.kube.text import one_line, quoted
 
 _FLUSH_SECONDS: Final = 0.05
-#: A message with all its arguments.
+#: The maximum length of a message with its arguments.
 _MESSAGE_BYTES: Final = 4096
-#: A number of more digits is not printed.
+#: Integers with more digits are not printed.
 _LARGE: Final = 1 << 63
 _STACK_LINES: Final = 100
-#: The attributes every record has; all others came as ``extra``.
+#: Attributes that every record has; all others came from ``extra``.
 _STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
 
 
-#: Flags of klog and of controller-runtime's zap logger without effect here, and whether each is a boolean.
+#: Flags of klog and of controller-runtime's zap logger that have no effect here, and whether each is a boolean.
 FLAGS_WITHOUT_EFFECT: Final[Mapping[str, bool]] = {
     "add-dir-header": True,
     "alsologtostderr": True,
@@ -87,12 +87,12 @@ def own_flags(arguments: Sequence[str]) -> list[str]:
 
 
 def level_for(verbosity: int) -> int:
-    """The logging level for ``--v``: below 5 what happened, from 5 on every decision."""
+    """Return the logging level for ``--v``: INFO below 5, DEBUG from 5."""
     return logging.DEBUG if verbosity >= 5 else logging.INFO
 
 
 def configure(style: str, level: int, stream: TextIO | None = None) -> None:
-    """Send all logs to ``stream`` (standard error if not given); ``style`` is text or json."""
+    """Send all logs to ``stream`` (default: standard error). ``style`` is text or json."""
     handler = LineHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     root = logging.getLogger()
@@ -100,7 +100,7 @@ def configure(style: str, level: int, stream: TextIO | None = None) -> None:
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level)
-    # Nobody reads which thread or process a line came from, and finding the caller costs more than the line.
+    # Thread and process names are not used, and finding the caller costs more than writing the line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None
     for chatty in ("uvicorn", "uvicorn.error", "asyncio", "aiohttp"):
@@ -109,7 +109,7 @@ def configure(style: str, level: int, stream: TextIO | None = None) -> None:
 
 
 def fatal(message: str) -> None:
-    """Say in one line why the process ends, in the style of the logs if they are set up already."""
+    """Log one line that says why the process exits, in the configured style if there is one."""
     if any(isinstance(handler, LineHandler) for handler in logging.getLogger().handlers):
         logging.getLogger("pykruise").critical(message)
     else:
@@ -117,7 +117,7 @@ def fatal(message: str) -> None:
 
 
 class LineHandler(logging.Handler):
-    """Collects formatted lines and writes them in one go."""
+    """Buffers formatted lines and writes them in batches."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
@@ -127,7 +127,7 @@ class LineHandler(logging.Handler):
         atexit.register(self.flush)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take one record."""
+        """Buffer one record."""
         try:
             self._lines.append(self.format(record))
         except Exception:  # noqa: BLE001 - a log line must never be what breaks the service
@@ -139,11 +139,11 @@ class LineHandler(logging.Handler):
             try:
                 asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self.flush)
                 self._scheduled = True
-            except RuntimeError:  # no loop: nothing is in a hurry
+            except RuntimeError:  # no event loop: write immediately
                 self.flush()
 
     def flush(self) -> None:
-        """Write what was collected."""
+        """Write the buffered lines."""
         self._scheduled = False
         lines, self._lines = self._lines, []
         if not lines:
@@ -151,12 +151,12 @@ class LineHandler(logging.Handler):
         try:
             self._stream.write("\n".join(lines) + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # standard error is gone: there is nobody left to tell
+        except (OSError, ValueError):  # standard error is closed; nothing can be reported
             return
 
 
 class _Clock:
-    """Timestamps; the part down to the second is made once a second."""
+    """Timestamps; the part down to the second is formatted once a second."""
 
     def __init__(self) -> None:
         self._second = -1
@@ -178,7 +178,7 @@ class TextFormatter(logging.Formatter):
         self._clock = _Clock()
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, followed by the stack where an exception was passed."""
+        """Return one line, followed by the stack if there is an exception."""
         line = f"{self._clock.text(record.created)} {record.levelname} {record.name}: {_message(record)}"
         fields = " ".join(f"{key}={_quoted(value)}" for key, value in _extra(record))
         if fields:
@@ -187,14 +187,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object per line: ts, level, logger, msg, the extra fields, and stack where an exception was passed."""
+    """One JSON object per line: ts, level, logger, msg, the extra fields, and stack if there is an exception."""
 
     def __init__(self) -> None:
         super().__init__()
         self._clock = _Clock()
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return one line."""
         line: dict[str, Any] = {
             "ts": self._clock.text(record.created),
             "level": record.levelname.lower(),
@@ -208,13 +208,13 @@ class JsonFormatter(logging.Formatter):
 
 
 def _extra(record: logging.LogRecord) -> Iterable[tuple[str, Any]]:
-    if len(record.__dict__) <= len(_STANDARD) - 3:  # the usual line has none
+    if len(record.__dict__) <= len(_STANDARD) - 3:  # most lines have none
         return ()
     return [(key, value) for key, value in record.__dict__.items() if key not in _STANDARD]
 
 
 def _stack(record: logging.LogRecord) -> str:
-    """The last lines say what happened, the first ones where it began."""
+    """Return the stack. If it is long, keep its beginning, where it started, and its end, which says what happened."""
     if not record.exc_info:
         return ""
     lines = [part for text in traceback.format_exception(*record.exc_info) for part in text.rstrip().split("\n")]

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 import msgspec
 
-# What every object has, and how objects are read.
+# Base structs and decoders of all objects.
 #
 # ``gc=False``: the structs hold no cycles, and 10,000 Pods must not make every garbage collection walk half a million
 # objects.
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Struct(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
-    """The common form of all structs here."""
+    """Base class of all structs in this module."""
 
 
 class OwnerReference(Struct, frozen=True):
@@ -33,12 +33,12 @@ class OwnerReference(Struct, frozen=True):
 
     @property
     def group(self) -> str:
-        """The owner's API group, without its version."""
+        """Return the owner's API group, without its version."""
         return self.api_version.rpartition("/")[0]
 
 
 class ObjectMeta(Struct, frozen=True):
-    """What every object has. Times are aware, in UTC."""
+    """Metadata of an object. Times are timezone-aware, in UTC."""
 
     name: str = ""
     namespace: str = ""
@@ -56,7 +56,7 @@ class ObjectMeta(Struct, frozen=True):
 
     @property
     def controller(self) -> OwnerReference | None:
-        """The owner that manages this object (``controller: true``), if any."""
+        """Return the owner that manages this object (``controller: true``), if any."""
         for owner in self.owner_references:
             if owner.controller:
                 return owner
@@ -64,13 +64,13 @@ class ObjectMeta(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True):
-    """What is read of an object, or of the answer to a write, where only its metadata matters."""
+    """An object, or the response to a write, of which only the metadata is read."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class Meta(Protocol):
-    """The part of an object's metadata that caches need; ours and foreign objects have it under these names."""
+    """The part of an object's metadata that caches need. Our kinds and foreign objects share these names."""
 
     @property
     def name(self) -> str: ...
@@ -83,14 +83,14 @@ class Meta(Protocol):
 
 
 class Object(Protocol):
-    """Anything with metadata: a struct of this module, or a model of ours."""
+    """Anything with metadata: a struct of this module, or a model of our own kinds."""
 
     @property
     def metadata(self) -> Meta: ...
 
 
 def decoder(kind: type[T]) -> Callable[[bytes], T]:
-    """The function that reads one object of this struct from JSON bytes; raises ``msgspec.DecodeError``."""
+    """Return a function that decodes one object of this struct from JSON bytes and raises ``msgspec.DecodeError``."""
     return msgspec.json.Decoder(kind).decode
 
 
@@ -98,7 +98,7 @@ decode_metadata = decoder(Metadata)
 
 
 class ResourceRequirements(Struct, frozen=True):
-    """What a container may use and what is kept for it: resource → quantity, as the API server writes them."""
+    """Requests and limits of a container: resource → quantity, as the API server writes them."""
 
     limits: dict[str, str] = msgspec.field(default_factory=dict)
     requests: dict[str, str] = msgspec.field(default_factory=dict)
@@ -106,13 +106,13 @@ class ResourceRequirements(Struct, frozen=True):
 
 NO_RESOURCES: Final = ResourceRequirements()
 
-#: Longer ones, as JSON, are nobody's habit, and would be kept when their Pods are long gone.
+#: Longer JSON values are rare, and would stay cached long after their Pods are gone.
 _LONGEST_SHARED: Final = 4096
 _MOST_RESOURCES: Final = 16
 
 
 def shared(values: T) -> T:
-    """The same values, kept once for all that have the same."""
+    """Return the cached instance that equals ``values``."""
     return _kept(values) if len(msgspec.json.encode(values)) <= _LONGEST_SHARED else values
 
 
@@ -127,7 +127,7 @@ def _resources_of(limits: tuple[tuple[str, str], ...], requests: tuple[tuple[str
 
 
 def shared_resources(resources: ResourceRequirements) -> ResourceRequirements:
-    """The same resources, kept once for all that ask the same."""
+    """Return the cached instance that equals ``resources``."""
     if not resources.limits and not resources.requests:
         return NO_RESOURCES
     if len(resources.limits) + len(resources.requests) > _MOST_RESOURCES:
@@ -149,7 +149,7 @@ class ObjectFieldSelector(Struct, frozen=True):
 
 
 class EnvVarSource(Struct, frozen=True):
-    """Where the value of an environment variable comes from, if from a ConfigMap or a field of the Pod."""
+    """The source of an environment variable, if it is a ConfigMap or a field of the Pod."""
 
     config_map_key_ref: ConfigMapKeySelector | None = None
     field_ref: ObjectFieldSelector | None = None
@@ -163,22 +163,25 @@ class EnvVar(Struct, frozen=True):
 
 
 class ContainerResizePolicy(Struct, frozen=True):
-    """Whether a container restarts when this resource of it changes in place."""
+    """Whether changing this resource in place restarts the container."""
 
     resource_name: str = ""
     restart_policy: str = ""
 
 
 class ContainerPort(Struct, frozen=True):
-    """A port of a container that has a name."""
+    """A named port of a container."""
 
     name: str = ""
     container_port: int = 0
 
 
 class Container(Struct, frozen=True):
-    """A container of a Pod's spec: who it is, what it runs and uses. Of its env only what comes from ConfigMaps, labels
-    and annotations is kept: without the first it cannot start, by the others it is updated in place."""
+    """A container in a Pod's spec.
+
+    Of its env, only variables from ConfigMaps, labels and annotations are kept: the container cannot start without the
+    former, and is updated in place through the latter.
+    """
 
     name: str = ""
     image: str = ""
@@ -186,12 +189,12 @@ class Container(Struct, frozen=True):
     env: tuple[EnvVar, ...] = ()
     resources: ResourceRequirements = NO_RESOURCES
     resize_policy: tuple[ContainerResizePolicy, ...] = ()
-    #: Those with a name.
+    #: Named ports only.
     ports: tuple[ContainerPort, ...] = ()
 
     def __post_init__(self) -> None:
-        # Plain values are most of a Pod's env, read by nobody, and would double what a cached Pod costs. The rest is
-        # mostly the same in all Pods of a workload, and then kept once.
+        # Plain values are most of a Pod's env, are never read, and would double the size of a cached Pod. The rest is
+        # mostly the same in all Pods of a workload, and shared.
         if self.env:
             msgspec.structs.force_setattr(self, "env", shared(tuple(entry for entry in self.env if _is_read(entry))))
         if self.resize_policy:
@@ -222,14 +225,14 @@ class PlainEnvVar(Struct, frozen=True):
 
 
 class EphemeralContainer(Struct, frozen=True):
-    """A container that was put into a running Pod."""
+    """A container that was added to a running Pod."""
 
     name: str = ""
     env: tuple[PlainEnvVar, ...] = ()
 
 
 class PodReadinessGate(Struct, frozen=True):
-    """A condition that must be true before the Pod counts as ready."""
+    """A condition that must be true before the Pod is ready."""
 
     condition_type: str = ""
 
@@ -243,34 +246,34 @@ class NodeFieldRequirement(Struct, frozen=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True):
-    """One way in which a node may be right; of its requirements only those on fields are kept."""
+    """One alternative of a node selector; only the requirements on fields are kept."""
 
     match_fields: tuple[NodeFieldRequirement, ...] = ()
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which one must hold."""
+    """Alternative terms, of which one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class NodeAffinity(Struct, frozen=True):
-    """Which nodes a Pod must have."""
+    """Required node affinity of a Pod."""
 
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
 
 
 class Affinity(Struct, frozen=True):
-    """Where a Pod wants to be; of it only what must be of the node."""
+    """Scheduling constraints of a Pod; only required node affinity is kept."""
 
     node_affinity: NodeAffinity | None = None
 
 
 class PodSpec(Struct, frozen=True):
-    """What was asked of a Pod."""
+    """Specification of a Pod."""
 
     node_name: str = ""
-    #: Of a Pod that has no node yet; afterwards nobody reads it.
+    #: Kept only for a Pod without a node; afterwards it is not needed.
     affinity: Affinity | None = None
     restart_policy: str = ""
     service_account_name: str = ""
@@ -286,7 +289,7 @@ class PodSpec(Struct, frozen=True):
 
     @property
     def target_node(self) -> str:
-        """The node the Pod is on, or the one it was made for by a required node affinity; '' if there is none."""
+        """Return the node the Pod is on, or the one that its required node affinity names; '' if there is none."""
         affinity = self.affinity.node_affinity if self.affinity is not None else None
         if self.node_name or affinity is None or affinity.required is None:
             return self.node_name
@@ -308,20 +311,20 @@ class PodCondition(Struct, frozen=True):
 
 
 class ContainerStateRunning(Struct, frozen=True):
-    """Since when a container runs."""
+    """Start time of a running container."""
 
     started_at: datetime | None = None
 
 
 class ContainerStateWaiting(Struct, frozen=True):
-    """Why a container does not run yet."""
+    """The reason why a container is not running yet."""
 
     reason: str = ""
     message: str = ""
 
 
 class ContainerStateTerminated(Struct, frozen=True):
-    """How a container ended."""
+    """The result of a terminated container."""
 
     exit_code: int = 0
     signal: int = 0
@@ -332,7 +335,7 @@ class ContainerStateTerminated(Struct, frozen=True):
 
 
 class ContainerState(Struct, frozen=True):
-    """Exactly one of the three; none means waiting."""
+    """At most one of the three is set; none means waiting."""
 
     waiting: ContainerStateWaiting | None = None
     running: ContainerStateRunning | None = None
@@ -340,7 +343,7 @@ class ContainerState(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """What the kubelet reports about one container."""
+    """Status of one container, as reported by the kubelet."""
 
     name: str = ""
     image: str = ""
@@ -351,7 +354,7 @@ class ContainerStatus(Struct, frozen=True):
     restart_count: int = 0
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
-    #: What the container really has; None where the kubelet does not report it.
+    #: The resources that the container actually has; None if the kubelet does not report them.
     resources: ResourceRequirements | None = None
 
     def __post_init__(self) -> None:
@@ -360,12 +363,12 @@ class ContainerStatus(Struct, frozen=True):
 
 
 class PodStatus(Struct, frozen=True):
-    """What the kubelet, and readiness gates' owners, report about a Pod."""
+    """Status of a Pod, as reported by the kubelet and by the owners of readiness gates."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    #: The generation of the spec the kubelet last looked at; 0 where it does not say.
+    #: The generation of the spec that the kubelet last observed; 0 if not reported.
     observed_generation: int = 0
     pod_ip: str = msgspec.field(name="podIP", default="")
     start_time: datetime | None = None
@@ -383,7 +386,7 @@ class Pod(Struct, frozen=True):
     status: PodStatus = PodStatus()
 
     def condition(self, type_: str) -> PodCondition | None:
-        """The condition of that type, if it was ever set."""
+        """Return the condition of that type, if it is set."""
         for condition in self.status.conditions:
             if condition.type == type_:
                 return condition
@@ -394,31 +397,31 @@ decode_pod = decoder(Pod)
 
 
 class PersistentVolumeClaimSpec(Struct, frozen=True):
-    """What is asked of a volume."""
+    """Specification of a PersistentVolumeClaim."""
 
     access_modes: tuple[str, ...] = ()
     storage_class_name: str | None = None
     resources: ResourceRequirements = NO_RESOURCES
 
     def __post_init__(self) -> None:
-        # Mostly the same in all claims of a workload, and then kept once.
+        # Mostly the same in all claims of a workload, and shared.
         msgspec.structs.force_setattr(self, "resources", shared_resources(self.resources))
 
 
 class WorkloadTemplate(Struct, frozen=True):
-    """What a workload makes its Pods from, as far as others ask: their labels."""
+    """Pod template of a workload; only the labels are kept."""
 
     metadata: ObjectMeta = ObjectMeta()
 
 
 class WorkloadOrdinals(Struct, frozen=True):
-    """Which numbers the Pods of a StatefulSet have."""
+    """Ordinals of a StatefulSet's Pods."""
 
     start: int = 0
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """How many Pods a workload wants; None where it does not say."""
+    """Replicas of a workload; None if not set."""
 
     replicas: int | None = None
     template: WorkloadTemplate = WorkloadTemplate()
@@ -426,14 +429,14 @@ class WorkloadSpec(Struct, frozen=True):
 
 
 class Workload(Struct, frozen=True):
-    """A Deployment, ReplicaSet or StatefulSet, as those see it that count its Pods."""
+    """A Deployment, ReplicaSet or StatefulSet, with the fields needed to count its Pods."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: WorkloadSpec = WorkloadSpec()
 
 
 class PersistentVolumeClaimStatus(Struct, frozen=True):
-    """How far a claim is."""
+    """Status of a PersistentVolumeClaim."""
 
     phase: str = ""
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
@@ -441,7 +444,7 @@ class PersistentVolumeClaimStatus(Struct, frozen=True):
 
 
 class PersistentVolumeClaim(Struct, frozen=True):
-    """A claim on a volume."""
+    """A PersistentVolumeClaim."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
@@ -456,32 +459,32 @@ class ControllerRevision(Struct, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
     def __post_init__(self) -> None:
-        # A decoded Raw is a view that would keep the whole received message alive.
+        # A decoded Raw is a view that would keep the whole response in memory.
         msgspec.structs.force_setattr(self, "data", self.data.copy())
 
 
 class JobCondition(Struct, frozen=True):
-    """How a Job ended."""
+    """One condition of a Job."""
 
     type: str = ""
     status: str = ""
 
 
 class JobStatus(Struct, frozen=True):
-    """Whether it goes on, and since when."""
+    """Status of a Job: its start time and conditions."""
 
     start_time: datetime | None = None
     conditions: tuple[JobCondition, ...] = ()
 
 
 class JobSpec(Struct, frozen=True):
-    """How many Pods a Job runs at once; None where it does not say."""
+    """Parallelism of a Job; None if not set."""
 
     parallelism: int | None = None
 
 
 class Job(Struct, frozen=True):
-    """A Job of Kubernetes, as far as whoever made it asks."""
+    """A Job of batch/v1, with the fields that its creators need."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: JobSpec = JobSpec()
@@ -513,7 +516,7 @@ class NodeCondition(Struct, frozen=True):
 
 
 class Taint(Struct, frozen=True):
-    """What keeps Pods off a node."""
+    """A taint of a node."""
 
     key: str = ""
     value: str = ""
@@ -521,17 +524,17 @@ class Taint(Struct, frozen=True):
 
 
 class NodeSpec(Struct, frozen=True):
-    """How a node may be used."""
+    """Specification of a node."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
 
 
 class NodeStatus(Struct, frozen=True):
-    """What a node reports."""
+    """Status of a node."""
 
     conditions: tuple[NodeCondition, ...] = ()
-    #: What Pods can have of it together, by resource.
+    #: Resources available to Pods.
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
 
 
@@ -560,7 +563,7 @@ class Secret(Struct, frozen=True):
 
 
 class LeaseSpec(Struct, frozen=True):
-    """Who holds a lease, since when, and how long without renewal."""
+    """Holder, times and duration of a lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -577,7 +580,7 @@ class Lease(Struct, frozen=True):
 
 
 class ObjectReference(Struct, frozen=True):
-    """Which object an event is about."""
+    """Reference to the object of an event."""
 
     api_version: str = ""
     kind: str = ""
@@ -589,7 +592,7 @@ class ObjectReference(Struct, frozen=True):
 
 
 class EventSource(Struct, frozen=True):
-    """Who reports an event."""
+    """The component that reports an event."""
 
     component: str = ""
     host: str = ""

@@ -1,4 +1,4 @@
-"""JSON patches, merge patches and strategic merge patches: create them, apply them, combine them."""
+"""JSON patches, merge patches and strategic merge patches: create, apply and combine them."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ import jsonpatch
 from app.kube.admission import PatchOperation
 from app.kube.fielderrors import printed
 
-# JSON patches: pointers, RFC 6902 operations, RFC 7386 merge, and the small difference of two documents.
+# JSON patches: pointers, RFC 6902 operations, RFC 7386 merge, and a small diff of two documents.
 #
 # ``diff`` compares whole documents and is meant for defaulting our own kinds, whose objects are small. A plan that
-# knows what it changes builds its operations itself: comparing two Pods costs more than deciding about them.
+# knows what it changes builds its operations itself: comparing two Pods costs more than making the decision.
 
-#: How deep documents may be nested. The deepest Kubernetes type has about 20 levels.
+#: The maximum nesting depth of documents. The deepest Kubernetes type has about 20 levels.
 MAX_DEPTH = 200
 
 
 class PatchError(ValueError):
-    """A patch that does not fit the document, or is none."""
+    """A patch that is invalid or does not apply to the document."""
 
 
 def escape(key: str) -> str:
-    """``key`` as one segment of a JSON pointer."""
+    """Return ``key`` as one segment of a JSON pointer."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def unescape(segment: str) -> str:
-    """The key a pointer's segment stands for."""
+    """Return the key of a JSON pointer's segment."""
     return segment.replace("~1", "/").replace("~0", "~")
 
 
 def pointer(*keys: str | int) -> str:
-    """The JSON pointer to ``keys`` from the root: ``pointer("metadata", "labels", "a/b")``."""
+    """Return the JSON pointer to ``keys`` from the root: ``pointer("metadata", "labels", "a/b")``."""
     return "".join(f"/{escape(str(key))}" for key in keys)
 
 
 def segments(path: str) -> list[str]:
-    """The keys a pointer names, from the root. Raises :class:`PatchError`."""
+    """Return the keys of a JSON pointer. Raises :class:`PatchError`."""
     if path and not path.startswith("/"):
         raise PatchError(f"JSON pointer {path!r} does not start with '/'")
     return [unescape(segment) for segment in path.split("/")[1:]]
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """RFC 7386: ``target`` with ``patch`` merged in. Neither is changed; what is untouched is shared, not copied.
+    """Return ``target`` with the RFC 7386 ``patch`` merged in. Neither is changed; unchanged parts are shared.
 
     Raises :class:`PatchError` for a patch nested deeper than :data:`MAX_DEPTH`.
     """
@@ -69,7 +69,7 @@ def _merged(target: Any, patch: Any, depth: int) -> Any:
 
 
 def merge_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The RFC 7386 patch that makes ``new`` of ``old``; empty where they are the same. A null counts as absent."""
+    """Return the RFC 7386 patch from ``old`` to ``new``; empty if they are equal. A null counts as absent."""
     patch: dict[str, Any] = {key: None for key, value in old.items() if value is not None and new.get(key) is None}
     for key, value in new.items():
         present = old.get(key)
@@ -82,10 +82,10 @@ def merge_difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str
 
 
 def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: Any) -> Any:
-    """``document`` with the operations applied, as a copy. Raises :class:`PatchError`."""
+    """Return a copy of ``document`` with the operations applied. Raises :class:`PatchError`."""
     raw = [dict(o.as_json() if isinstance(o, PatchOperation) else o) for o in operations]
     try:
-        # What a patch adds becomes part of the document, so it must not be shared with the patch.
+        # Values that a patch adds become part of the document, so they must not be shared with the patch.
         return jsonpatch.JsonPatch(copy.deepcopy(raw)).apply(document)
     except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException) as error:
         raise PatchError(f"JSON patch does not apply: {error}") from error
@@ -94,11 +94,11 @@ def apply(operations: Iterable[PatchOperation | Mapping[str, Any]], document: An
 
 
 def diff(old: Any, new: Any, *, path: str = "", rule: str = "") -> list[PatchOperation]:
-    """Operations that turn ``old`` into ``new``: few and local, though not always the fewest.
+    """Return operations that turn ``old`` into ``new``: few and local, though not always the fewest.
 
-    Objects are compared key by key in order. Of two lists what is alike at the beginning and at the end stays; between,
-    items are compared one by one and the surplus is removed (from the end) or inserted. ``rule`` is noted on each
-    operation. Raises :class:`PatchError` for documents nested too deep for any Kubernetes type.
+    Objects are compared key by key in order. In lists, the common beginning and end are kept; between them, items are
+    compared one by one, and the surplus is removed (from the end) or inserted. ``rule`` is recorded in each operation.
+    Raises :class:`PatchError` for documents nested deeper than any Kubernetes type.
     """
     operations: list[PatchOperation] = []
     try:
@@ -143,7 +143,7 @@ def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, ou
     paired = min(old_end, new_end)
     for index in range(head, paired):
         _diff(old[index], new[index], f"{path}/{index}", rule, out)
-    # From the end, so that the positions of those still to go stay true.
+    # From the end, so that the remaining indexes stay valid.
     for index in range(old_end - 1, paired - 1, -1):
         out.append(PatchOperation("remove", f"{path}/{index}", rule=rule))
     for index in range(paired, new_end):
@@ -151,7 +151,7 @@ def _diff_lists(old: Sequence[Any], new: Sequence[Any], path: str, rule: str, ou
 
 
 def same(old: Any, new: Any) -> bool:
-    """Whether two JSON values are the same, telling ``true`` from ``1`` and ``1`` from ``1.0`` as JSON does."""
+    """Return whether two JSON values are equal, distinguishing ``true``, ``1`` and ``1.0`` as JSON does."""
     if old is new:
         return True
     if isinstance(old, dict | Mapping):
@@ -161,38 +161,38 @@ def same(old: Any, new: Any) -> bool:
     return type(old) is type(new) and bool(old == new)
 
 
-# Strategic merge patch: lists are merged by the keys their types declare. Pure.
+# Strategic merge patch: lists are merged by the keys that their types declare. Pure.
 #
-# Follows apimachinery's ``strategicpatch``, including its directives and the order it leaves merged lists in.
+# Follows apimachinery's ``strategicpatch``, including its directives and the resulting order of merged lists.
 
 Json: TypeAlias = dict[str, Any]
 
 
 class MergeType(Protocol):
-    """What a patch has to know of the type of a field."""
+    """What a patch needs to know about the type of a field."""
 
     @property
     def merge_key(self) -> str:
-        """By which field items of the list are the same; empty where the list has none."""
+        """The field that identifies list items; empty if there is none."""
         ...
 
     @property
     def patch_strategies(self) -> frozenset[str]:
-        """``merge``, ``replace``, ``retainKeys``."""
+        """A subset of ``merge``, ``replace``, ``retainKeys``."""
         ...
 
     @property
     def items(self) -> MergeType | None:
-        """What the list holds; None where that is free."""
+        """The type of list items; None if it is not known."""
         ...
 
     @property
     def is_object(self) -> bool:
-        """Whether the value is an object of named fields or a map."""
+        """Whether the value is an object with named fields or a map."""
         ...
 
     def child(self, name: str) -> MergeType | None:
-        """The field of that name; None for one nobody knows."""
+        """Return the field of that name; None if it is unknown."""
         ...
 
 
@@ -203,9 +203,9 @@ _ORDER: Final = "$setElementOrder/"
 
 
 def strategic_merge(target: Json, patch: Json, schema: MergeType | None) -> Json:
-    """``target`` with the patch merged in, by the types of ``schema``. Neither is changed.
+    """Return ``target`` with the patch merged in by the types of ``schema``. Neither is changed.
 
-    Raises :class:`PatchError` for a directive that makes no sense, or a list item without its merge key.
+    Raises :class:`PatchError` for an invalid directive, or a list item without its merge key.
     """
     return _merge_map(target, patch, schema, 0)
 
@@ -320,7 +320,7 @@ def _merge_items(original: list[Any], patch: list[Any], key: str, items: MergeTy
 
 
 def _ordered(merged: list[Any], before: list[Any], wanted: list[Any], name_of: Any) -> list[Any]:
-    """Items the patch names in the patch's order, those of the server alone where they stood between them."""
+    """Return the items in the order of the patch; items only in the target keep their relative position."""
     rank = {_hashable(name): position for position, name in reversed(list(enumerate(wanted)))}
     server = {_hashable(name): position for position, name in reversed(list(enumerate(before)))}
     named = sorted((i for i in merged if _hashable(name_of(i)) in rank), key=lambda i: rank[_hashable(name_of(i))])
@@ -344,7 +344,7 @@ def _hashable(value: Any) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """What a patch adds, without its directives and nulls."""
+    """Return a value that a patch adds, without its directives and nulls."""
     if isinstance(value, dict):
         return {
             key: _bare(item)

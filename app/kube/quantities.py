@@ -1,4 +1,4 @@
-"""Quantities such as ``100m`` and ``1Gi``, and counts that may be percentages."""
+"""Quantities such as ``100m`` and ``1Gi``, and integers or percentages."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from functools import lru_cache
 
 from app.kube.fielderrors import quote
 
-# Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that read, compare and print as Kubernetes' own do.
+# Resource quantities (``500m``, ``1.5Gi``, ``12e6``): exact values that parse, compare and print as in Kubernetes.
 #
-# A :class:`Quantity` is an integer times a power of ten and the suffix family it was written in. Printing follows
-# apimachinery's ``Quantity.String`` to the byte, because hashes are made of it: a quantity parsed from a text that
-# counts as canonical keeps that very text, all others are brought to the largest suffix that leaves an integer.
+# A :class:`Quantity` is an integer times a power of ten, plus the suffix family it was written in. Printing follows
+# apimachinery's ``Quantity.String`` to the byte, because it is part of hashes: a quantity parsed from a canonical
+# string keeps that string; all others get the largest suffix that leaves an integer.
 #
-# Two things differ from Go on purpose: numbers beyond 64 bits stay exact instead of wrapping, and an exponent beyond
-# any use is refused, since ``1e999999999`` would cost that many digits in the first comparison.
+# Two differences from Go are deliberate: numbers beyond 64 bits stay exact instead of wrapping, and huge exponents are
+# refused, since ``1e999999999`` would need that many digits in the first comparison.
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity."""
+    """A string that is not a quantity."""
 
 
 class Format(Enum):
-    """The family of suffixes a quantity is written in."""
+    """The family of suffixes of a quantity."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -36,7 +36,7 @@ _NANO, _MILLI = -9, -3
 _MAX_INT64 = 2**63 - 1
 _MAX_LENGTH = 512
 _MAX_EXPONENT = 999
-#: Digits below which the API machinery computes in 64-bit integers; decides which texts are kept as they were written.
+#: Number of digits below which the API machinery computes in 64-bit integers; decides which strings are kept unchanged.
 _FAST_DIGITS = 18
 
 _DECIMAL: Mapping[str, int] = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -50,19 +50,19 @@ _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Quantity:
-    """``unscaled × 10**scale``. Equality, order and hash go by value alone: ``1000m`` equals ``1``."""
+    """``unscaled × 10**scale``. Equality, order and hash depend only on the value: ``1000m`` equals ``1``."""
 
     unscaled: int = 0
     scale: int = 0
     format: Format = Format.DECIMAL_SI
-    #: The text this was parsed from, if it counts as canonical.
+    #: The string this was parsed from, if it counts as canonical.
     written: str = ""
-    #: Whether it was parsed from a text that Go keeps in arbitrary precision, as it does not fit into 64 bits.
+    #: Whether it was parsed from a string that Go keeps in arbitrary precision because it does not fit into 64 bits.
     wide: bool = False
 
     @classmethod
     def of_milli(cls, milli: int, format: Format = Format.DECIMAL_SI) -> Quantity:
-        """That many thousandths."""
+        """Return a quantity of ``milli`` thousandths."""
         return cls(milli, _MILLI, format)
 
     def __str__(self) -> str:
@@ -88,7 +88,7 @@ class Quantity:
         return f"{unscaled}{_DECIMAL_BY_EXPONENT.get(scale, '')}"
 
     def _at_scale(self, scale: int) -> tuple[int, bool]:
-        """The number of units of ``10**scale``, rounded away from zero, and whether it is exact."""
+        """Return the number of units of ``10**scale``, rounded away from zero, and whether it is exact."""
         if self.scale >= scale:
             return self.unscaled * 10 ** (self.scale - scale), True
         unit = 10 ** (scale - self.scale)
@@ -100,36 +100,36 @@ class Quantity:
         return self._magnitude() < 5 and abs(self._at_scale(0)[0]) < limit
 
     def _magnitude(self) -> int:
-        """About the number of decimal digits before the point; lets huge and tiny values be told apart cheaply."""
+        """Return the approximate number of integer digits, to compare huge and tiny values cheaply."""
         return len(str(abs(self.unscaled))) + self.scale
 
     @property
     def is_zero(self) -> bool:
-        """Whether this is nothing."""
+        """Return whether the value is zero."""
         return not self.unscaled
 
     @property
     def sign(self) -> int:
-        """-1, 0 or 1."""
+        """Return -1, 0 or 1."""
         return (self.unscaled > 0) - (self.unscaled < 0)
 
     def value(self) -> int:
-        """The number of whole units, rounded away from zero (so any positive quantity is at least 1)."""
+        """Return the number of whole units, rounded away from zero (so any positive quantity is at least 1)."""
         return self._at_scale(0)[0]
 
     def milli_value(self) -> int:
-        """The number of thousandths, rounded away from zero."""
+        """Return the number of thousandths, rounded away from zero."""
         return self._at_scale(_MILLI)[0]
 
     def round_up(self, scale: int) -> Quantity:
-        """The quantity in units of ``10**scale`` or larger, rounded away from zero; itself if it already is."""
+        """Return the quantity in units of ``10**scale`` or larger, rounded away from zero; itself if it already is."""
         if self.scale >= scale:
             return self
         units, _ = self._at_scale(scale)
         return Quantity(units, scale, self.format)
 
     def __add__(self, other: Quantity) -> Quantity:
-        # Adding to nothing takes over the other's suffixes, as Quantity.Add does.
+        # A zero takes over the other's suffixes, as in Quantity.Add.
         format = self.format if self.unscaled else other.format
         left, right, scale = _aligned(self, other)
         return Quantity(left + right, scale, format)
@@ -146,7 +146,7 @@ class Quantity:
         return Quantity(self.unscaled * factor, self.scale, self.format)
 
     def compare(self, other: Quantity) -> int:
-        """-1, 0 or 1, as this is less than, equal to or greater than ``other``."""
+        """Return -1, 0 or 1, as this is less than, equal to or greater than ``other``."""
         left, right, _ = _aligned(self, other)
         return (left > right) - (left < right)
 
@@ -173,7 +173,7 @@ ZERO = Quantity()
 
 
 def _aligned(left: Quantity, right: Quantity) -> tuple[int, int, int]:
-    """Both as counts of one unit, and its power of ten. A zero has no unit of its own."""
+    """Return both as counts of one unit, and its power of ten. A zero has no unit of its own."""
     if not left.unscaled or not right.unscaled:
         return left.unscaled, right.unscaled, left.scale if left.unscaled else right.scale
     scale = min(left.scale, right.scale)
@@ -190,14 +190,14 @@ def _without_trailing_zeros(unscaled: int, scale: int) -> tuple[int, int]:
 
 
 def parse(value: str | int | float) -> Quantity:
-    """The quantity ``value`` says: text, or a JSON number as the API accepts it. Raises :class:`QuantityError`."""
+    """Parse a string, or a JSON number as the API accepts it. Raises :class:`QuantityError`."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise QuantityError(f"a quantity is text or a number, not {type(value).__name__}")
+        raise QuantityError(f"a quantity must be a string or a number, not {type(value).__name__}")
     return _parse(value if isinstance(value, str) else _number_text(value))
 
 
 def canonical(value: str | int | float) -> str:
-    """``value`` as the API server would store it. Raises :class:`QuantityError`."""
+    """Return ``value`` as the API server would store it. Raises :class:`QuantityError`."""
     return str(parse(value))
 
 
@@ -211,7 +211,7 @@ def _number_text(number: int | float) -> str:
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> Quantity:
-    """The parser proper. Quantities repeat endlessly in a cluster, and they are immutable: each text is parsed once."""
+    """Parse a string. Results are cached: quantities repeat often in a cluster and are immutable."""
     if len(text) > _MAX_LENGTH:
         raise QuantityError(f"quantity has {len(text)} characters, more than the {_MAX_LENGTH} allowed")
     stripped = text.strip(" \t\r\n\v\f\x85\xa0")
@@ -240,7 +240,7 @@ class _Number:
 
 
 def _suffix(suffix: str, text: str) -> tuple[Format, int]:
-    """The family and the power (of 10 or of 2) a suffix stands for."""
+    """Return the family and the power (of 10 or of 2) of a suffix."""
     if suffix in _DECIMAL:
         return Format.DECIMAL_SI, _DECIMAL[suffix]
     if suffix in _BINARY:
@@ -255,10 +255,10 @@ def _suffix(suffix: str, text: str) -> tuple[Format, int]:
 
 
 def _kept(number: _Number, format: Format, exponent: int, text: str) -> Quantity | None:
-    """The quantity if it fits Go's 64-bit representation, where many texts count as canonical as they are."""
+    """Return the quantity if it fits Go's 64-bit representation, where many strings count as canonical."""
     digits = number.digits or "0"
     if format is Format.BINARY_SI:
-        # 1Mi has about 6 decimal digits, so the digits left for the number shrink with the suffix.
+        # 1Mi has about 6 decimal digits, so the number of digits left depends on the suffix.
         precision = 15 - len(digits) - exponent * 3 // 10 - 1
         scale, factor = 0, 1 << exponent
         if number.fraction:
@@ -280,7 +280,7 @@ def _kept(number: _Number, format: Format, exponent: int, text: str) -> Quantity
 
 
 def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quantity:
-    """The quantity in arbitrary precision: rounded up to nano, and capped if binary."""
+    """Return the quantity in arbitrary precision: rounded up to nano, and capped if binary."""
     if not (number.zeros or number.digits or number.fraction):
         raise QuantityError(f"unable to parse numeric part of quantity: {quote(text)}")
     magnitude = int((number.digits + number.fraction) or "0")
@@ -290,7 +290,7 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
     else:
         scale += exponent
     if scale < _NANO:
-        # Whoever wants some of a resource gets some: what is smaller than a nano counts as one.
+        # A request for a fraction of a nano is rounded up to one.
         magnitude, scale = Quantity(magnitude, scale)._at_scale(_NANO)[0], _NANO
     if format is Format.BINARY_SI and magnitude:
         rounded = Quantity(magnitude, scale)
@@ -301,10 +301,10 @@ def _rounded(number: _Number, format: Format, exponent: int, text: str) -> Quant
     return Quantity(number.signed(magnitude), scale, format, wide=True)
 
 
-# Int-or-string fields that hold a count or a percentage of one: ``maxUnavailable: 1`` or ``"25%"``.
+# Int-or-string fields that hold a count or a percentage: ``maxUnavailable: 1`` or ``"25%"``.
 #
-# Percentages are scaled in exact integers. Go computes the same in floating point, which gives the same result for
-# every count a cluster can have.
+# Percentages are scaled in exact integers. Go uses floating point, with the same result for every count that a cluster
+# can have.
 
 # strconv.Atoi: an optional sign and ASCII digits.
 _percent = re.compile(r"([+-]?[0-9]{1,18})%").fullmatch
@@ -315,12 +315,12 @@ class IntOrPercentError(ValueError):
 
 
 def is_percent(value: int | str | None) -> bool:
-    """Whether ``value`` is text that ends in a percent sign and begins with an integer."""
+    """Return whether ``value`` is a string that starts with an integer and ends with a percent sign."""
     return isinstance(value, str) and _percent(value) is not None
 
 
 def percentage(value: str) -> int:
-    """The number before the percent sign. Raises :class:`IntOrPercentError`."""
+    """Return the number before the percent sign. Raises :class:`IntOrPercentError`."""
     match = _percent(value)
     if match is None:
         raise IntOrPercentError(f'{quote(value)} is neither an integer nor a percentage such as "25%"')
@@ -328,9 +328,9 @@ def percentage(value: str) -> int:
 
 
 def scaled(value: int | str | None, total: int, round_up: bool) -> int:
-    """``value`` as a count: an integer as it is, a percentage of ``total`` rounded up or down.
+    """Return ``value`` as a count: an integer unchanged, a percentage of ``total`` rounded up or down.
 
-    Raises :class:`IntOrPercentError` for None and for text that is not a percentage.
+    Raises :class:`IntOrPercentError` for None and for a string that is not a percentage.
     """
     if isinstance(value, bool) or value is None:
         raise IntOrPercentError(f"{'null' if value is None else value} is neither an integer nor a percentage")
@@ -341,6 +341,6 @@ def scaled(value: int | str | None, total: int, round_up: bool) -> int:
 
 
 def is_more_than_all(value: object) -> bool:
-    """Whether it is a percentage over 100, as somebody wrote it: of anything it means no more than 100 % does."""
+    """Return whether ``value`` is a percentage over 100, which has the same effect as 100 %."""
     number = value.removesuffix("%") if isinstance(value, str) and value.endswith("%") else ""
     return number.replace(".", "", 1).isdecimal() and float(number) > 100

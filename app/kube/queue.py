@@ -1,10 +1,10 @@
-"""Work queue: keys to look at, each at most once at a time, later where asked, ever later where it fails.
+"""Work queue: deduplicates keys, delays them, and backs off per key.
 
-A key added while it waits is not added twice; one added while it is worked on comes back when that work is done. So a
-burst of events about one object costs one reconcile, and no two workers ever hold the same key.
+A key added while it waits is not added twice; a key added while it is processed is queued again when that ends. A burst
+of events about one object therefore costs one reconcile, and a key is never processed twice at once.
 
-Keys of different namespaces take turns, and failures of one namespace delay no other's: whoever has ten thousand
-objects, or makes them fail, keeps nobody waiting but himself.
+Keys of different namespaces take turns, and failures in one namespace do not delay others: a tenant with ten thousand
+objects, or failing ones, delays only itself.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class QueueShutDown(Exception):
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """How long a failing key waits: the longer of its own doubling delay and the wait for a token that all keys of its
-    namespace share."""
+    """Back-off of a failing key: the longer of its own doubling delay and the wait for a token from a bucket per
+    namespace."""
 
     base_delay: float = 0.005
     max_delay: float = 1000.0
@@ -50,7 +50,7 @@ class QueueMetrics(Protocol):
 
 
 class NoMetrics:
-    """Measures nothing."""
+    """Metrics that do nothing."""
 
     def depth(self, name: str, keys: int) -> None: ...
     def added(self, name: str) -> None: ...
@@ -59,9 +59,9 @@ class NoMetrics:
     def worked(self, name: str, seconds: float) -> None: ...
 
 
-#: So many outdated entries of the heap, and as many as there are others, are no reason to make it anew.
+#: The heap is rebuilt when its outdated entries outnumber the current ones by more than this.
 _OUTDATED: Final = 64
-#: Namespaces whose limits are remembered though none of their keys has failed for a while.
+#: Maximum number of namespaces whose rate limits are kept after their keys stop failing.
 _MAX_BUCKETS: Final = 256
 
 
@@ -70,8 +70,8 @@ def _namespace(key: Hashable) -> str:
 
 
 class WorkQueue(Generic[K]):
-    """Keys of a namespace in the order they were added, those of several by turns. Each ``get`` is followed by one
-    ``done`` for the same key."""
+    """Keys in the order they were added, with namespaces taking turns. Each ``get`` is followed by one ``done`` for the
+    same key."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class WorkQueue(Generic[K]):
         metrics: QueueMetrics | None = None,
         share: int = sys.maxsize,
     ) -> None:
-        """``share``: how many keys of one namespace are worked on at once at most, for work that may take long."""
+        """Create a queue. ``share`` limits how many keys of one namespace are processed at once, for slow work."""
         self.name = name
         self._share = share
         self._clock = clock
@@ -89,22 +89,22 @@ class WorkQueue(Generic[K]):
         self._metrics = metrics if metrics is not None else NoMetrics()
         #: By namespace.
         self._buckets: dict[str, TokenBucket] = {}
-        #: Keys that need work, with the time they were added: those in _ready, and those to come back when done.
+        #: Keys that need work, with the time they were added: those in _ready, and those to requeue when done.
         self._dirty: dict[K, float] = {}
-        #: By namespace, that whose turn is next first; and all of them counted.
+        #: Ready keys by namespace, the next namespace first, and their total count.
         self._ready: dict[str, deque[K]] = {}
         self._depth = 0
-        #: Keys that are worked on, since when.
+        #: Keys being processed, with their start times.
         self._processing: dict[K, float] = {}
-        #: How many of them, by namespace.
+        #: Number of keys being processed, by namespace.
         self._working: dict[str, int] = {}
-        #: Keys to add later: the earliest time of each, and a heap that may hold outdated entries beside it.
+        #: Delayed keys with their earliest times, and a heap that may also hold outdated entries.
         self._due: dict[K, float] = {}
         self._heap: list[tuple[float, int, K]] = []
         self._order = count()
         self._timer: asyncio.Task[None] | None = None
         self._timer_at = 0.0
-        #: Keys whose last work failed: how often in a row, and since when.
+        #: Keys whose last attempt failed: the number of consecutive failures, and the time of the first.
         self._failures: dict[K, tuple[int, float]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
@@ -112,7 +112,7 @@ class WorkQueue(Generic[K]):
     # ---- adding
 
     def add(self, key: K) -> None:
-        """The key needs work now."""
+        """Add a key."""
         if self._shut_down or key in self._dirty:
             return
         self._dirty[key] = self._clock.monotonic()
@@ -121,7 +121,7 @@ class WorkQueue(Generic[K]):
             self._push(key)
 
     def add_after(self, key: K, seconds: float) -> float:
-        """Add the key after ``seconds``, unless it is due earlier. Returns the seconds until it is worked on again."""
+        """Add the key after ``seconds``, unless it is scheduled earlier. Returns the seconds until then."""
         if self._shut_down:
             return seconds
         if seconds <= 0:
@@ -141,31 +141,31 @@ class WorkQueue(Generic[K]):
         return again
 
     def add_rate_limited(self, key: K, retry_in: float = 0.0) -> float:
-        """Add a key that failed: after ``retry_in`` seconds if given, otherwise after its growing back-off. Returns the
-        seconds until it is worked on again."""
+        """Add a failed key after ``retry_in`` seconds if given, otherwise after its back-off. Returns the seconds until
+        then."""
         limits, now = self._limits, self._clock.monotonic()
         failures, since = self._failures.get(key, (0, now))
         self._failures[key] = (failures + 1, since)
         self._metrics.retried(self.name)
-        # 2**60 times any base is past every sensible maximum; larger exponents only cost big integers.
+        # 2**60 times any base exceeds every sensible maximum; larger exponents only cost big integers.
         own: float = min(limits.base_delay * 2 ** min(failures, 60), limits.max_delay)
-        # Changes bring a failing key back before its time. None waits longer than it has been failing, or a burst of
-        # them in one bad second would make it wait for a quarter of an hour.
+        # Changes requeue a failing key early. The delay never exceeds the time it has been failing, or a burst of
+        # changes in one bad second would delay the key by a quarter of an hour.
         own = min(own, limits.base_delay + (now - since))
         return self.add_after(key, retry_in or max(own, self._bucket(key).reserve()))
 
     def forget(self, key: K) -> None:
-        """The key succeeded: its next failure starts with the shortest delay again."""
+        """Reset the back-off of a key that succeeded."""
         self._failures.pop(key, None)
 
     def failures(self, key: K) -> int:
-        """How often the key failed in a row."""
+        """Return the number of consecutive failures of the key."""
         return self._failures[key][0] if key in self._failures else 0
 
     # ---- working
 
     async def get(self) -> K:
-        """Wait for a key and take it. Raises ``QueueShutDown`` when there will be no more."""
+        """Wait for a key and take it. Raises ``QueueShutDown`` when there are no more."""
         while (namespace := self._next()) is None:
             if self._shut_down:
                 raise QueueShutDown(self.name)
@@ -175,7 +175,7 @@ class WorkQueue(Generic[K]):
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    self._wake()  # the key this one was woken for goes to another
+                    self._wake()  # another worker gets the key that this one was woken for
                 raise
             finally:
                 if waiter in self._waiters:
@@ -189,7 +189,7 @@ class WorkQueue(Generic[K]):
         return key
 
     def done(self, key: K) -> None:
-        """The work on the key has ended, whatever came of it."""
+        """Mark the key as done, whether it succeeded or not."""
         self._metrics.worked(self.name, self._clock.monotonic() - self._processing.pop(key))
         namespace = _namespace(key)
         self._working[namespace] -= 1
@@ -198,10 +198,10 @@ class WorkQueue(Generic[K]):
         if key in self._dirty:
             self._push(key)
         elif namespace in self._ready:
-            self._wake()  # others of it may have waited for this one
+            self._wake()  # More keys of its namespace may have waited for this one.
 
     def shut_down(self) -> None:
-        """Take no more keys and forget those for later; what is ready may still be taken."""
+        """Accept no more keys and drop the delayed ones; ready keys may still be taken."""
         self._shut_down = True
         self._due.clear()
         self._heap.clear()
@@ -216,15 +216,16 @@ class WorkQueue(Generic[K]):
 
     @property
     def processing(self) -> dict[K, float]:
-        """Keys that are worked on now and since when (on the clock's monotonic scale)."""
+        """Return the keys being processed and their start times (on the monotonic clock)."""
         return dict(self._processing)
 
     @property
     def failing(self) -> dict[K, tuple[int, float]]:
-        """Keys whose last work failed: how often in a row, and when they are due again (monotonic; 0: now)."""
+        """Return the keys whose last attempt failed: the number of consecutive failures, and the time of the next
+        attempt (monotonic; 0 means now)."""
         return {key: (failures, self._due.get(key, 0.0)) for key, (failures, _) in self._failures.items()}
 
-    # ---- how
+    # ---- internals
 
     def _push(self, key: K) -> None:
         self._ready.setdefault(_namespace(key), deque()).append(key)
@@ -233,11 +234,11 @@ class WorkQueue(Generic[K]):
         self._wake()
 
     def _next(self) -> str | None:
-        """The namespace whose turn it is."""
+        """Return the namespace whose turn it is."""
         return next((name for name in self._ready if self._working.get(name, 0) < self._share), None)
 
     def _pop(self, namespace: str) -> K:
-        """The next key of the namespace, which then stands last in line."""
+        """Take the next key of the namespace, and move the namespace to the end of the line."""
         keys = self._ready.pop(namespace)
         key = keys.popleft()
         if keys:
@@ -262,7 +263,7 @@ class WorkQueue(Generic[K]):
                 return
 
     def _set_timer(self) -> None:
-        """One sleeping task until the earliest time; started anew only for an earlier one."""
+        """Run one timer for the earliest time; restart it only for an earlier one."""
         if not self._heap:
             return
         due = self._heap[0][0]
@@ -277,7 +278,7 @@ class WorkQueue(Generic[K]):
         await self._clock.sleep(at - self._clock.monotonic())
         self._timer = None
         now = self._clock.monotonic()
-        # Timers of the loop may fire a little early: what is due within a millisecond is due.
+        # Timers of the event loop may fire a little early: keys scheduled within the next millisecond are ready.
         while self._heap and self._heap[0][0] <= now + 0.001:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:

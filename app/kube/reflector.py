@@ -36,13 +36,13 @@ from app.kube.wire import Stream
 
 
 class ReflectorError(StrEnum):
-    """What a reflector reports to its metrics."""
+    """Kinds of errors that a reflector reports to its metrics."""
 
     LIST_FAILED = "list_failed"
     WATCH_FAILED = "watch_failed"
     EXPIRED = "expired"
     UNREADABLE = "unreadable_object"
-    #: A line of a watch that is about no object.
+    #: A watch event that is not about an object.
     UNKNOWN_EVENT = "unknown_event"
     UNEXPECTED = "unexpected"
 
@@ -57,7 +57,7 @@ class ReflectorMetrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Metrics that do nothing."""
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
@@ -67,65 +67,66 @@ class NoMetrics:
 
 logger = logging.getLogger(__name__)
 
-#: How much is kept of why an object could not be read.
+#: Maximum length of the stored reason why an object could not be read.
 _WHY_LENGTH: Final = 256
 
 
 class UnreadableObjects:
-    """Those of one kind."""
+    """Unreadable objects of one kind."""
 
     def __init__(self, kind: str, metrics: ReflectorMetrics) -> None:
-        """None so far."""
+        """Create an empty set."""
         self._kind = kind
         self._metrics = metrics
         self._why: dict[ObjectKey, str] = {}
 
     def set_aside(self, key: ObjectKey, error: Exception) -> None:
-        """An object cannot be read; what was known of it is left as it was."""
+        """Record that an object cannot be read. Its last known state is kept."""
         self._metrics.error(self._kind, ReflectorError.UNREADABLE)
         why = str(error) if isinstance(error, ValueError | msgspec.MsgspecError) else f"{type(error).__name__}: {error}"
-        why = ascii(why[:_WHY_LENGTH])[1:-1]  # it may quote what somebody wrote
+        why = ascii(why[:_WHY_LENGTH])[1:-1]  # the error may quote user input
         if self._why.get(key) != why:
             name = describe(self._kind, key.namespace, key.name or "(no name)")
-            logger.error("%s cannot be read and is left as it was known: %s", name, why)
+            logger.error("%s cannot be read; keeping its last known state: %s", name, why)
         self._why[key] = why
         self._metrics.set_aside(self._kind, len(self._why))
 
     def take_back(self, key: ObjectKey) -> None:
-        """An object can be read, or is gone."""
+        """Record that an object can be read again, or is gone."""
         if self._why and self._why.pop(key, None) is not None:
             self._metrics.set_aside(self._kind, len(self._why))
 
     def keep_only(self, keys: Collection[ObjectKey]) -> None:
-        """All others can be read, or are gone."""
+        """Record that all other objects can be read, or are gone."""
         for key in self._why.keys() - keys:
             self.take_back(key)
 
 
-# Reflector: keeps a store equal to what the API server has, by list and watch, for as long as it runs.
+# Reflector: keeps a store in sync with the API server, by list and watch, for as long as it runs.
 #
-# It starts with a streaming list where the server has that (one request: the objects, a bookmark that says "that was
-# all", then the changes), else with a paged list. After a disconnect the watch resumes where it stopped; only when the
-# server no longer knows that version (410) everything is listed anew, and what vanished meanwhile is removed from the
-# store. An object that cannot be read, or that an index refuses, is set aside: counted, logged once with its name,
-# left as it was known, and read again when it changes or is listed again. It does not stop the others.
+# It starts with a streaming list if the server supports that (one request: the objects, a bookmark that ends them,
+# then the changes), otherwise with a paged list. After a disconnect, the watch resumes where it stopped. Only if the
+# server no longer has that version (410), the reflector relists and removes deleted objects from the store. An object
+# that cannot be decoded, or that an index function rejects, does not block others: it is counted, logged once by
+# name, kept in its last known state, and read again when it changes or is relisted.
 
 T = TypeVar("T", bound=Object)
 
-#: The server ends a watch after a time between this and twice this, so that watches spread over its replicas.
+#: Lower limit of the watch timeout, which is drawn between this and twice this to spread watches over API server
+#: replicas.
 WATCH_SECONDS = 300
 #: Servers send a bookmark about every minute: a connection that is silent for longer than this is dead.
 IDLE_SECONDS = 180.0
-#: The first wait after a failure. A definition that was changed a moment before is served again within a blink, and who
-#: starts should not sit out a second for it.
+#: The first wait after a failure. A resource whose definition just changed is soon served again, and startup should not
+#: wait a second for it.
 FIRST_RETRY_SECONDS = 0.2
-#: What the wait grows to (and up to as much again): it adds to every outage.
+#: The maximum wait (plus up to as much jitter). It prolongs every outage.
 LONGEST_RETRY_SECONDS = 10.0
-#: How often a resource that is not installed is checked for; this makes no request.
+#: Interval of checks for a resource that is not installed; a check makes no request.
 ABSENT_SECONDS = 1.0
-#: A watch that ended sooner than this without an error is asked for again only after the back-off.
+#: A watch that ended sooner than this without an error is retried only after the back-off.
 SHORT_WATCH_SECONDS = 1.0
-#: How long the first object of a streaming list may take before an ordinary list is tried.
+#: Seconds to wait for the first object of a streaming list before falling back to an ordinary list.
 INITIAL_IDLE_SECONDS = 30.0
 
 
@@ -134,7 +135,7 @@ _KNOWN = _CHANGES | {wire.BOOKMARK}
 
 
 class _NoStreamingList(Exception):
-    """The server does not do streaming lists."""
+    """The server does not support streaming lists."""
 
 
 class Reflector(Generic[T]):
@@ -158,8 +159,11 @@ class Reflector(Generic[T]):
         metrics: ReflectorMetrics | None = None,
         absent: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``keep``: the objects that the store holds; all by default. ``absent`` returns whether the resource is known
-        not to be installed: the store is empty then, and ready."""
+        """Create a reflector.
+
+        ``keep`` selects the objects to store; all by default. ``absent`` returns whether the resource is known not to
+        be installed: the store is then empty and ready.
+        """
         self.resource = resource
         self.store = store
         self._client = client
@@ -178,14 +182,14 @@ class Reflector(Generic[T]):
         self._absent = absent
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)
-        #: Between an expired version and the next list. Refusals before it say nothing about that.
+        #: Between an expired version and the next list, with its own back-off: earlier failures do not affect it.
         self._expired_backoff = Backoff(rng, base=FIRST_RETRY_SECONDS)
-        #: Where the watch goes on; empty: list first.
+        #: Where the watch resumes; empty: list first.
         self._version = ""
-        #: When the watch that runs, or ran last, was granted.
+        #: When the current or last watch started.
         self._opened: float | None = None
         self._unreadable = UnreadableObjects(resource.kind, self._metrics)
-        #: Where a watch brought something that is no event.
+        #: The version after which a watch sent something undecodable.
         self._unread_after: str | None = None
 
     async def run(self) -> None:
@@ -211,12 +215,12 @@ class Reflector(Generic[T]):
                 if isinstance(error, ApiError):
                     asked = min(error.retry_after or 0.0, MAX_RETRY_AFTER)
             except Exception:
-                # A mistake of ours over what came. The process would fail over the same thing again.
+                # A bug in handling the response. Crashing would only repeat it.
                 self._metrics.error(self.resource.kind, ReflectorError.UNEXPECTED)
-                logger.exception("%s: list or watch failed unexpectedly, listing anew", self.resource.kind)
+                logger.exception("%s: list or watch failed unexpectedly, relisting", self.resource.kind)
                 self._version = ""
             else:
-                # The server ends every watch after some minutes; one that ends at once means an error.
+                # The server ends every watch after some minutes; a watch that ends at once means an error.
                 if self._forget_failures():
                     continue
             await self._clock.sleep(max(asked, backoff.next()))
@@ -228,7 +232,7 @@ class Reflector(Generic[T]):
             await self._clock.sleep(ABSENT_SECONDS)
 
     def _forget_failures(self) -> bool:
-        """Start over with the shortest wait where the last watch lasted, even if nothing happened in it."""
+        """Reset the back-off if the last watch lasted long enough, even if it brought no events."""
         lasted = self._opened is not None and self._clock.monotonic() - self._opened >= SHORT_WATCH_SECONDS
         if lasted:
             self._reset_backoff()
@@ -239,19 +243,19 @@ class Reflector(Generic[T]):
         self._expired_backoff.reset()
 
     def _failed(self, error: Exception) -> None:
-        """Note why a list or watch ended."""
+        """Record why a list or watch ended."""
         listing = not self._version
         if is_expired(error):
             self._metrics.error(self.resource.kind, ReflectorError.EXPIRED)
-            logger.info("%s: version %s is too old to watch, listing anew", self.resource.kind, self._version)
+            logger.info("%s: version %s is too old to watch, relisting", self.resource.kind, self._version)
             self._version = ""
             return
         self._metrics.error(self.resource.kind, ReflectorError.LIST_FAILED if listing else ReflectorError.WATCH_FAILED)
-        text = str(error) or f"{self._info}: silent for too long"
+        text = str(error) or f"{self._info}: no data for too long"
         logger.warning("%s: %s failed: %s", self.resource.kind, "list" if listing else "watch", text)
         if isinstance(error, DecodeError):
-            # Once it may be the connection. The second time only a new list leads past it, and where it is in the list
-            # one that is no stream.
+            # The first time, the connection may be at fault. The second time, only a new list helps; if the list itself
+            # failed, use a paged one.
             if self._unread_after == self._version:
                 self._streaming_list = self._streaming_list and not listing
                 self._version = ""
@@ -260,7 +264,7 @@ class Reflector(Generic[T]):
                 self._unread_after = self._version
 
     async def _list_and_watch(self) -> None:
-        """One round: list if needed, then watch until the stream ends."""
+        """Run one round: list if needed, then watch until the stream ends."""
         if not self._version and not self._streaming_list:
             await self._list()
         await self._watch(initial=not self._version)
@@ -293,7 +297,7 @@ class Reflector(Generic[T]):
         self._metrics.listed(self.resource.kind, len(good))
 
     async def _watch(self, *, initial: bool) -> None:
-        """Follow one watch to its end. ``initial``: it begins with all objects, as a streaming list."""
+        """Follow one watch to its end. If ``initial``, it starts with all objects, as a streaming list."""
         query = selectors(self._label_selector, self._field_selector)
         query["allowWatchBookmarks"] = "true"
         query["timeoutSeconds"] = str(WATCH_SECONDS + self._rng.randrange(WATCH_SECONDS))
@@ -319,17 +323,17 @@ class Reflector(Generic[T]):
                 self._apply(self._lines(splitter, chunk))
 
     async def _receive_initial(self, chunks: AsyncIterator[bytes], splitter: wire.LineSplitter) -> list[bytes]:
-        """Collect the objects of a streaming list and put them into the store. Returns the lines that came after."""
+        """Read the objects of a streaming list into the store. Returns the events that followed."""
         objects: dict[ObjectKey, T] = {}
         unreadable: set[ObjectKey] = set()
         while True:
             try:
                 chunk = await self._next(chunks, min(INITIAL_IDLE_SECONDS, self._idle_seconds))
             except TimeoutError as error:
-                # An old server ignores what it does not know and never says that this was all.
-                raise _NoStreamingList("the end of the initial events did not come") from error
+                # An old server ignores unknown parameters and never marks the end of the initial events.
+                raise _NoStreamingList("the end of the initial events was not received") from error
             if chunk is None:
-                raise TransportError(self._info, "the stream ended within the initial events")
+                raise TransportError(self._info, "the stream ended during the initial events")
             lines = self._lines(splitter, chunk)
             for position, line in enumerate(lines):
                 event = self._event(line)
@@ -351,7 +355,7 @@ class Reflector(Generic[T]):
                         unreadable.discard(key_of(obj))
 
     async def _next(self, chunks: AsyncIterator[bytes], seconds: float) -> bytes | None:
-        """The next piece, None at the end. Raises ``TimeoutError`` when the connection stays silent."""
+        """Return the next chunk, None at the end. Raises ``TimeoutError`` if the connection stays silent."""
         return await self._clock.wait_for(anext(chunks, None), seconds)
 
     def _lines(self, splitter: wire.LineSplitter, chunk: bytes) -> list[bytes]:
@@ -361,7 +365,7 @@ class Reflector(Generic[T]):
             raise DecodeError(self._info, str(error)) from error
 
     def _change(self, line: bytes) -> wire.TypedEvent[T] | None:
-        """A line about an object that can be read, the usual case; None where it has to be looked at in parts."""
+        """Decode an event about a readable object, the common case. Returns None for anything else."""
         if self._decode_event is None:
             return None
         try:
@@ -371,7 +375,7 @@ class Reflector(Generic[T]):
         return event if event.type in _CHANGES and event.object.metadata.name else None
 
     def _event(self, line: bytes) -> wire.WatchEvent:
-        """A line as an event. Raises ``DecodeError`` for what is none, and the ``ApiError`` of an ERROR event."""
+        """Decode an event. Raises ``DecodeError`` for an invalid one, and the ``ApiError`` of an ERROR event."""
         try:
             event = wire.read_watch_event(line)
         except (msgspec.MsgspecError, ValueError) as error:
@@ -381,7 +385,7 @@ class Reflector(Generic[T]):
         return event
 
     def _apply(self, lines: list[bytes]) -> None:
-        """Bring the store up to these events."""
+        """Apply these events to the store."""
         changes = 0
         for line in lines:
             change = self._change(line)
@@ -402,7 +406,7 @@ class Reflector(Generic[T]):
             self._metrics.events(self.resource.kind, changes)
 
     def _apply_in_parts(self, line: bytes) -> bool:
-        """The same for any event; whether it was about an object."""
+        """Apply any event, decoding it step by step. Returns whether it was about an object."""
         event = self._event(line)
         if event.type == wire.BOOKMARK:
             self._version = wire.metadata_of(event.object).resource_version or self._version
@@ -422,7 +426,7 @@ class Reflector(Generic[T]):
         return True
 
     def _read(self, raw: bytes, unreadable: set[ObjectKey], *, lossy: bool = False) -> T | None:
-        """One object; one that its decoder refuses is set aside, and noted."""
+        """Decode one object; if that fails, record it as unreadable."""
         try:
             obj = self._named(raw, lossy=lossy)
         except Exception as error:  # noqa: BLE001 - whatever a decoder makes of one object, the others are read
@@ -433,7 +437,7 @@ class Reflector(Generic[T]):
         return obj
 
     def _named(self, raw: bytes, *, lossy: bool) -> T:
-        """One object with a name; raises what says why it is none."""
+        """Decode one object that has a name. Raises an error that says what is wrong."""
         if lossy:
             raise jsonvalues.UnreadableError(jsonvalues.TOO_DEEP)
         obj = jsonvalues.read(self._decode, raw)
@@ -442,7 +446,7 @@ class Reflector(Generic[T]):
         return obj
 
     def _put(self, obj: T, unreadable: set[ObjectKey] | None = None) -> bool:
-        """Show an object; one over which an index fails is set aside, and noted. Whether it is in the store."""
+        """Store an object, or record it as unreadable if an index fails. Returns whether it was stored."""
         key = key_of(obj)
         try:
             if self._keep is not None and not self._keep(obj):
@@ -459,13 +463,13 @@ class Reflector(Generic[T]):
         return True
 
     def _unknown(self, type_: str) -> None:
-        """An event of a type that this version does not know; its object is seen when it is listed again."""
+        """Skip an event of an unknown type; its object is seen with the next list."""
         self._metrics.error(self.resource.kind, ReflectorError.UNKNOWN_EVENT)
-        logger.error("%s: an event of the unknown type %.100a is passed over", self.resource.kind, type_)
+        logger.error("%s: skipping an event of the unknown type %.100a", self.resource.kind, type_)
 
 
 def is_expired(error: Exception) -> bool:
-    """Whether only a new list helps: the version is too old, or newer than anything the server (restored?) has."""
+    """Return whether only a new list helps: the version is too old, or newer than any the server (restored?) has."""
     if isinstance(error, Gone):
         return True
     return isinstance(error, ServerError) and any(c.reason == "ResourceVersionTooLarge" for c in error.causes)

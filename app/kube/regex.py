@@ -1,7 +1,7 @@
-"""Regular expressions with RE2's syntax and guarantee: linear time, no look-around, no back-references.
+"""Regular expressions with RE2's syntax and guarantees: linear time, no look-around, no back-references.
 
-Patterns in our kinds come from users and run inside admission, so they must not be able to cost exponential time, and
-must mean what they mean to OpenKruise, whose Go uses RE2 as well (SS-122).
+Patterns in our kinds come from users and run during admission, so they must not take exponential time, and must mean
+the same as in OpenKruise, whose Go also uses RE2. [SS-122]
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import Any
 
 import re2
 
-#: Longest accepted pattern. A Kubernetes name has at most 253 characters; no sensible pattern for names is longer
+#: The maximum pattern length. A Kubernetes name has at most 253 characters; no sensible pattern for names is longer
 #: than this.
 MAX_PATTERN_LENGTH = 1024
-#: What the compiled program may take; a counted repetition of a repetition otherwise grows large.
+#: The maximum memory of a compiled program; nested counted repetitions would otherwise grow large.
 _MAX_MEMORY = 1 << 20
 
 
 class PatternError(ValueError):
-    """A pattern that RE2 does not accept, or one that is too long."""
+    """A pattern that RE2 does not accept, or that is too long."""
 
 
 def _options() -> Any:
     options = re2.Options()
-    # RE2 writes its complaints to standard error unless told not to; they reach the user in PatternError.
+    # By default, RE2 prints errors to standard error; here they are reported in PatternError.
     options.log_errors = False
     options.max_mem = _MAX_MEMORY
     return options
@@ -38,14 +38,14 @@ class Pattern:
     _compiled: Any
 
     def search(self, text: str) -> bool:
-        """Whether the pattern occurs anywhere in ``text``; anchor it with ``^`` and ``$`` to match the whole."""
-        # Bytes take a third of the time of text, whose offsets would be counted in characters. Lone surrogates, which
-        # JSON can spell and UTF-8 cannot, are in no name.
+        """Return whether the pattern occurs anywhere in ``text``; anchor it with ``^`` and ``$`` to match the whole."""
+        # Matching bytes takes a third of the time of matching text, whose offsets would be counted in characters. Lone
+        # surrogates, valid in JSON but not in UTF-8, occur in no name.
         return self._compiled.search(text.encode("utf-8", "replace")) is not None
 
 
 def compile_re2(text: str) -> Pattern:
-    """The compiled form of ``text``. Raises :class:`PatternError` with the position or reason."""
+    """Compile a pattern. Raises :class:`PatternError` with the position or reason."""
     if len(text) > MAX_PATTERN_LENGTH:
         raise PatternError(f"pattern has {len(text)} characters, more than the {MAX_PATTERN_LENGTH} allowed")
     try:

@@ -1,4 +1,4 @@
-"""Resource: which API endpoint a kind is served at, and the URL paths that follow from it."""
+"""The API endpoint of a kind, and its URL paths."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from app.kube.images import remembered
 
 @remembered(4096)
 def _segment(name: str) -> str:
-    """A name as it stands in a path; empty for what cannot be one.
+    """Return a name as a path segment; empty for an invalid name.
 
-    An API server reads an escaped slash as a slash: ``web/log`` would reach a subresource, under our own rights and not
-    those of whoever wrote the name. Clients fold ``.`` and ``..`` away.
+    An API server decodes an escaped slash: ``web/log`` would reach a subresource with our permissions instead of the
+    user's. Clients normalize ``.`` and ``..``.
     """
     return "" if name in (".", "..") or "/" in name or "%" in name else quote(name, safe="")
 
 
 class ObjectKey(NamedTuple):
-    """What names an object among those of its kind. ``namespace`` is empty for cluster-scoped kinds."""
+    """Namespace and name of an object. ``namespace`` is empty for cluster-scoped kinds."""
 
     namespace: str
     name: str
@@ -33,7 +33,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """A kind and where it is served. The core group is the empty string."""
+    """A kind and its endpoint. The core group is the empty string."""
 
     group: str
     version: str
@@ -43,20 +43,19 @@ class Resource:
 
     @property
     def api_version(self) -> str:
-        """``v1``, ``apps/v1``."""
+        """Group and version, such as ``v1`` or ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def definition_name(self) -> str:
-        """The name of the CustomResourceDefinition, if it has one."""
+        """The name of the kind's CustomResourceDefinition, if it has one."""
         return f"{self.plural}.{self.group}"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """The URL path of one object (with ``name``), of a namespace's objects, or of all objects.
+        """Return the URL path of one object (with ``name``), of a namespace's objects, or of all objects.
 
-        Raises ``ValueError`` where a namespace is missing, or given for a cluster-scoped kind: such a request would
-        reach other objects than meant. Raises ``NotFound`` for a name that no object can have; what others wrote into
-        their objects may be one.
+        Raises ``ValueError`` if a namespace is missing, or given for a cluster-scoped kind: the request would reach
+        other objects than intended. Raises ``NotFound`` for an invalid name, which may come from a user's object.
         """
         if namespace and not self.namespaced:
             raise ValueError(f"{self.kind} {name}: the kind is cluster-scoped, but namespace {namespace!r} was given")

@@ -1,4 +1,4 @@
-"""Decisions about an object that many writers share: what each says of one request. Pure.
+"""Decisions about an object shared by many writers: the result for each request. Pure.
 
 ``app.kube.statuses`` carries them out.
 """
@@ -17,15 +17,15 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class Ruling(Generic[T, R]):
-    """What a decision says of one request."""
+    """The result of a decision for one request."""
 
     answer: R
-    #: The object with the status that the answer is about to take from; None: it takes nothing.
+    #: The object with the status that the answer consumes from; None if it consumes nothing.
     changed: T | None = None
-    #: Whether the answer may rest on a copy that others may have changed since. True for "not now", which the next
-    #: try sets right. An answer that lets something happen without a write is checked against the API server first.
+    #: Whether the answer may be based on a stale copy. True for "not now", which a retry corrects. An answer that
+    #: permits something without a write is verified with the API server first.
     provisional: bool = False
 
 
-#: Decides one request; None stands for an object that is gone.
+#: Decides one request; None represents an object that is gone.
 Decision: TypeAlias = Callable[[T | None], Ruling[T, R]]

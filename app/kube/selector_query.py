@@ -1,8 +1,8 @@
 """The query language of label selectors (``app=web,tier in (a,b),!old``), parsed to key, operator and values.
 
-The grammar and its leniencies are those of apimachinery's ``labels.Parse``: ``x in ()`` holds the empty value, ``a,``
-is an error, keywords may be values, and whitespace separates words. Label syntax is checked by
-:mod:`app.kube.selectors`.
+The grammar is that of apimachinery's ``labels.Parse``, with its leniencies: ``x in ()`` contains the empty value,
+``a,`` is an error, keywords may be values, and whitespace separates words. :mod:`app.kube.selectors` checks label
+syntax.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ _MAX_LENGTH = 64 * 1024
 
 
 class SelectorError(ValueError):
-    """A selector that cannot be used: an unknown operator, a key or value against the label syntax, a query that does
-    not follow the grammar."""
+    """An invalid selector: an unknown operator, an invalid key or value, or a query that violates the grammar."""
 
 
 def in_requirement(error: SelectorError) -> SelectorError:
-    """The same error as one of a requirement of a query."""
+    """Return the error with the prefix for a requirement of a query."""
     return SelectorError(f"unable to parse requirement: {error}")
 
 
@@ -149,7 +148,8 @@ class _Parser:
 
 
 def parse(text: str) -> list[tuple[str, str, tuple[str, ...]]]:
-    """The requirements of ``text`` as (key, operator, values), operators in LabelSelector's words or Gt and Lt.
+    """Return the requirements of ``text`` as (key, operator, values). Operators are those of LabelSelector, or Gt and
+    Lt.
 
     Raises :class:`SelectorError`.
     """

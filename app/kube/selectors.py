@@ -1,4 +1,4 @@
-"""Label selectors: compile them, match labels, and find the selectors that may match without trying each."""
+"""Label selectors: compile them, match labels, and find candidate selectors without trying each one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from app.kube.fielderrors import (
 from app.kube.selector_query import SelectorError, in_requirement, parse
 from app.kube.validation import is_label_value, is_qualified_name, validate_labels
 
-# Label selectors: compile once, match many times; the JSON form, the query form, and what is wrong with either.
+# Label selectors: compile once, match many times; the JSON form, the query form, and validation of both.
 #
-# A compiled :class:`Selector` is immutable and holds no reference to what it was made from. Compiling and validating
-# follow apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its
-# ``labels.Parse``.
+# A compiled :class:`Selector` is immutable and holds no reference to its source. Compiling and validating follow
+# apimachinery's ``LabelSelectorAsSelector`` and ``ValidateLabelSelector``, the query language its ``labels.Parse``.
 
 
 class Operator(StrEnum):
-    """How a requirement compares a label with its values."""
+    """Operators of requirements."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -42,14 +41,14 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One condition on one label key. ``Gt`` and ``Lt`` come from queries only and hold one integer."""
+    """One condition on one label key. ``Gt`` and ``Lt`` occur only in queries and have one integer value."""
 
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether ``labels`` fulfil the condition; a missing key fulfils ``NotIn`` and ``DoesNotExist``."""
+        """Return whether ``labels`` meet the condition; a missing key meets ``NotIn`` and ``DoesNotExist``."""
         value = labels.get(self.key)
         match self.operator:
             case Operator.IN:
@@ -66,7 +65,7 @@ class Requirement:
         return number > limit if self.operator is Operator.GREATER_THAN else number < limit
 
     def as_query(self) -> str:
-        """The condition as a ``labelSelector`` parameter has it."""
+        """Return the condition in the syntax of a ``labelSelector`` parameter."""
         match self.operator:
             case Operator.EXISTS:
                 return self.key
@@ -82,12 +81,12 @@ class Requirement:
         return f"{self.key} {word} ({','.join(sorted(self.values))})"
 
 
-#: What a LabelSelector may say; Gt and Lt are known to queries only.
+#: Operators of a LabelSelector; Gt and Lt exist only in queries.
 _SELECTOR_OPERATORS = {o.value: o for o in (Operator.IN, Operator.NOT_IN, Operator.EXISTS, Operator.DOES_NOT_EXIST)}
 
 
 def _int64(text: str | None) -> int | None:
-    """``text`` as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, or None."""
+    """Return ``text`` as Go's ``strconv.ParseInt(text, 10, 64)`` reads it, or None."""
     if text is None or len(text) > 20 or not text.isascii():
         return None
     if not text[text[:1] in ("+", "-") :].isdigit():
@@ -98,19 +97,20 @@ def _int64(text: str | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """All requirements must hold. Without any it matches everything, as an empty LabelSelector does."""
+    """A compiled selector. All requirements must be met; without any, it matches everything, like an empty
+    LabelSelector."""
 
     requirements: tuple[Requirement, ...] = ()
-    #: Labels that must have exactly this value: what an index of selectors is keyed by.
+    #: Labels that must have exactly this value: the keys of an index of selectors.
     equalities: Mapping[str, str] = field(default_factory=dict)
     _pairs: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     _others: tuple[Requirement, ...] = field(default=(), repr=False)
 
     @classmethod
     def of(cls, requirements: Iterable[Requirement]) -> Selector:
-        """The selector of these requirements, ordered by key."""
+        """Return a selector of these requirements, ordered by key."""
         ordered = tuple(sorted(requirements, key=lambda requirement: requirement.key))
-        # A single-valued In is a comparison, which is what nearly every selector consists of.
+        # An In with one value is an equality, and nearly every selector consists of those.
         single: list[tuple[str, str]] = []
         others: list[Requirement] = []
         for one in ordered:
@@ -122,11 +122,11 @@ class Selector:
 
     @property
     def empty(self) -> bool:
-        """Whether there is no requirement, so that everything matches."""
+        """Return whether there are no requirements, so that everything matches."""
         return not self.requirements
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether ``labels`` fulfil every requirement."""
+        """Return whether ``labels`` meet every requirement."""
         for key, value in self._pairs:
             if labels.get(key) != value:
                 return False
@@ -140,10 +140,10 @@ EVERYTHING = Selector()
 
 
 def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
-    """The compiled form of a LabelSelector in its JSON form.
+    """Compile a JSON LabelSelector.
 
-    None compiles like ``{}``, to a selector that matches everything: whether a missing selector means everything or
-    nothing differs from field to field, so the caller decides. Raises :class:`SelectorError`.
+    None compiles like ``{}``, to a selector that matches everything: whether a missing selector matches everything or
+    nothing depends on the field, so the caller decides. Raises :class:`SelectorError`.
     """
     if not selector:
         return EVERYTHING
@@ -159,7 +159,7 @@ def compile_selector(selector: Mapping[str, Any] | None) -> Selector:
 
 
 def _parts(selector: Mapping[str, Any]) -> tuple[Mapping[str, str], list[Mapping[str, Any]]]:
-    """matchLabels and matchExpressions, with every type checked, since the JSON may come from anywhere."""
+    """Return matchLabels and matchExpressions after checking every type, since the JSON may come from anywhere."""
     labels = _or_empty(selector.get("matchLabels"), {})
     expressions = _or_empty(selector.get("matchExpressions"), [])
     if not isinstance(labels, Mapping) or not all(isinstance(t, str) for pair in labels.items() for t in pair):
@@ -177,12 +177,12 @@ def _parts(selector: Mapping[str, Any]) -> tuple[Mapping[str, str], list[Mapping
 
 
 def _or_empty(value: Any, empty: Any) -> Any:
-    """A null in JSON is the same as the field left out; any other wrong value is not."""
+    """Return ``empty`` for a null, which equals an omitted field; any other wrong value is kept."""
     return empty if value is None else value
 
 
 def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requirement:
-    """A checked requirement, with the complaints of apimachinery's ``NewRequirement``."""
+    """Return a checked requirement. Raises the errors of apimachinery's ``NewRequirement``."""
     errors: list[FieldError] = []
     if messages := is_qualified_name(key):
         errors.append(invalid("key", key, "; ".join(messages)))
@@ -203,7 +203,7 @@ def _requirement(key: str, operator: Operator, values: tuple[str, ...]) -> Requi
 
 
 def validate_selector(selector: Mapping[str, Any] | None, path: Path) -> list[FieldError]:
-    """Everything wrong with a LabelSelector, as ``ValidateLabelSelector`` reports it; matchLabels in order of keys."""
+    """Return all errors of a LabelSelector, as ``ValidateLabelSelector`` reports them; matchLabels in order of keys."""
     if not selector:
         return []
     try:
@@ -238,7 +238,7 @@ def _validate_expression(expression: Mapping[str, Any], path: Path) -> list[Fiel
 
 
 def go_label_selector(selector: Mapping[str, Any] | None) -> GoLiteral:
-    """A LabelSelector as ``%#v`` prints it, which is how OpenKruise's refusals show a bad or empty one."""
+    """Return a LabelSelector as ``%#v`` prints it; OpenKruise's messages show invalid or empty selectors this way."""
     selector = selector or {}
     expressions = selector.get("matchExpressions")
     if expressions is None:
@@ -255,9 +255,9 @@ def go_label_selector(selector: Mapping[str, Any] | None) -> GoLiteral:
 
 
 def selector_text(selector: Mapping[str, Any]) -> str:
-    """A LabelSelector as Go prints its compiled form, which is what workloads show in ``status.labelSelector``.
+    """Return a LabelSelector as Go prints its compiled form; workloads show it in ``status.labelSelector``.
 
-    It means the same as :func:`to_query`, but an expression with one value stays one: ``app in (web)``.
+    It is equivalent to :func:`to_query`, but an expression with one value stays one: ``app in (web)``.
     """
     labels, expressions = _parts(selector)
     shown = [(key, f"{key}={value}") for key, value in labels.items()]
@@ -276,12 +276,12 @@ def selector_text(selector: Mapping[str, Any]) -> str:
 
 
 def to_query(selector: Mapping[str, Any] | Selector | None) -> str:
-    """The ``labelSelector`` parameter of a list call, with requirements by key; empty for everything."""
+    """Return the ``labelSelector`` parameter of a list request, with requirements by key; empty for everything."""
     return str(selector if isinstance(selector, Selector) else compile_selector(selector))
 
 
 def parse_query(text: str) -> Selector:
-    """The selector a ``labelSelector`` parameter or ``kubectl -l`` describes. Raises :class:`SelectorError`."""
+    """Parse a ``labelSelector`` parameter or ``kubectl -l`` argument. Raises :class:`SelectorError`."""
     requirements = parse(text)
     try:
         return Selector.of(_requirement(key, Operator(operator), values) for key, operator, values in requirements)
@@ -289,19 +289,17 @@ def parse_query(text: str) -> Selector:
         raise in_requirement(error) from None
 
 
-# Finding the selectors that may match a set of labels without asking each: keys for an index of what has a selector.
-#
-# An object stands under the keys of one requirement of its selector; whoever has labels looks under theirs. What is
-# found
-# *may* match: the selector itself decides.
+# Index keys for finding the selectors that may match a set of labels. An object is indexed under the keys of one
+# requirement of its selector; a lookup tries the keys of the labels. The results *may* match: the selector itself
+# decides.
 
-#: A requirement with more values stands under its label alone.
+#: A requirement with more values is indexed under its label key alone.
 MAX_VALUES: Final = 16
 
 
 def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
-    """Where an object with this selector stands: under a value if one is asked for, else under a label that must be
-    there, else where everybody looks."""
+    """Return the index keys of an object with this selector: by value if one is required, else by a required label key,
+    else the key that every lookup includes."""
     if selector.equalities:
         return (_value_key(namespace, *next(iter(selector.equalities.items()))),)
     present = [one for one in selector.requirements if one.operator not in (Operator.NOT_IN, Operator.DOES_NOT_EXIST)]
@@ -314,7 +312,7 @@ def selector_keys(namespace: str, selector: Selector) -> tuple[str, ...]:
 
 
 def label_keys(namespace: str, labels: Mapping[str, str]) -> Iterator[str]:
-    """Where all stand that may match these labels, each once."""
+    """Return the index keys under which selectors that may match these labels are found, each once."""
     yield _everybody(namespace)
     for key, value in labels.items():
         yield _label_key(namespace, key)
@@ -325,7 +323,7 @@ def _breadth(requirement: Requirement) -> int:
     return len(requirement.values) if requirement.operator is Operator.IN else MAX_VALUES + 1
 
 
-# A namespace has no slash, a label's key no equals sign: no two of these are alike.
+# A namespace contains no slash, a label key no equals sign: all of these keys are distinct.
 
 
 def _everybody(namespace: str) -> str:

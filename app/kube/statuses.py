@@ -1,4 +1,4 @@
-"""Write the status of an object, alone or together with other writers, and of objects that stand for a node."""
+"""Write object statuses, alone or with other writers, and create or delete the objects that represent a node."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from app.kube.resources import NODES, ObjectKey, Resource
 from app.kube.rulings import Decision, Ruling
 from app.kube.store import Store
 
-# Writing the status of a custom resource: of the very object that is meant, not of another that has its name by now.
+# Write the status of a custom resource only to the intended object, not to a recreated one of the same name.
 #
-# On ``/status`` of a custom resource an API server goes by the resourceVersion alone: a uid in the body is overwritten
-# by that of whatever has the name, and so is no precondition.
+# For ``/status`` of a custom resource, an API server checks only the resourceVersion: a uid in the body is overwritten
+# with that of the current object, and is therefore not a precondition.
 
 Status = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class KnownStatus:
-    """A status, and the resourceVersion of the object that has it."""
+    """A status, and the resourceVersion of its object."""
 
     status: Status
     version: str
 
 
 def newest_status(obj: Object, written: KnownStatus | None) -> KnownStatus:
-    """The newest status known of an object: what was ``written``, unless the cache shows that or a later one."""
+    """Return the newest known status of an object: ``written``, unless the cache shows that version or a later one."""
     version = obj.metadata.resource_version or ""
     if written is not None and not is_at_least(version, written.version):
         return written
@@ -52,11 +52,10 @@ async def write_status(
     present: KnownStatus,
     difference: Callable[[Status], Status],
 ) -> KnownStatus | None:
-    """Write what ``difference`` makes of the present status, as a merge patch; after a conflict again, on the status as
-    it then is.
+    """Write the difference to the present status as a merge patch; after a conflict, retry with the current status.
 
-    Returns what was written; None if nothing differs, or if ``owner`` is gone, whoever may have its name now. Raises
-    KubeError; ``Conflict`` after some tries.
+    Returns what was written; None if nothing differs, or if ``owner`` is gone, even if its name is in use again. Raises
+    KubeError; ``Conflict`` after several attempts.
     """
     namespace = owner.namespace or ""
     for attempt in range(CONFLICT_ATTEMPTS):
@@ -83,41 +82,41 @@ async def write_status(
     return None
 
 
-# One status, many writers: requests that arrive together for one object are decided together and cost one write.
+# One status, many writers: simultaneous requests for one object are decided together and cost one write.
 #
-# Some objects keep a count in their status that every replica takes from while it answers reviews (a budget of
-# disruptions, places in a subset). The answers that many processes give at the same moment must add up, so an answer
-# that takes something is given only after the status that says so was written, on the very version it was decided on.
+# Some objects keep a count in their status that every replica consumes from while it answers reviews (a disruption
+# budget, places in a subset). The answers of concurrent processes must add up, so an answer that consumes something is
+# returned only after the changed status was written, based on exactly the version that was decided on.
 #
 #     taken = await statuses.decide(key, take_one)     # take_one(obj) -> Ruling(answer, changed)
 #
-# A decision is a pure function of the object as it is now, and may be called several times. While a write is under way
-# further requests for the object wait, and are then decided together, each on what the one before left.
+# A decision is a pure function of the current object, and may be called several times. During a write, further requests
+# for the object wait. They are then decided together, each on the result of the previous one.
 
 T = TypeVar("T", bound=Object)
 R = TypeVar("R")
 
-#: Seconds for which a write that meets newer objects is tried again, and what has no answer. Well below the time-out of
-#: any webhook that waits for it.
+#: Seconds for which a conflicting write, or one without a response, is retried. Well below the timeout of any webhook
+#: that waits for it.
 DEADLINE: Final = 2.0
-#: The first wait after such a try, and the longest, in seconds; each is drawn between nothing and twice itself.
+#: The first and the longest wait after such an attempt, in seconds; each is drawn between zero and twice itself.
 FIRST_WAIT: Final = 0.002
 LONGEST_WAIT: Final = 0.01
-#: The longest where the API server does not answer: it has enough to do as it is.
+#: The longest wait while the API server does not respond, to avoid overloading it.
 LONGEST_UNANSWERED: Final = 0.25
-#: Seconds between a write and the next for the same object where others write it too, at first and at most: in it they
-#: get their turn, who else would meet a newer object each time they try. It doubles while they are met, and halves.
+#: Initial and maximum seconds between writes to an object that other processes also write, which would otherwise
+#: conflict every time. The pause doubles with each conflict, and halves without one.
 FIRST_PAUSE: Final = 0.004
 LONGEST_PAUSE: Final = 0.032
-#: Requests that one write is made for at most.
+#: Maximum number of requests served by one write.
 MAX_TOGETHER: Final = 500
-#: Objects whose last written state is kept until the cache shows it.
+#: Maximum number of objects whose last written state is kept until the cache shows it.
 MAX_REMEMBERED: Final = 1_000
 
 
 @dataclass(slots=True)
 class Counts:
-    """How much was asked, and what it cost."""
+    """Number of requests, and of the reads and writes they cost."""
 
     requests: int = 0
     writes: int = 0
@@ -133,17 +132,17 @@ class _Request(Generic[T, R]):
 
 @dataclass(slots=True)
 class _Line(Generic[T]):
-    """Those who wait for one object, and the task that serves them."""
+    """Requests waiting for one object, and the task that serves them."""
 
     waiting: deque[_Request[T, Any]] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
 
 class SharedStatus(Generic[T]):
-    """The statuses of one kind, as this process and others write them.
+    """The statuses of one kind, written by this process and others.
 
-    ``cached``: the object as the watch last showed it. ``status_of``: its status as JSON, ``{}`` where it has none.
-    ``together``: how many requests one write may serve.
+    ``cached`` returns the object in the watch cache. ``status_of`` returns its status as JSON, ``{}`` if there is none.
+    ``together`` is the maximum number of requests per write.
     """
 
     def __init__(
@@ -166,35 +165,37 @@ class SharedStatus(Generic[T]):
         self._together = together
         self._lines: dict[ObjectKey, _Line[T]] = {}
         self._written: OrderedDict[ObjectKey, T] = OrderedDict()
-        #: How long to leave an object to others after a write, by key.
+        #: Pause after a write that lets other processes write, by key.
         self._pauses: dict[ObjectKey, float] = {}
         self.counts = Counts()
 
     async def decide(self, key: ObjectKey, decision: Decision[T, R]) -> R:
-        """The answer to one request. Raises ``KubeError`` where the object could not be read or written in time, and
-        whatever the decision raises."""
+        """Return the answer to one request.
+
+        Raises ``KubeError`` if the object could not be read or written in time, and any error of the decision.
+        """
         self.counts.requests += 1
         line = self._lines.setdefault(key, _Line())
         request: _Request[T, R] = _Request(decision, asyncio.get_running_loop().create_future())
         line.waiting.append(request)
         if line.task is None:
-            # A task of its own: that one who asks gives up must not take the others with it.
+            # A separate task, so that canceling one caller does not cancel the others.
             line.task = asyncio.create_task(self._serve(key, line), name=f"status of {self._resource.kind} {key}")
         return await request.answer
 
     def freshest(self, key: ObjectKey) -> T | None:
-        """The newer of what the watch showed and what this process wrote last (PUB-81)."""
+        """Return the newer of the cached object and the one this process wrote last. [PUB-81]"""
         cached, written = self._cached(key), self._written.get(key)
         if written is None:
             return cached
-        # One that the watch does not show may be gone: nobody is held to what it said last.
+        # An object that is not in the cache may be gone: its last written state no longer counts.
         if cached is None or _is_as_new(cached, written):
             del self._written[key]
             return cached
         return written
 
     def forget(self, key: ObjectKey) -> None:
-        """The object is gone."""
+        """Drop the state of an object that is gone."""
         self._written.pop(key, None)
 
     # ---- serving
@@ -203,7 +204,7 @@ class SharedStatus(Generic[T]):
         together: list[_Request[T, Any]] = []
         try:
             while line.waiting:
-                # Whoever arrives in this turn of the loop is in time.
+                # Also serve requests that arrive in this turn of the event loop.
                 await asyncio.sleep(0)
                 together = self._next(line, [])
                 if self._put_off(key, together):
@@ -216,7 +217,7 @@ class SharedStatus(Generic[T]):
                 except Exception as error:  # noqa: BLE001  # it is raised where it was asked
                     _fail(together, error)
         except BaseException as error:
-            # Cancelled with its process: nobody must wait for ever.
+            # Canceled on shutdown: no caller must wait forever.
             _fail([*together, *line.waiting], error)
             line.waiting.clear()
             raise
@@ -226,13 +227,13 @@ class SharedStatus(Generic[T]):
                 del self._lines[key]
 
     def _next(self, line: _Line[T], together: list[_Request[T, Any]]) -> list[_Request[T, Any]]:
-        """Those who are served next, with those who were about to be."""
+        """Return the requests to serve next, including those already taken."""
         room = min(len(line.waiting), self._together - len(together))
         together = [*together, *(line.waiting.popleft() for _ in range(room))]
         return [request for request in together if not request.answer.done()]
 
     def _put_off(self, key: ObjectKey, together: list[_Request[T, Any]]) -> bool:
-        """Whether all of them could be told "not now" at once, for which nothing has to be read or written."""
+        """Answer all requests with "not now" if that needs no read or write. Returns whether it did."""
         copy = self.freshest(key)
         if copy is None:
             return not together
@@ -280,7 +281,7 @@ class SharedStatus(Generic[T]):
                 return
 
     def _pace(self, key: ObjectKey, met: bool) -> None:
-        """Whether others were met decides how long they are given."""
+        """Adjust the pause after a write: longer if another writer was met, shorter otherwise."""
         pause = self._pauses.pop(key, 0.0)
         pause = min(max(pause * 2, FIRST_PAUSE), LONGEST_PAUSE) if met else pause / 2
         if pause >= FIRST_PAUSE / 2:
@@ -315,7 +316,7 @@ def _is_as_new(cached: Object, written: Object) -> bool:
 def _decided(
     together: list[_Request[T, Any]], copy: T | None
 ) -> tuple[T | None, list[tuple[_Request[T, Any], Ruling[T, Any]]]]:
-    """The object as all of them leave it, and what each is told. One whose decision fails fails alone."""
+    """Return the object after all decisions, and the ruling for each request. A failed decision affects no other."""
     rulings = []
     for request in together:
         if request.answer.done():
@@ -353,18 +354,20 @@ logger: Final = logging.getLogger(__name__)
 async def create_for_node(
     client: Client, resource: Resource, name: str, labels: Mapping[str, str] | None = None
 ) -> None:
-    """Make the object of a Node with an empty spec; that it is there already is no failure. Raises ``KubeError``."""
+    """Create the object of a Node with an empty spec, unless it exists. Raises ``KubeError``."""
     metadata: dict[str, Any] = {"name": name} | ({"labels": dict(labels)} if labels is not None else {})
     body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": {}}
     try:
         await client.create(resource, body, decode=decode_metadata)
     except AlreadyExists:
-        logger.debug("%s %s is there already", resource.kind, name)
+        logger.debug("%s %s already exists", resource.kind, name)
 
 
 async def delete_without_node(client: Client, resource: Resource, metadata: ObjectMeta, nodes: Store[Node]) -> None:
-    """Delete the object unless its Node is there. The cache of Nodes may be behind: a Node that it lacks is asked for.
-    Raises ``KubeError``."""
+    """Delete the object unless its Node exists. The Node cache may be stale, so a missing Node is verified first.
+
+    Raises ``KubeError``.
+    """
     if nodes.get(metadata.name) is None:
         try:
             await client.get(NODES, metadata.name, decode=decode_metadata)
@@ -375,4 +378,4 @@ async def delete_without_node(client: Client, resource: Resource, metadata: Obje
     try:
         await client.delete(resource, metadata.name, uid=metadata.uid, decode=decode_metadata)
     except (NotFound, Conflict):
-        logger.debug("%s %s is gone already", resource.kind, metadata.name)
+        logger.debug("%s %s is already gone", resource.kind, metadata.name)

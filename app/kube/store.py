@@ -1,6 +1,6 @@
-"""Store: the objects of one kind as last seen, with named indexes, telling subscribers what changes.
+"""Store: the last known objects of one kind, with named indexes and change notifications.
 
-A reflector fills it; so can a test or a directory of YAML files. Reading never waits and never copies an object.
+A reflector fills it; so can a test or a directory of YAML files. Reading never blocks and never copies an object.
 
     pods = Store(indexes={"owner": lambda pod: [o.uid for o in pod.metadata.owner_references if o.controller]})
     pods.by_index("owner", uid)
@@ -21,20 +21,20 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
 
-#: The keys under which an object is found in an index; any number of them.
+#: Returns the keys under which an object is found in an index; any number of them.
 IndexFunction: TypeAlias = Callable[[T], Iterable[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[T]):
-    """What happened to one object: added (no ``old``), updated, or deleted (no ``new``)."""
+    """A change of one object: added (no ``old``), updated, or deleted (no ``new``)."""
 
     old: T | None
     new: T | None
 
     @property
     def object(self) -> T:
-        """The object as it is now, or as it was last seen before its deletion."""
+        """The current object, or its last known state before deletion."""
         return cast("T", self.new if self.new is not None else self.old)
 
 
@@ -42,13 +42,13 @@ Handler: TypeAlias = Callable[[Change[T]], None]
 
 
 def key_of(obj: Object) -> ObjectKey:
-    """Namespace and name of an object."""
+    """Return the namespace and name of an object."""
     metadata = obj.metadata
     return ObjectKey(metadata.namespace or "", metadata.name)
 
 
 class Store(Generic[T]):
-    """Objects by key. Handlers are called in the order of the changes, after the store shows them."""
+    """Objects by key. Handlers are called in the order of the changes, after the store is updated."""
 
     def __init__(self, indexes: Mapping[str, IndexFunction[T]] | None = None) -> None:
         self._objects: dict[ObjectKey, T] = {}
@@ -61,11 +61,11 @@ class Store(Generic[T]):
 
     @property
     def ready(self) -> bool:
-        """Whether it was filled once; before that, absence means nothing."""
+        """Whether the store was filled once; before that, absence means nothing."""
         return self._ready.is_set()
 
     async def wait_until_ready(self) -> None:
-        """Return as soon as it was filled once."""
+        """Wait until the store was filled once."""
         await self._ready.wait()
 
     def __len__(self) -> int:
@@ -75,34 +75,34 @@ class Store(Generic[T]):
         return key in self._objects
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """The object of that name, if there is one."""
+        """Return the object of that name, or None."""
         return self._objects.get(ObjectKey(namespace, name))
 
     def by_key(self, key: ObjectKey) -> T | None:
-        """The object under that key, if there is one."""
+        """Return the object with that key, or None."""
         return self._objects.get(key)
 
     def list(self, namespace: str = "") -> Sequence[T]:
-        """All objects, or those of a namespace (which looks at all: ask an index where that matters)."""
+        """Return all objects, or those of a namespace (by a full scan; use an index where that matters)."""
         if not namespace:
             return list(self._objects.values())
-        # Large objects are judged in a thread beside (MGR-149), and a change may come meanwhile.
+        # Large objects are validated in another thread, and changes may arrive meanwhile. [MGR-149]
         return [obj for key, obj in list(self._objects.items()) if key.namespace == namespace]
 
     def by_index(self, index: str, key: str) -> Sequence[T]:
-        """The objects an index has under that key. Raises ``KeyError`` for an index that was not declared."""
+        """Return the objects that an index has under the key. Raises ``KeyError`` for an undeclared index."""
         return list(self._indexes[index].get(key, {}).values())
 
     def index_keys(self, index: str) -> Sequence[str]:
-        """The keys that an index has objects under."""
+        """Return the keys of an index."""
         return list(self._indexes[index])
 
     # ---- subscribing
 
     def subscribe(self, handler: Handler[T]) -> Callable[[], None]:
-        """Call ``handler`` for each change from now on, and at once for each object present. Returns how to stop.
+        """Call ``handler`` for each object present and each later change. Returns a function that unsubscribes.
 
-        What a handler raises is logged with the object, and neither the other handlers nor the store notice.
+        Exceptions of a handler are logged with the object and do not affect other handlers or the store.
         """
         for obj in self.list():
             _call(handler, Change(None, obj))
@@ -117,9 +117,9 @@ class Store(Generic[T]):
     # ---- writing
 
     def put(self, obj: T) -> None:
-        """The object as it is now; nothing happens if this very version is known already.
+        """Add or update an object; the same version again is ignored.
 
-        Where an index fails over it, that is raised, and the store is as it was.
+        If an index function fails, its error is raised and the store is unchanged.
         """
         key = key_of(obj)
         old = self._objects.get(key)
@@ -129,7 +129,7 @@ class Store(Generic[T]):
             return
         found = {name: tuple(function(obj)) for name, function in self._functions.items()}
         if old is not None and recreated:
-            # Deleted and created again under the same name between two looks: two different objects.
+            # Deleted and recreated with the same name between two events: two different objects.
             self._remove(key, old)
             old = None
         self._objects[key] = obj
@@ -138,13 +138,13 @@ class Store(Generic[T]):
         self._notify(Change(old, obj))
 
     def remove(self, key: ObjectKey, last: T | None = None) -> None:
-        """The object is gone; ``last`` is its final state where that is known. Unknown keys are ignored."""
+        """Remove an object; ``last`` is its final state if known. Unknown keys are ignored."""
         old = self._objects.get(key)
         if old is not None:
             self._remove(key, old, last)
 
     def replace(self, objects: Iterable[T], keep: Collection[ObjectKey] = ()) -> None:
-        """Exactly these objects exist (and those under ``keep``, unchanged): the rest is removed. Makes it ready."""
+        """Replace the contents: objects not listed are removed, except those in ``keep``. Marks the store as ready."""
         present = set(keep)
         for obj in objects:
             present.add(key_of(obj))
@@ -181,5 +181,5 @@ def _call(handler: Handler[T], change: Change[T]) -> None:
     try:
         handler(change)
     except Exception:
-        # What fills the store must go on: the next object may be the one that matters.
-        logger.exception("a change of %s could not be handled", key_of(change.object))
+        # The reflector must continue with the next object.
+        logger.exception("failed to handle a change of %s", key_of(change.object))

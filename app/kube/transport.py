@@ -1,6 +1,6 @@
 """Transport: bytes to and from an API server, and nothing else.
 
-:class:`AiohttpTransport` speaks HTTP. No retries and no meaning here: those are the client's.
+:class:`AiohttpTransport` uses aiohttp. Retries and semantics belong to the client.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from app.kube.wire import Request, Response, Stream, Transport
 
 __all__ = ["AiohttpTransport", "OnResponse", "Request", "Response", "Stream", "Transport"]
 
-#: Told once per answer: HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
+#: Called once per response with the HTTP status (or ``<error>``), method and host. For ``rest_client_requests_total``.
 OnResponse = Callable[[str, str, str], None]
-#: Compressed lists would be unpacked in a thread, and cost more than they save inside a cluster.
+#: Compressed lists would be decompressed in a thread, and cost more than they save inside a cluster.
 _HEADERS = {"Accept-Encoding": "identity"}
 _FAILURES = (aiohttp.ClientError, TimeoutError, OSError)
 
 
 def _ignore(_code: str, _method: str, _host: str) -> None:
-    """No metrics wanted."""
+    """Default callback that ignores responses."""
 
 
 class AiohttpTransport:
-    """HTTP/1.1 with kept connections, from one aiohttp session (made on first use, in the loop that uses it)."""
+    """HTTP/1.1 with persistent connections in one aiohttp session, created on first use in the current event loop."""
 
     def __init__(
         self,
@@ -49,13 +49,13 @@ class AiohttpTransport:
         self._base = config.host
         self._host = URL(config.host).authority
         self._session: aiohttp.ClientSession | None = None
-        #: The loop that all connections belong to.
+        #: The event loop that owns all connections.
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer; credentials that are refused are renewed once.
+        """Send a request and read the whole response. Rejected credentials are renewed once.
 
-        Whoever asks in another thread's loop has it asked in the one that connections belong to.
+        Requests from other threads are run on the event loop that owns the connections.
         """
         loop = asyncio.get_running_loop()
         if self._loop is None:
@@ -75,21 +75,22 @@ class AiohttpTransport:
         try:
             answer = await self._send(request, self._limits if request.timeout is None else self._within(request))
             answered = True
-            # A body that is read, or fails to be, gives its connection back or closes it: no context is needed.
+            # A body that was read, or failed, returns its connection to the pool or closes it: no context manager is
+            # needed.
             return Response(answer.status, answer.headers, await answer.read())
         except _FAILURES as error:
             raise self._failed(request, error, answered=answered) from error
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send, and give the answer as it comes."""
+        """Send a request and yield the response as it arrives."""
         answered = False
         try:
             async with await self._send(request, self._within(request)) as answer:
                 answered = True
                 if answer.status == 401:
-                    await self.config.renew()  # the caller comes back after its back-off
-                # iter_any gives all that has arrived: under load one piece holds many events.
+                    await self.config.renew()  # the caller retries after its back-off
+                # iter_any yields everything received: under load one chunk holds many events.
                 yield Stream(answer.status, answer.headers, answer.content.iter_any())
         except _FAILURES as error:
             raise self._failed(request, error, answered=answered) from error
@@ -98,9 +99,9 @@ class AiohttpTransport:
         return aiohttp.ClientTimeout(total=request.timeout, sock_connect=self._connect_timeout)
 
     async def _send(self, request: Request, limits: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
-        """The answer's head. Raises one of _FAILURES."""
+        """Return the response head. Raises one of _FAILURES."""
         config = self.config
-        # With all that aiohttp would add by itself, or it would look for each of them in copies of these.
+        # Set all headers that aiohttp would add, or it would copy the headers to check for each of them.
         headers = {**_HEADERS, **request.headers}
         if authorization := await config.authorization():
             headers["Authorization"] = authorization
@@ -110,7 +111,7 @@ class AiohttpTransport:
             URL(self._base + request.target, encoded=True),
             data=request.body,
             headers=headers,
-            skip_auto_headers=None if typed else ("Content-Type",),  # a type that nobody gave is none
+            skip_auto_headers=None if typed else ("Content-Type",),  # send no Content-Type unless one is set
             timeout=limits,
             proxy=config.proxy,
             server_hostname=config.server_name,
@@ -120,7 +121,7 @@ class AiohttpTransport:
         return answer
 
     def _failed(self, request: Request, error: Exception, *, answered: bool) -> TransportError:
-        """What an error of connecting or of reading means, with its request."""
+        """Return the TransportError for a connection or read error, with its request."""
         if not answered:
             self._on_response("<error>", request.method, self._host)
         return TransportError(RequestInfo(request.method, request.target), self._explain(error))
@@ -135,7 +136,7 @@ class AiohttpTransport:
             reason = os.strerror(error.os_error.errno) if error.os_error.errno else str(error.os_error)
             return f"cannot connect to {where}: {reason}; is the API server running?"
         if isinstance(error, TimeoutError):
-            return f"no answer from {where} in time"
+            return f"no response from {where} in time"
         return f"connection to {where} broke: {type(error).__name__}: {error}"
 
     def _sessions(self) -> aiohttp.ClientSession:
@@ -143,7 +144,7 @@ class AiohttpTransport:
             ssl_context = self.config.ssl_context
             connector = aiohttp.TCPConnector(
                 ssl=ssl_context if ssl_context is not None else True,
-                limit=0,  # watches hold connections; whoever writes limits himself
+                limit=0,  # watches hold connections; the rate limiter bounds writes
                 keepalive_timeout=90,
             )
             self._session = aiohttp.ClientSession(
@@ -155,7 +156,7 @@ class AiohttpTransport:
         return self._session
 
     async def close(self) -> None:
-        """Close all connections. Cancel whoever reads a stream first: it may not notice."""
+        """Close all connections. Cancel readers of streams first: they may not notice."""
         if self._session is not None:
             session, self._session = self._session, None
             await session.close()

@@ -1,7 +1,7 @@
-"""Names, label keys and values, environment names: Kubernetes' syntax rules, each returning its exact complaints.
+"""Names, label keys and values, environment names: Kubernetes' syntax rules with its exact error messages.
 
-Every function takes one text and returns a list of messages, empty when the text is fine. The messages say nothing of
-where the text stood: callers wrap them in :mod:`app.kube.fielderrors`.
+Every function takes one string and returns a list of messages, empty if the string is valid. The messages do not name
+the field: callers wrap them in :mod:`app.kube.fielderrors`.
 """
 
 from __future__ import annotations
@@ -63,17 +63,17 @@ TOTAL_ANNOTATION_SIZE_LIMIT = 256 * (1 << 10)
 
 
 def byte_length(text: str) -> int:
-    """The length of ``text`` in UTF-8 bytes, which is what Kubernetes' limits count."""
+    """Return the length of ``text`` in UTF-8 bytes, the unit of Kubernetes' limits."""
     return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 def max_len_message(length: int) -> str:
-    """What a text of more than ``length`` bytes is told."""
+    """Return the error message for a string longer than ``length`` bytes."""
     return f"must be no more than {length} characters"
 
 
 def regex_message(message: str, pattern: str, *examples: str) -> str:
-    """What a text that does not match ``pattern`` is told, with examples that would."""
+    """Return the error message for a string that does not match ``pattern``, with valid examples."""
     if not examples:
         return f"{message} (regex used for validation is '{pattern}')"
     shown = " or ".join(f"'{example}', " for example in examples)
@@ -81,7 +81,7 @@ def regex_message(message: str, pattern: str, *examples: str) -> str:
 
 
 def is_qualified_name(text: str) -> list[str]:
-    """Label and annotation keys, resource and finalizer names: ``[prefix/]name``."""
+    """Validate label and annotation keys, and resource and finalizer names: ``[prefix/]name``."""
     parts = text.split("/")
     if len(parts) > 2:
         return [
@@ -108,7 +108,7 @@ def _named() -> str:
 
 
 def is_label_value(text: str) -> list[str]:
-    """The value of a label: may be empty."""
+    """Validate the value of a label, which may be empty."""
     messages = []
     if byte_length(text) > LABEL_VALUE_MAX_LENGTH:
         messages.append(max_len_message(LABEL_VALUE_MAX_LENGTH))
@@ -118,7 +118,7 @@ def is_label_value(text: str) -> list[str]:
 
 
 def is_dns1123_label(text: str) -> list[str]:
-    """Names of containers, volumes and namespaces."""
+    """Validate names of containers, volumes and namespaces."""
     messages = []
     if byte_length(text) > DNS1123_LABEL_MAX_LENGTH:
         messages.append(max_len_message(DNS1123_LABEL_MAX_LENGTH))
@@ -131,7 +131,7 @@ def is_dns1123_label(text: str) -> list[str]:
 
 
 def is_dns1123_subdomain(text: str) -> list[str]:
-    """Names of most objects."""
+    """Validate names of most objects."""
     messages = []
     if byte_length(text) > DNS1123_SUBDOMAIN_MAX_LENGTH:
         messages.append(max_len_message(DNS1123_SUBDOMAIN_MAX_LENGTH))
@@ -141,7 +141,7 @@ def is_dns1123_subdomain(text: str) -> list[str]:
 
 
 def is_dns1035_label(text: str) -> list[str]:
-    """Names of Services."""
+    """Validate names of Services."""
     messages = []
     if byte_length(text) > DNS1035_LABEL_MAX_LENGTH:
         messages.append(max_len_message(DNS1035_LABEL_MAX_LENGTH))
@@ -151,14 +151,14 @@ def is_dns1035_label(text: str) -> list[str]:
 
 
 def is_env_var_name(text: str) -> list[str]:
-    """Names of environment variables, by the relaxed rule that holds since Kubernetes 1.32."""
+    """Validate names of environment variables by the relaxed rule of Kubernetes 1.32."""
     if not text:
         return ["environment variable name must be non-empty"]
     return [] if _relaxed_env_name(text) else [_ENV_NAME_MESSAGE]
 
 
 def is_config_map_key(text: str) -> list[str]:
-    """Keys of a ConfigMap or Secret."""
+    """Validate keys of a ConfigMap or Secret."""
     messages = []
     if byte_length(text) > DNS1123_SUBDOMAIN_MAX_LENGTH:
         messages.append(max_len_message(DNS1123_SUBDOMAIN_MAX_LENGTH))
@@ -172,17 +172,17 @@ def is_config_map_key(text: str) -> list[str]:
 
 
 def is_percent(text: str) -> list[str]:
-    """Percentages: digits and one percent sign."""
+    """Validate percentages: digits and one percent sign."""
     return [] if _percent(text) else [regex_message(_PERCENT_MESSAGE, _PERCENT, "1%", "93%")]
 
 
 def is_port_number(port: int) -> list[str]:
-    """Port numbers: 1 to 65535."""
+    """Validate port numbers: 1 to 65535."""
     return [] if 1 <= port <= 65535 else ["must be between 1 and 65535, inclusive"]
 
 
 def is_port_name(text: str) -> list[str]:
-    """Names of ports: at most 15 of ``[-a-z0-9]``, with a letter, without a hyphen at the ends or two in a row."""
+    """Validate port names: at most 15 of ``[-a-z0-9]``, a letter, no hyphen at either end or two in a row."""
     messages = []
     if byte_length(text) > 15:
         messages.append(max_len_message(15))
@@ -198,7 +198,7 @@ def is_port_name(text: str) -> list[str]:
 
 
 def validate_labels(labels: Mapping[str, str], path: Path) -> list[FieldError]:
-    """All mistakes in a map of labels, by key in order; keys and values are both reported at ``path``."""
+    """Validate a map of labels in order of keys; keys and values are both reported at ``path``."""
     errors: list[FieldError] = []
     for key in sorted(labels):
         errors.extend(invalid(path, key, message) for message in is_qualified_name(key))
@@ -207,10 +207,10 @@ def validate_labels(labels: Mapping[str, str], path: Path) -> list[FieldError]:
 
 
 def validate_annotations(annotations: Mapping[str, str], path: Path) -> list[FieldError]:
-    """All mistakes in a map of annotations: keys are qualified names whatever their case, all together 256 KiB."""
+    """Validate a map of annotations: keys are qualified names in any case, with 256 KiB in total."""
     errors: list[FieldError] = []
     for key in sorted(annotations):
-        # Annotation keys are checked in lower case, for compatibility with old objects.
+        # Annotation keys are validated in lower case, for compatibility with old objects.
         errors.extend(invalid(path, key, message) for message in is_qualified_name(key.lower()))
     total = sum(byte_length(key) + byte_length(value) for key, value in annotations.items())
     if total > TOTAL_ANNOTATION_SIZE_LIMIT:

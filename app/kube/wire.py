@@ -1,4 +1,4 @@
-"""Requests, answers, lists and watch events as bytes, and the ``Transport`` protocol that carries them."""
+"""Requests, responses, lists and watch events as bytes, and the ``Transport`` protocol that carries them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing_extensions import TypeVar
 
 from app.kube import jsonvalues
 
-# Wire: what is sent to an API server and what comes back, as bytes, and who does the sending.
+# Wire format: requests and responses of an API server as bytes, and the interface for sending them.
 #
-# :class:`Transport` is what the client needs. ``transport.py`` has the one on aiohttp, ``plainhttp.py`` a smaller one;
-# tests and simulations give their own.
+# :class:`Transport` is what the client needs. ``transport.py`` implements it on aiohttp, ``http1.py`` with less memory;
+# tests and simulations have their own.
 
-#: Who we say we are, and what field managers call us.
+#: The user agent, and the field manager in managedFields.
 USER_AGENT: Final = "kruise-manager"
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One HTTP request. ``path`` is escaped already; ``query`` is not. ``timeout``: seconds for the whole answer."""
+    """One HTTP request. ``path`` is already escaped; ``query`` is not. ``timeout``: seconds for the whole response."""
 
     method: str
     path: str
@@ -35,13 +35,13 @@ class Request:
 
     @property
     def target(self) -> str:
-        """Path and query as they stand in the request line."""
+        """Path and query as they appear in the request line."""
         return f"{self.path}?{urlencode(self.query)}" if self.query else self.path
 
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A whole answer. Header names are looked up without regard to case by the mapping given."""
+    """A complete response. Headers are a case-insensitive mapping."""
 
     status: int
     headers: Mapping[str, str]
@@ -50,7 +50,7 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """An answer whose body comes in pieces of any size; valid inside the ``async with`` that gave it."""
+    """A response whose body arrives in chunks of any size; valid inside the ``async with`` that created it."""
 
     status: int
     headers: Mapping[str, str]
@@ -58,14 +58,14 @@ class Stream:
 
 
 class Transport(Protocol):
-    """How requests reach the server. Where no answer comes, both raise ``TransportError``."""
+    """Sends requests to the server. Both methods raise ``TransportError`` if there is no response."""
 
     async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer."""
+        """Send a request and read the whole response."""
         ...
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """Send, and give the answer as it comes. Leaving the context closes the connection."""
+        """Send a request and yield the response as it arrives. Leaving the context closes the connection."""
         ...
 
     async def close(self) -> None:
@@ -78,7 +78,7 @@ T = TypeVar("T", default=dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """Objects of a list, or of one page of it while ``continue_token`` is not empty."""
+    """Objects of a list, or of one page while ``continue_token`` is not empty."""
 
     items: list[T]
     resource_version: str
@@ -93,7 +93,7 @@ class ListMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RawList(msgspec.Struct, frozen=True):
-    """A list whose items are left as bytes."""
+    """A list whose items are kept as bytes."""
 
     metadata: ListMeta = ListMeta()
     items: list[msgspec.Raw] | None = None
@@ -103,7 +103,7 @@ _decode_list = msgspec.json.Decoder(RawList).decode
 
 
 def read_list(body: bytes) -> RawList:
-    """A list, also where one of its items is nested deeper than a decoder goes."""
+    """Decode a list, even if one of its items is nested deeper than the decoder supports."""
     try:
         return _decode_list(body)
     except RecursionError:
@@ -119,31 +119,31 @@ DELETED: Final = "DELETED"
 BOOKMARK: Final = "BOOKMARK"
 ERROR: Final = "ERROR"
 
-#: On the bookmark that ends the objects of a streaming list.
+#: Annotation of the bookmark that ends the objects of a streaming list.
 INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
-#: No single object is this big (etcd takes 1.5 MiB); a line that is means the other side does not speak our protocol.
+#: The maximum line length. No object is this big (etcd accepts 1.5 MiB); a longer line is not a watch event.
 MAX_LINE: Final = 64 * 2**20
 
 
 class WatchEvent(msgspec.Struct, frozen=True):
-    """One event; ``object`` is left as bytes, a view into the line."""
+    """One event; ``object`` is kept as bytes, a view into the line."""
 
     type: str
     object: msgspec.Raw
-    #: The object stands here without what was nested too deep, and that was no part of its managedFields.
+    #: Whether the object lost values nested too deep outside of its managedFields.
     lossy: bool = False
 
 
 class TypedEvent(msgspec.Struct, Generic[Item], frozen=True, gc=False):
-    """One event whose object was read with it."""
+    """One event and its decoded object."""
 
     type: str
     object: Item
 
 
 class Metadata(msgspec.Struct, frozen=True, rename="camel"):
-    """What must be known of any object, even of one that its own decoder refuses."""
+    """The metadata needed of any object, even if its own decoder refuses it."""
 
     name: str = ""
     namespace: str = ""
@@ -156,8 +156,11 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 def typed_event_decoder(decode: Callable[[bytes], Item]) -> Callable[[bytes], TypedEvent[Item]] | None:
-    """What reads a line in one pass, where ``decode`` is a struct's decoder: two passes cost half as much again.
-    It raises ``msgspec.MsgspecError`` also for events that are not about such an object."""
+    """Return a function that decodes an event in one pass, if ``decode`` is a struct's decoder. Two passes cost half as
+    much again.
+
+    It raises ``msgspec.MsgspecError`` also for events that are not about such an object.
+    """
     decoder = getattr(decode, "__self__", None)
     if not isinstance(decoder, msgspec.json.Decoder):
         return None
@@ -165,7 +168,7 @@ def typed_event_decoder(decode: Callable[[bytes], Item]) -> Callable[[bytes], Ty
 
 
 class _Line(msgspec.Struct, frozen=True):
-    """An event as it comes."""
+    """An event as received."""
 
     type: str
     object: msgspec.Raw
@@ -176,7 +179,7 @@ _decode_envelope = msgspec.json.Decoder(_Envelope).decode
 
 
 def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
-    """The metadata of a bookmark or of any object; empty where even that cannot be read."""
+    """Return the metadata of a bookmark or of any object; empty if it cannot be read."""
     try:
         return _decode_envelope(raw).metadata
     except RecursionError:
@@ -186,7 +189,7 @@ def metadata_of(raw: bytes | msgspec.Raw) -> Metadata:
 
 
 def read_watch_event(line: bytes) -> WatchEvent:
-    """One line of a watch, at any depth. Raises ``msgspec.MsgspecError`` or ``ValueError`` for what is no event."""
+    """Decode one line of a watch, at any depth. Raises ``msgspec.MsgspecError`` or ``ValueError`` if it is invalid."""
     try:
         event = _decode_line(line)
     except RecursionError:
@@ -197,14 +200,14 @@ def read_watch_event(line: bytes) -> WatchEvent:
 
 
 class LineSplitter:
-    """Collects pieces and gives back whole lines. A line that comes in many pieces is joined only once."""
+    """Assembles chunks into lines. A line that arrives in many chunks is joined only once."""
 
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines this piece completes, without their line ends; empty lines are left out."""
+        """Return the lines that this chunk completes, without line ends; empty lines are skipped."""
         first, newline, rest = chunk.partition(b"\n")
         if not newline:
             self._keep(chunk)

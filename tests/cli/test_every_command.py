@@ -153,7 +153,7 @@ def test_an_unknown_option_is_one_line_and_exit_code_2(command: Command) -> None
 @pytest.mark.behaviour("CLI-11")
 def test_without_a_cluster_it_is_one_line_and_exit_code_2(command: Command) -> None:
     result = typed(*command.path, *command.arguments, "--kubeconfig", "/there/is/none")
-    assert "kubeconfig /there/is/none does not exist; give --kubeconfig FILE" in one_sentence(result, 2)
+    assert "kubeconfig /there/is/none does not exist; use --kubeconfig FILE" in one_sentence(result, 2)
 
 
 @by_name([one for one in ASKING if one.arguments and one.name != "pull"])  # what it pulls need not be there

@@ -199,8 +199,8 @@ def test_commands_are_completed() -> None:
     ("status", "said"),
     [
         (Status(code=422, reason="Invalid", message='CloneSet "web" is invalid'), 'refused: CloneSet "web" is invalid'),
-        (Status(code=404, reason="NotFound"), "the API server knows no /apis/x: is the kind installed?"),
-        (Status(code=401, reason="Unauthorized", message="Unauthorized"), "does not accept the credentials"),
+        (Status(code=404, reason="NotFound"), "the API server does not serve /apis/x: is the kind installed?"),
+        (Status(code=401, reason="Unauthorized", message="Unauthorized"), "rejected the credentials"),
     ],
 )
 @pytest.mark.behaviour("CLI-11")

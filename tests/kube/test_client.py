@@ -180,7 +180,7 @@ async def test_only_what_is_safe_to_repeat_is_repeated(method, code, header, sen
 @pytest.mark.parametrize("body", [b"<html>", b'{"metadata":{"name":1}}', b"\xff"])
 async def test_an_unreadable_answer_is_an_error_with_its_request(body):
     client, _ = client_for(Response(200, {}, body))
-    with pytest.raises(DecodeError, match=r"^GET /api/v1/namespaces/shop/pods/x: cannot read the answer: "):
+    with pytest.raises(DecodeError, match=r"^GET /api/v1/namespaces/shop/pods/x: cannot decode the response: "):
         await client.get(PODS, "x", "shop", decode=decode_pod)
 
 
@@ -211,7 +211,7 @@ async def test_warnings_of_the_server_are_passed_on_once(caplog):
         await client.get(NAMESPACES, "shop")
         await client.get(NAMESPACES, "shop")
     assert [record.getMessage() for record in caplog.records] == [
-        'GET /api/v1/namespaces/shop: the API server warns: 299 - "v1alpha1 is deprecated"'
+        'GET /api/v1/namespaces/shop: warning from the API server: 299 - "v1alpha1 is deprecated"'
     ]
 
 

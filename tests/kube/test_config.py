@@ -140,7 +140,7 @@ async def test_an_exec_plugin_may_give_certificates(tmp_path):
     config = await load_kubeconfig(kubeconfig(tmp_path, user, {"server": "https://127.0.0.1:1"}))
     assert config.ssl_context is not None
     assert await config.authorization() is None
-    with pytest.raises(ConfigError, match=r"the exec plugin .* gave a certificate that cannot be used"):
+    with pytest.raises(ConfigError, match=r"the exec plugin .* returned an unusable certificate"):
         await config.renew()
 
 
@@ -148,7 +148,7 @@ async def test_an_exec_plugin_may_give_certificates(tmp_path):
     ("status", "then", "message"),
     [
         ("{}", "sys.exit('no ticket')", "exec: process returned 1. .*no ticket"),
-        ("{}", "", "gave neither a token nor a certificate"),
+        ("{}", "", "returned neither a token nor a certificate"),
         ("{}", "print('{'); sys.exit(0)", "failed to decode"),
     ],
 )
@@ -173,21 +173,21 @@ async def test_a_missing_exec_plugin_is_named(tmp_path):
         (b"a: [", "is not YAML"),
         (b"", "is not a kubeconfig: it lists no clusters"),
         (b"- a\n- b\n", "is not a kubeconfig: it lists no clusters"),
-        (b"clusters: []\n", "no context is chosen; set current-context, .*; there are: none"),
-        (b"clusters: []\ncurrent-context: a\n", "there is no context a; there are: none"),
+        (b"clusters: []\n", "no context is selected; set current-context .*; available contexts: none"),
+        (b"clusters: []\ncurrent-context: a\n", "there is no context a; available contexts: none"),
         (b"clusters: [1]\ncurrent-context: a\ncontexts: 3\n", "is not a kubeconfig"),
         (
             b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: d}}]\n",
-            "context a names the cluster d, which is not in it",
+            "context a refers to the cluster d, which does not exist",
         ),
         (
             b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c, user: u}}]\n",
-            "context a names the user u, which is not in it",
+            "context a refers to the user u, which does not exist",
         ),
         (b"clusters: []\ncurrent-context: [a]\n", "current-context is not the name of a context"),
         (
             b"clusters: [{name: c}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: [c]}}]\n",
-            r"context a names the cluster \['c'\], which is not in it",
+            r"context a refers to the cluster \['c'\], which does not exist",
         ),
         (
             b"clusters: [{name: c, cluster: {}}]\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: c}}]\n",
@@ -219,7 +219,7 @@ async def test_a_missing_certificate_file_is_named(tmp_path):
 
 
 async def test_a_missing_file_is_named_with_the_way_out(tmp_path):
-    with pytest.raises(ConfigError, match=rf"^kubeconfig {tmp_path}/none does not exist; give --kubeconfig FILE"):
+    with pytest.raises(ConfigError, match=rf"^kubeconfig {tmp_path}/none does not exist; use --kubeconfig FILE"):
         await load_config(str(tmp_path / "none"), environ={})
 
 
@@ -227,7 +227,7 @@ async def test_the_search_order(tmp_path):
     home = tmp_path / "home"
     (home / ".kube").mkdir(parents=True)
     environ = {"HOME": str(home)}
-    with pytest.raises(ConfigError, match=r"^no way to reach a cluster: give --kubeconfig FILE"):
+    with pytest.raises(ConfigError, match=r"^no cluster configuration found: use --kubeconfig FILE"):
         await load_config(environ=environ)
     kubeconfig(home / ".kube", {"token": "home"})
     assert await (await load_config(environ=environ)).authorization() == "Bearer home"

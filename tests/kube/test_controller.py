@@ -72,7 +72,7 @@ async def test_nothing_is_reconciled_before_the_caches_are_filled():
 
     setup = Setup(reconcile)
     setup.store.put(pod("a"))
-    with pytest.raises(TimeoutError, match=r"^controller test: its caches were not filled within 120 s$"):
+    with pytest.raises(TimeoutError, match=r"^controller test: caches did not sync within 120 s$"):
         await setup.controller.run()
     assert setup.clock.monotonic() == 120
 
@@ -121,9 +121,9 @@ REFUSED = TransportError(REQUEST, "refused")
 @pytest.mark.parametrize(
     ("error", "level", "text", "panics"),
     [
-        (CONFLICT, logging.INFO, "shop/a changed meanwhile, again in 0.005 s: PATCH /apis/x: changed", 0),
-        (REFUSED, logging.WARNING, "reconciling shop/a failed after 0.000 s, again in 0.005 s", 0),
-        (KeyError("x"), logging.ERROR, "reconciling shop/a failed after 0.000 s, again in 0.005 s", 1),
+        (CONFLICT, logging.INFO, "shop/a has changed, retrying in 0.005 s: PATCH /apis/x: changed", 0),
+        (REFUSED, logging.WARNING, "reconciling shop/a failed after 0.000 s, retrying in 0.005 s", 0),
+        (KeyError("x"), logging.ERROR, "reconciling shop/a failed after 0.000 s, retrying in 0.005 s", 1),
     ],
     ids=["conflict", "refusal", "mistake"],
 )
@@ -234,7 +234,7 @@ async def test_a_mistake_over_one_change_does_not_stop_the_others(caplog):
     setup.store.replace([pod("a"), pod("b")])
     async with running(setup.controller.run()):
         await until(lambda: seen == [B])
-    assert caplog.messages == ["test: cannot tell what a change of shop/a concerns"]
+    assert caplog.messages == ["test: failed to map a change of shop/a to keys"]
     assert setup.metrics.panics == 1
 
 

@@ -214,7 +214,7 @@ async def test_what_cannot_be_sent_is_dropped_and_said(caplog, code, reason, req
         recorder.event(POD, "Normal", "Other", "next")
         assert await recorder.flush(10)
     assert metrics.dropped_events == 1
-    assert caplog.messages[0].startswith("event Created of Pod shop/web-0 is dropped: POST ")
+    assert caplog.messages[0].startswith("dropped event Created of Pod shop/web-0: POST ")
     assert caplog.messages[0].endswith(": made it")
     assert [event["reason"] for event in server.objects.values()] == ["Other"]
 
@@ -227,7 +227,7 @@ async def test_recording_never_waits_nor_raises(caplog):
             regarding = ObjectReference(api_version="v1", kind="Pod", namespace="shop", name=f"p{number}")
             recorder.event(regarding, "Normal", "Created", "m")
     assert metrics.dropped_events == 5
-    assert "1000 events are waiting already" in caplog.messages[-1]
+    assert "1000 events are already queued" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize("field", ["namespace", "name", "uid", "resource_version"])
@@ -279,5 +279,5 @@ async def test_an_event_that_cannot_be_sent_is_no_reason_to_tell_no_more(caplog)
         recorder.event(POD, "Normal", "Created", "m")
         assert await recorder.flush(10)
     assert [stored["reason"] for stored in server.objects.values()] == ["Created"]
-    assert "event Failed of Pod shop/web-0 is dropped: " in caplog.text
+    assert "dropped event Failed of Pod shop/web-0: " in caplog.text
     assert "cannot be sent" in caplog.text

@@ -290,7 +290,7 @@ async def test_one_unreadable_object_does_not_stop_the_others(caplog):
     assert setup.metrics.errors[ReflectorError.UNREADABLE] == 3
     told = [message for message in caplog.messages if "cannot be read" in message]
     assert len(told) == 1
-    assert told[0].startswith("Pod shop/bad cannot be read and is left as it was known: Expected `object`")
+    assert told[0].startswith("Pod shop/bad cannot be read; keeping its last known state: Expected `object`")
     assert setup.metrics.aside == 0
 
 
@@ -454,7 +454,7 @@ async def test_an_index_or_a_handler_that_fails_over_one_object_hides_no_other(c
     assert seen == ["a", "odd", "b", "odd", "c"]
     assert [pod.metadata.name for pod in setup.store.by_index("node", "")] == ["a", "odd", "b", "c"]
     assert setup.metrics.errors == {ReflectorError.UNREADABLE: 2}
-    assert caplog.messages.count("Pod shop/bad cannot be read and is left as it was known: LookupError: mine") == 1
+    assert caplog.messages.count("Pod shop/bad cannot be read; keeping its last known state: LookupError: mine") == 1
 
 
 @virtual

@@ -163,7 +163,7 @@ async def test_an_answer_that_does_not_come_in_time_is_an_error():
         raise AssertionError
 
     async with serving(handler) as host, transport_to(ClusterConfig(host), request_timeout=0.05) as transport:
-        with pytest.raises(TransportError, match=r"no answer from .* in time"):
+        with pytest.raises(TransportError, match=r"no response from .* in time"):
             await transport.request(get("/"))
 
 

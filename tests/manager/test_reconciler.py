@@ -129,7 +129,7 @@ async def test_a_controller_whose_caches_stay_empty_waits_on_and_stops_no_other(
             self.tries += 1
             if self.tries < 3:
                 await asyncio.sleep(120)
-                raise TimeoutError("controller waiting: its caches were not filled within 120 s")
+                raise TimeoutError("controller waiting: caches did not sync within 120 s")
             await super().run()
 
     both = [Waiting(log, "waiting"), Controller(log, "other")]
@@ -137,7 +137,7 @@ async def test_a_controller_whose_caches_stay_empty_waits_on_and_stops_no_other(
     async with running(reconciling.run()) as (run,):
         await until(lambda: len(log) == 2, 300)
         assert log == ["other starts", "waiting starts"]
-        assert caplog.messages == ["controller waiting: its caches were not filled within 120 s: waiting on"] * 2
+        assert caplog.messages == ["controller waiting: caches did not sync within 120 s: waiting on"] * 2
         reconciling.stop()
         await run
     assert sorted(log[2:]) == ["other finishes", "waiting finishes"]

@@ -53,7 +53,7 @@ def test_an_unknown_gate_is_one_line_with_the_known_ones(refused: Callable[..., 
 
 def test_no_cluster_is_one_line_with_the_ways_out(refused: Callable[..., str]) -> None:
     line = refused(*NOWHERE)
-    assert "no way to reach a cluster: give --kubeconfig FILE" in line
+    assert "no cluster configuration found: use --kubeconfig FILE" in line
 
 
 @pytest.mark.parametrize(
