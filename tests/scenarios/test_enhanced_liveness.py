@@ -131,7 +131,7 @@ def test_pods_that_fail_together_are_restarted_one_after_the_other(world: World)
     eventually(all_restarted, "each container is restarted", 180)
     assert fewest >= 2
     said = [text for one in pods(world) for text in events(world, one["metadata"]["name"], "LivenessRestartHeldBack")]
-    assert any("CloneSet web has" in text and "leaves none below 2" in text for text in said), said
+    assert any("CloneSet web has" in text and "requires at least 2" in text for text in said), said
 
 
 @pytest.mark.behaviour("PW-18")

@@ -1,1 +1,2 @@
-"""PodProbeMarker: probes by the node agent that mark Pods; liveness probes that respect the workload."""
+"""PodProbeMarker: the node agent probes containers and the results label their Pods. Also liveness probes that respect
+the workload's availability."""

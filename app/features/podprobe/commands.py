@@ -1,4 +1,4 @@
-"""What the agent of a node probes."""
+"""Explain what a node agent probes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.kube.objects import Node
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
-    """The probes of the node, and their last results; a line each."""
+    """Return the node's probes and their latest results, one per line."""
     if not (enabled("PodProbeMarkerGate") and enabled("KruiseDaemon")):
         return []
     found: NodePodProbe | None = await get_or_none(

@@ -1,4 +1,4 @@
-"""The declaration of the feature, with its controllers."""
+"""Declares the podprobe feature and its controllers."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ RECREATE_REQUESTS: Final = Watched.kind(
 
 
 def podprobemarker_controller(context: ControllerContext) -> Reconciling:
-    """PodProbeMarkers."""
+    """Return the PodProbeMarker controller."""
     caches = Caches(
         context.stores(MARKERS),
         context.stores(PODS_BY_NAMESPACE),
@@ -91,7 +91,7 @@ def podprobemarker_controller(context: ControllerContext) -> Reconciling:
 
 
 def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
-    """One NodePodProbe per node, and what its results do."""
+    """Return the NodePodProbe controller, which keeps one object per node and applies its results."""
     nodes, node_pod_probes = context.stores(NODES), context.stores(WATCHED_NODE_POD_PROBES)
     pods, markers = context.stores(PODS), context.stores(MARKERS)
     reconciler = NodePodProbeReconciler(context.client, nodes, node_pod_probes, pods, markers)
@@ -107,7 +107,7 @@ def nodepodprobe_controller(context: ControllerContext) -> Reconciling:
 
 
 def liveness_controller(context: ControllerContext) -> Reconciling:
-    """Liveness probes that the node agent runs, and the restarts they ask for."""
+    """Return the controller for liveness probes run by the node agent and the restarts they request."""
     caches = LivenessCaches(
         context.stores(LIVENESS_PODS), context.stores(WATCHED_NODE_POD_PROBES), context.stores(RECREATE_REQUESTS)
     )
@@ -173,22 +173,22 @@ LIVENESS_CONTROLLER: Final = ControllerPart(
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handler of the webhook."""
+    """Return the webhook handlers."""
     return Decisions(webhooks.handlers(context.enabled))
 
 
 def serverless(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation."""
+    """Return the Pod creation step for serverless Pods."""
     return Decisions(steps=(ServerlessProbesStep(context.stores(MARKERS)),))
 
 
 def liveness(_context: AdmissionContext) -> Decisions:
-    """The step of Pod creation."""
+    """Return the Pod creation step for liveness probes."""
     return Decisions(steps=(LivenessStep(),))
 
 
 def node() -> tuple[ExplainNode, ...]:
-    """What the command line says of a node."""
+    """Return the functions that explain a node on the command line."""
     from app.features.podprobe.commands import explain_node
 
     return (explain_node,)
@@ -199,7 +199,7 @@ FEATURE: Final = Feature(
     kinds=(POD_PROBE_MARKER, NODE_POD_PROBE),
     controllers=(MARKER_CONTROLLER, NODE_CONTROLLER, LIVENESS_CONTROLLER),
     admission=(
-        # Served with the gates off too: it says so then (IMG-2).
+        # Served even with the gates off, so that it can say so. [IMG-2]
         AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),
         AdmissionPart(serverless, watched=(MARKERS,), gates=(SERVERLESS_GATE,)),
         AdmissionPart(liveness, gates=(LIVENESS_GATE,)),

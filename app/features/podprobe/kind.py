@@ -1,4 +1,4 @@
-"""The definitions of PodProbeMarker and NodePodProbe, and their defaults."""
+"""Kinds PodProbeMarker and NodePodProbe and their defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POD_PROBE_MARKER: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="PodProbeMarker",
     plural="podprobemarkers",
-    access=Access("probes Pods of its namespace, as probes in their spec do", view=True, edit=True),
+    access=Access("runs probes in Pods of its namespace, like the probes of a Pod spec", view=True, edit=True),
     versions=(Version(names.V1ALPHA1, PodProbeMarker, ()),),
 )
 
@@ -23,7 +23,7 @@ NODE_POD_PROBE: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="NodePodProbe",
     plural="nodepodprobes",
-    access=Access("runs commands in Pods of any namespace; the controllers write it", view=True),
+    access=Access("runs commands in Pods of any namespace; written by the controllers", view=True),
     namespaced=False,
     versions=(Version(names.V1ALPHA1, NodePodProbe, ()),),
 )
@@ -33,7 +33,7 @@ HTTP: Final = "HTTP"
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """PPM-43: the PodProbeMarker with the scheme of its requests, as a copy."""
+    """Return a copy of the PodProbeMarker with the default scheme of HTTP probes. [PPM-43]"""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     for probe in objects(spec.get("probes") if isinstance(spec, dict) else None):

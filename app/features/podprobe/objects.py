@@ -1,4 +1,4 @@
-"""NodePodProbes as the controllers read them: frozen structs that name only what is used."""
+"""NodePodProbes as the controllers read them: frozen structs with only the fields in use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NODE_POD_PROBES: Final = NODE_POD_PROBE.resource()
 
 
 class ContainerProbe(Struct, frozen=True):
-    """One probe; what it does is kept as JSON, to be compared."""
+    """One probe of a container. Its action is kept as JSON for comparison."""
 
     name: str = ""
     container_name: str = ""
@@ -32,13 +32,13 @@ class PodProbe(Struct, frozen=True):
 
 
 class NodePodProbeSpec(Struct, frozen=True):
-    """What the node shall probe."""
+    """The probes that the node agent must run."""
 
     pod_probes: tuple[PodProbe, ...] = ()
 
 
 class ProbeState(Struct, frozen=True):
-    """The result of one probe. Times stay text."""
+    """The result of one probe. Times are kept as text."""
 
     name: str = ""
     state: str = ""
@@ -57,13 +57,13 @@ class PodProbeStatus(Struct, frozen=True):
 
 
 class NodePodProbeStatus(Struct, frozen=True):
-    """What the node found out."""
+    """The probe results that the node agent reports."""
 
     pod_probe_statuses: tuple[PodProbeStatus, ...] = ()
 
 
 class NodePodProbe(Struct, frozen=True):
-    """What a node shall probe, and what it found out."""
+    """The probes of one node and their results."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodePodProbeSpec = NodePodProbeSpec()
@@ -76,7 +76,7 @@ class NodePodProbe(Struct, frozen=True):
 
 
 def markers_of(node_pod_probe: NodePodProbe) -> list[str]:
-    """Index: namespace/name of the PodProbeMarkers that have probes in it (PPM-40)."""
+    """Index NodePodProbes by namespace/name of each PodProbeMarker they have probes of. [PPM-40]"""
     return list(
         {
             f"{pod.namespace}/{probe.name.partition(SEPARATOR)[0]}": None
@@ -87,7 +87,7 @@ def markers_of(node_pod_probe: NodePodProbe) -> list[str]:
 
 
 def pods_of(node_pod_probe: NodePodProbe) -> list[str]:
-    """Index: uids of the Pods in it."""
+    """Index NodePodProbes by the UIDs of their Pods."""
     return [pod.uid for pod in node_pod_probe.spec.pod_probes]
 
 

@@ -1,4 +1,4 @@
-"""The step of Pod creation by which the node agent gets the liveness probes of a Pod (PW-18)."""
+"""Pod creation step that hands a Pod's liveness probes to the node agent. [PW-18]"""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from app.pods.draft import PodDraft, is_controlled_by_group, is_mirror_pod
 
 
 class LivenessStep:
-    """The kubelet no longer sees the probes; the annotation keeps them."""
+    """Moves liveness probes from the Pod spec, where the kubelet would run them, to an annotation."""
 
     order = MutatorOrder.LIVENESS
 
     __slots__ = ()
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
-        """Move them, if the Pod belongs to a workload of ours and asks for it."""
+        """Move the probes if the Pod belongs to one of our workloads and requests it."""
         if draft.annotations.get(names.USING_ENHANCED_LIVENESS) != "true":
             return
         if not is_controlled_by_group(draft.owner_references, names.APPS_GROUP) or is_mirror_pod(draft, review):

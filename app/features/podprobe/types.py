@@ -1,4 +1,4 @@
-"""The fields of PodProbeMarker and NodePodProbe: what users write and what kubectl explains."""
+"""API types of PodProbeMarker and NodePodProbe."""
 
 from __future__ import annotations
 
@@ -15,134 +15,137 @@ FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
 MARKED_STATES: Final = (SUCCEEDED, FAILED)
 SEPARATOR: Final = "#"
-"""Between the names of a PodProbeMarker and of its probe, in the name of a probe of a NodePodProbe."""
+"""Separates marker name and probe name in the probe names of a NodePodProbe."""
 
 
 class ProbeMarkerPolicy(ApiModel):
-    """What a Pod is marked with when its probe has one result. With the other result the marks are taken away."""
+    """ProbeMarkerPolicy defines the labels and annotations that are set for one probe result and removed for the
+    other."""
 
     state: str
-    """The result: Succeeded or Failed."""
+    """state is the probe result this policy applies to: Succeeded or Failed."""
     labels: dict[str, str] | None = None
-    """Labels the Pod gets."""
+    """labels are the labels to set on the Pod."""
     annotations: dict[str, str] | None = None
-    """Annotations the Pod gets."""
+    """annotations are the annotations to set on the Pod."""
 
 
 class PodContainerProbe(ApiModel):
-    """One probe, and what its result does to the Pod."""
+    """PodContainerProbe defines one probe and the effect of its result on the Pod."""
 
     name: str
-    """The probe's name, once in the object."""
+    """name is the name of the probe. It must be unique in the object."""
     container_name: str
-    """The container it probes."""
+    """containerName is the name of the container to probe."""
     probe: Probe
-    """What it does, and how often: exec, httpGet or tcpSocket."""
+    """probe is the action and its timing. exec, httpGet and tcpSocket are supported."""
     marker_policy: list[ProbeMarkerPolicy] | None = None
-    """What the Pod is marked with."""
+    """markerPolicy lists the labels and annotations to set on the Pod for each result."""
     pod_condition_type: str = ""
-    """A condition of the Pod that shows the result: True for success."""
+    """podConditionType is the type of the Pod condition that reports the result. Its status is True if the probe
+    succeeded."""
 
 
 class PodProbeMarkerSpec(ApiModel):
-    """Which Pods to probe, and how."""
+    """PodProbeMarkerSpec defines the Pods to probe and the probes."""
 
     selector: LabelSelector
-    """The Pods, by labels; it cannot be empty, and cannot be changed."""
+    """selector is a label query over the Pods to probe. It must not be empty and is immutable."""
     probes: list[PodContainerProbe]
-    """The probes; at least one."""
+    """probes lists the probes to run. At least one is required."""
 
 
 class PodProbeMarkerStatus(ApiModel):
-    """What is probed."""
+    """PodProbeMarkerStatus is the observed state of a PodProbeMarker."""
 
     observed_generation: Int64
-    """The generation of the object this is about."""
+    """observedGeneration is the generation this status refers to."""
     matched_pods: Int64 = 0
-    """How many Pods there are to probe."""
+    """matchedPods is the number of Pods that the selector matches."""
 
 
 class PodProbeMarker(KubeObject):
-    """PodProbeMarker probes containers as often as it says, and marks their Pods with the results."""
+    """PodProbeMarker runs probes in containers and marks their Pods with the results."""
 
     spec: PodProbeMarkerSpec
-    """What is wanted."""
+    """Desired state of the PodProbeMarker."""
     status: PodProbeMarkerStatus | None = None
-    """What is observed."""
+    """Observed state of the PodProbeMarker."""
 
 
 class ContainerProbe(ApiModel):
-    """One probe of a container."""
+    """ContainerProbe is one probe of a container."""
 
     name: str
-    """PodProbeMarker and probe, joined by #."""
+    """name is the names of the PodProbeMarker and of the probe, joined by #."""
     container_name: str
-    """The container it probes."""
+    """containerName is the name of the container to probe."""
     probe: Probe
-    """What it does, and how often."""
+    """probe is the action and its timing."""
 
 
 class PodProbe(ApiModel):
-    """The probes of one Pod."""
+    """PodProbe lists the probes of one Pod."""
 
     name: str
-    """The Pod's name."""
+    """name is the name of the Pod."""
     namespace: str
-    """The Pod's namespace."""
+    """namespace is the namespace of the Pod."""
     uid: str
-    """The Pod's uid."""
+    """uid is the UID of the Pod."""
     ip: str = Field(alias="IP")
-    """The Pod's address."""
+    """IP is the IP address of the Pod."""
     probes: list[ContainerProbe] | None = None
-    """Its probes."""
+    """probes lists the probes of the Pod."""
 
 
 class NodePodProbeSpec(ApiModel):
-    """What the node shall probe."""
+    """NodePodProbeSpec lists the Pods to probe on the node."""
 
     pod_probes: list[PodProbe] | None = None
-    """By Pod."""
+    """podProbes lists the probes of each Pod."""
 
 
 class ContainerProbeState(ApiModel):
-    """The result of one probe."""
+    """ContainerProbeState is the latest result of one probe."""
 
     name: str
-    """PodProbeMarker and probe, joined by #."""
+    """name is the names of the PodProbeMarker and of the probe, joined by #."""
     state: str
-    """Succeeded, Failed or Unknown."""
+    """state is the result: Succeeded, Failed or Unknown."""
     last_probe_time: Time = ""
-    """When it last ran."""
+    """lastProbeTime is the time the probe last ran."""
     last_transition_time: Time = ""
-    """When the result last changed."""
+    """lastTransitionTime is the time the result last changed."""
     message: str = ""
-    """What the probe said."""
+    """message is the output of the probe."""
 
 
 class PodProbeStatus(ApiModel):
-    """The results for one Pod."""
+    """PodProbeStatus lists the probe results of one Pod."""
 
     name: str
-    """The Pod's name."""
+    """name is the name of the Pod."""
     namespace: str
-    """The Pod's namespace."""
+    """namespace is the namespace of the Pod."""
     uid: str
-    """The Pod's uid."""
+    """uid is the UID of the Pod."""
     probe_states: list[ContainerProbeState] | None = None
-    """The results of its probes."""
+    """probeStates lists the results of the Pod's probes."""
 
 
 class NodePodProbeStatus(ApiModel):
-    """What the node found out."""
+    """NodePodProbeStatus lists the results reported by the node agent."""
 
     pod_probe_statuses: list[PodProbeStatus] | None = None
-    """By Pod."""
+    """podProbeStatuses lists the results of each Pod."""
 
 
 class NodePodProbe(KubeObject):
-    """NodePodProbe is what a node shall probe and what it found out; there is one per node, of the same name."""
+    """NodePodProbe lists the probes that a node agent runs and their results. There is one per node, with the node's
+    name."""
 
     spec: NodePodProbeSpec = Field(default_factory=NodePodProbeSpec)
-    """What is wanted."""
+    """Desired state of the NodePodProbe."""
     status: NodePodProbeStatus | None = None
-    """What is observed."""
+    """Observed state of the NodePodProbe."""

@@ -1,5 +1,4 @@
-"""What makes a PodProbeMarker wrong (PPM-1 … PPM-4). Pure; gets a spec with its defaults, and errors lead to the very
-field."""
+"""Validates PodProbeMarkers. Pure: takes a defaulted spec and returns errors with the exact field. [PPM-1 … PPM-4]"""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from app.kube.validation import (
 )
 
 _SPEC: Final = Path("spec")
-#: Conditions by which others decide, and which whoever may only make markers must not write.
+#: Conditions that other components act on, and that a user who may only create markers must not write.
 RESERVED: Final = frozenset(
     (
         *("PodScheduled", "Initialized", "Ready", "ContainersReady", "PodReadyToStartContainers", "DisruptionTarget"),
@@ -29,19 +28,19 @@ RESERVED: Final = frozenset(
         *("SidecarSetUpgradable", "SidecarTerminated", "SidecarsMissing"),
     )
 )
-#: What OpenKruise does not take as a name of a probe, which is no condition yet.
+#: Names OpenKruise rejects for probes, although a probe name is not a condition type.
 _RESERVED_NAMES: Final = frozenset(
     ("PodScheduled", "Initialized", "Ready", "ContainersReady", "KruisePodReady", "InPlaceUpdateReady")
 )
 _NUMBERS: Final = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
 _HANDLERS: Final = ("exec", "httpGet", "tcpSocket")
 _HEADER: Final = "[-A-Za-z0-9]+"
-#: Others are only read by their number.
+#: Longer lists are rejected without validating their entries.
 MAX_PROBES: Final = 256
 
 
 def spec_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
-    """Everything wrong with a spec; ``former``: the one it replaces."""
+    """Return all errors of a spec. former is the spec it replaces."""
     errors = _selector_errors(spec.get("selector"))
     probes, path = spec.get("probes") or [], _SPEC.child("probes")
     if not probes:
@@ -68,7 +67,7 @@ def _selector_errors(selector: Mapping[str, Any] | None) -> list[FieldError]:
 
 
 def _entry_errors(probe: Mapping[str, Any], path: Path, names: set[str], conditions: set[str]) -> list[FieldError]:
-    """PPM-2: as OpenKruise, no further than the first mistake of a probe's name and target."""
+    """Validate one entry. Like OpenKruise, stops at the first error in its name or target. [PPM-2]"""
     name, condition = probe.get("name") or "", probe.get("podConditionType") or ""
     policies = probe.get("markerPolicy") or []
     found = _name_error(probe, path, names)
@@ -102,7 +101,7 @@ def _name_error(probe: Mapping[str, Any], path: Path, names: set[str]) -> FieldE
 
 def _condition_error(condition: str, path: Path, conditions: set[str]) -> FieldError | None:
     if condition in RESERVED:
-        # PPM-44: the probe would take part in what decides whether the Pod is ready.
+        # The probe would affect whether the Pod is ready. [PPM-44]
         return invalid(path, condition, "is a condition that belongs to others")
     if condition in conditions:
         return duplicate(path, condition)
@@ -111,7 +110,7 @@ def _condition_error(condition: str, path: Path, conditions: set[str]) -> FieldE
 
 
 def probe_errors(probe: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """PPM-3: exactly one handler, and what is wrong with it; the numbers."""
+    """Validate a probe: exactly one valid handler, and the numeric fields. [PPM-3]"""
     given = [name for name in _HANDLERS if probe.get(name) is not None]
     errors: list[FieldError] = []
     if probe.get("grpc") is not None:
@@ -173,7 +172,7 @@ def _is_request_path(text: str) -> bool:
 
 
 def _policies_errors(policies: list[Mapping[str, Any]], path: Path) -> list[FieldError]:
-    """PPM-4: one entry per result, each with something to set."""
+    """Validate the policies: one entry per result, each with labels or annotations. [PPM-4]"""
     errors: list[FieldError] = []
     states: set[str] = set()
     for index, policy in enumerate(policies):

@@ -1,4 +1,4 @@
-"""The webhook of PodProbeMarker (PPM-1 … PPM-4), and the step of Pod creation for serverless Pods (PPM-30)."""
+"""PodProbeMarker webhook and the Pod creation step for serverless Pods. [PPM-1 … PPM-4, PPM-30]"""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ VALIDATE: Final = Webhook(
         Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (POD_PROBE_MARKER.plural,)),
     ),
     match_conditions=(SPEC_CHANGED,),
-    summary="Refuses PodProbeMarkers that no node could follow",
+    summary="Rejects invalid PodProbeMarkers",
 )
 WEBHOOKS: Final = (VALIDATE,)
 
 
 def handlers(enabled: Enabled) -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it."""
+    """Return the webhook declaration with its handler."""
     return (Handler(VALIDATE, partial(validate, enabled)),)
 
 
 def validate(enabled: Enabled, review: Review) -> Decision:
-    """PPM-1 … PPM-4; all mistakes are reported together."""
+    """Validate a PodProbeMarker and report all errors together. [PPM-1 … PPM-4]"""
     given = judged(review.object)
     version = version_to_judge(POD_PROBE_MARKER, given)
     if isinstance(version, Denied):
@@ -56,7 +56,7 @@ def validate(enabled: Enabled, review: Review) -> Decision:
     spec = with_defaults(given).get("spec") or {}
     former = with_defaults(judged(review.old_object)).get("spec") if review.operation == Operation.UPDATE else None
     if is_leaving(review) or (former is not None and same(former, spec)):
-        # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
+        # Updates that do not touch the spec, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
@@ -65,7 +65,7 @@ def validate(enabled: Enabled, review: Review) -> Decision:
 
 
 class ServerlessProbesStep:
-    """PPM-30: a Pod carries its probes, for a provider that runs Pods where there is no node agent."""
+    """Writes probes to annotations of Pods whose provider runs them without a node agent. [PPM-30]"""
 
     order = MutatorOrder.PROBES
 
@@ -75,13 +75,13 @@ class ServerlessProbesStep:
         self._markers = markers
 
     def __call__(self, draft: PodDraft, review: Review) -> None:
-        """Write the annotations, if a marker has something for the Pod."""
+        """Write the annotations if a marker selects the Pod."""
         matching = []
         for marker in self._markers.by_index(BY_NAMESPACE, review.namespace):
             try:
                 selector = compile_selector(marker.spec.selector)
             except SelectorError:
-                continue  # admission was off when it came
+                continue  # stored while admission was off
             if not marker.deleting and not selector.empty and selector.matches(draft.labels):
                 matching.append(marker)
         if not matching:
@@ -94,13 +94,14 @@ class ServerlessProbesStep:
 def probed_containers(
     containers: Iterable[Mapping[str, Any]], init_containers: Iterable[Mapping[str, Any]]
 ) -> frozenset[str]:
-    """The containers that run as long as the Pod: regular ones, and init containers that are restarted always."""
+    """Return the containers that run as long as the Pod: regular containers and restartable init containers."""
     restartable = (one for one in init_containers if one.get("restartPolicy") == "Always")
     return frozenset(str(one.get("name")) for one in (*containers, *restartable))
 
 
 def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozenset[str]) -> dict[str, str]:
-    """PPM-30: the probes of these markers, and who they come from; nothing if there are none."""
+    """Return annotations with the probes of these markers and the marker names, or nothing if there are none.
+    [PPM-30]"""
     probes: list[dict[str, Any]] = []
     contributing = set()
     conditions: set[str] = set()
@@ -110,13 +111,13 @@ def serverless_annotations(markers: Sequence[PodProbeMarker], containers: frozen
             key, condition = (probe.container_name, probe.name), probe.pod_condition_type
             if probe.container_name not in containers or not condition or condition in conditions or key in seen:
                 continue
-            # As OpenKruise writes it, to the byte: the fields in the order that they have in Go.
+            # Byte-for-byte OpenKruise's format: fields in Go's order.
             shown = probe.to_dict()
             shown.pop("markerPolicy", None)
             try:
                 shown["probe"] = go_value(PROBE, shown["probe"])
             except GoTypeError:
-                continue  # no provider could read it, and the Pod is to come all the same
+                continue  # no provider could parse it; admit the Pod without it
             conditions.add(condition)
             seen.add(key)
             contributing.add(marker.name)

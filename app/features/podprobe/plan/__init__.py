@@ -1,1 +1,1 @@
-"""The plans of probes: pure functions that decide. No I/O, no clock, no randomness."""
+"""Plans probes: pure functions without I/O, clock or randomness."""

@@ -1,4 +1,5 @@
-"""What a node probes for liveness, which results mean a restart, and whether there is room for one. Pure."""
+"""Plans liveness: the probes of a node, the results that require a restart, and whether the workload can afford one.
+Pure."""
 
 from __future__ import annotations
 
@@ -23,13 +24,13 @@ from app.kube.fielderrors import Path
 from app.kube.images import remembered
 from app.kube.objects import ContainerStatus, Pod
 
-# Liveness probes in an annotation of their Pod, as OpenKruise writes it (PW-18). Pure.
+# Liveness probes in a Pod annotation, in OpenKruise's format. [PW-18]
 
 _PROBE: Final = Path("livenessProbe")
 
 
 def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | None:
-    """PPM-56: the probe (JSON) of a container; None where the node agent cannot run it: by gRPC, or of another host."""
+    """Return a container's probe, or None if the node agent cannot run it (gRPC, or another host). [PPM-56]"""
     try:
         read = PodContainerProbe.model_validate({"name": container, "containerName": container, "probe": probe})
     except ValidationError:
@@ -38,12 +39,12 @@ def readable(container: str, probe: Mapping[str, Any]) -> PodContainerProbe | No
 
 
 def annotation(probes: Iterable[tuple[str, Mapping[str, Any]]]) -> str:
-    """The value of the annotation: each container's probe, in the order in which Go prints its fields."""
+    """Return the annotation value: the probe of each container, with fields in the order Go prints them."""
     return dumps_go([{"name": name, "livenessProbe": normalized(PROBE, probe)} for name, probe in probes])
 
 
 def saved_probes(pod: Pod) -> tuple[PodContainerProbe, ...]:
-    """The probes of a Pod; what cannot be read, or run, is left out, and each container has one at most."""
+    """Return a Pod's saved probes, at most one per container. Probes that cannot be parsed or run are skipped."""
     text = pod.metadata.annotations.get(names.CONTAINER_PROBE_CONTEXT, "")
     return _read(text) if text else ()
 
@@ -64,32 +65,31 @@ def _read(text: str) -> tuple[PodContainerProbe, ...]:
     return tuple(found.values())
 
 
-# What a node probes for liveness, which results mean a restart, and whether there is room for it (PPM-50 … PPM-55).
-# Pure.
+# Liveness probes of a node, the results that require a restart, and the room for it. [PPM-50 … PPM-55]
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 decode_request: Final = ContainerRecreateRequest.model_validate_json
-#: In the place of a PodProbeMarker's name; none can have this one.
+#: Used in place of a PodProbeMarker's name. No marker can have this name.
 OWNER: Final = "kruise/liveness"
-#: How long a request is kept after its end. A container that still fails then is asked for again.
+#: Seconds a finished request is kept. If the container still fails afterwards, a new request is created.
 TTL_SECONDS: Final = 300
-#: How long a request may take, beside the time the container has to end: one that never gets ready again must not keep
-#: the next request waiting for ever.
+#: Seconds a request may take on top of the container's grace period. A container that never becomes ready must not
+#: block the next request forever.
 DEADLINE_SECONDS: Final = 60
 _DEFAULT_GRACE: Final = 30
 Json = dict[str, Any]
 
 
 def probe_name(status: ContainerStatus) -> str:
-    """PPM-50: what the probe of a container is called in a NodePodProbe. Each run has a probe of its own: until it is
-    asked for, the one of the run before may go on and fail while the container starts."""
+    """Return the name of a container's probe in a NodePodProbe. Each run of the container has its own probe, so that
+    results of the previous run do not count while the container starts. [PPM-50]"""
     return f"{OWNER}{SEPARATOR}{status.name}-{status.restart_count}"
 
 
 def pod_entry(pod: Pod, present: Collection[str]) -> Json:
-    """PPM-50: what its node probes of one Pod; ``present``: the names of the probes it runs now.
+    """Return the NodePodProbe entry of one Pod. present holds the names of the probes that the node runs now. [PPM-50]
 
-    A container that runs has started once its startup probe, if it has one, succeeded.
+    A running container counts as started once its startup probe, if any, has succeeded.
     """
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
@@ -115,18 +115,18 @@ def pod_entry(pod: Pod, present: Collection[str]) -> Json:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A container that does not live, in the run it is in."""
+    """A container whose liveness probe failed during its current run."""
 
     container: str
     container_id: str
     restart_count: int
     message: str
-    #: How long it may take to end, where its probe says so.
+    #: The probe's terminationGracePeriodSeconds, if set.
     grace_seconds: int | None = None
 
 
 def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
-    """PPM-51: the containers whose probe has failed since they were started. ``states``: the results for the Pod."""
+    """Return the containers whose probe has failed since they started. states holds the Pod's results. [PPM-51]"""
     by_name = {one.name: one for one in states}
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
@@ -141,8 +141,8 @@ def failures(pod: Pod, states: Iterable[ProbeState]) -> list[Failure]:
 
 
 def _is_about(state: ProbeState, status: ContainerStatus) -> bool:
-    """Whether the result is about the container that runs now. Times are in seconds, and no probe runs within the
-    first: a result of the same second is about the one before."""
+    """Return whether the result belongs to the running container. Times have a resolution of one second and no probe
+    runs within a container's first second, so a result of the same second belongs to the previous run."""
     probed, running = parsed_rfc3339(state.last_probe_time), status.state.running
     if probed is None or running is None or running.started_at is None or not status.started:
         return False
@@ -150,12 +150,12 @@ def _is_about(state: ProbeState, status: ContainerStatus) -> bool:
 
 
 def request_name(pod: Pod, failure: Failure) -> str:
-    """PPM-52: one request for each run of a container."""
+    """Return the request's name, which is unique per run of a container. [PPM-52]"""
     return f"liveness-{pod.metadata.uid}-{failure.container}-{failure.restart_count}"
 
 
 def recreate_request(pod: Pod, failure: Failure) -> Json:
-    """PPM-52."""
+    """Return the ContainerRecreateRequest that restarts the container. [PPM-52]"""
     metadata = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
     strategy: Json = {"failurePolicy": "Fail"}
@@ -184,12 +184,13 @@ def recreate_request(pod: Pod, failure: Failure) -> Json:
 
 
 def is_open(request: ContainerRecreateRequest) -> bool:
-    """Whether the request is still worked on."""
+    """Return whether the request is still in progress."""
     return not request.deleting and not (request.status is not None and request.status.completion_time)
 
 
 def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
-    """PPM-53: whether the Pod is ready, and stays so. ``disrupted``: uids of Pods whose containers are restarted."""
+    """Return whether the Pod is ready and will stay so. disrupted holds the UIDs of Pods whose containers are being
+    restarted. [PPM-53]"""
     metadata, ready = pod.metadata, pod.condition("Ready")
     if metadata.deletion_timestamp is not None or metadata.uid in disrupted:
         return False
@@ -198,22 +199,22 @@ def is_available(pod: Pod, disrupted: Collection[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """PPM-53: how many Pods of a workload are available, and how many must be."""
+    """The number of available Pods of a workload and the minimum it needs. [PPM-53]"""
 
     available: int
     least: int
 
     @property
     def is_left(self) -> bool:
-        """Whether one more may become unavailable."""
+        """Return whether one more Pod may become unavailable."""
         return self.available > self.least
 
 
 def room(pods: Iterable[Pod], least: int, disrupted: Collection[str]) -> Room:
-    """``pods``: those of the workload; ``least``: how many of them it wants available."""
+    """Count the available Pods of a workload that needs at least ``least`` of them."""
     return Room(sum(is_available(pod, disrupted) for pod in pods), least)
 
 
 def states_by_uid(statuses: Iterable[Any]) -> Mapping[str, tuple[ProbeState, ...]]:
-    """The results in a NodePodProbe, by uid of their Pod."""
+    """Return the results of a NodePodProbe by Pod UID."""
     return {one.uid: one.probe_states for one in statuses}

@@ -1,4 +1,5 @@
-"""Which Pods a PodProbeMarker selects, what their nodes probe, and what results do to a Pod. Pure."""
+"""Plans probes: the Pods a PodProbeMarker selects, the probes of their nodes, and the effect of results on a Pod.
+Pure."""
 
 from __future__ import annotations
 
@@ -16,45 +17,45 @@ from app.features.podprobe.validation import RESERVED
 from app.kube.objects import ContainerPort, Node, Pod
 from app.kube.selectors import Selector
 
-# Which Pods a PodProbeMarker is about, and what their nodes probe (PPM-11 … PPM-14, PPM-40, PPM-41). Pure.
+# Pods selected by a PodProbeMarker and the probes of their nodes. [PPM-11 … PPM-14, PPM-40, PPM-41]
 
-#: What the probes of one namespace may take of a NodePodProbe, in bytes. Everybody's stand in one object per node, and
-#: an API server takes 1.5 MB of it: nobody shall fill it for all others. A hundred Pods with a probe each take a fifth.
+#: Maximum size in bytes of one namespace's probes in a NodePodProbe. All namespaces share one object per node and the
+#: API server limits it to 1.5 MB, so no namespace may fill it. A hundred Pods with one probe each take a fifth of this.
 MAX_NAMESPACE_BYTES: Final = 192 * 1024
 _ENDED: Final = ("Succeeded", "Failed")
 Json = dict[str, Any]
 
 
 def is_active(pod: Pod) -> bool:
-    """Whether the Pod runs, or will."""
+    """Return whether the Pod is running or will run."""
     return pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
 
 
 def is_probed(pod: Pod) -> bool:
-    """PPM-11: whether the Pod is far enough to be probed."""
+    """Return whether the Pod has progressed far enough to be probed. [PPM-11]"""
     initialized = pod.condition("Initialized")
     return is_active(pod) and bool(pod.spec.node_name) and initialized is not None and initialized.status == "True"
 
 
 def is_virtual(node: Node) -> bool:
-    """Whether no node agent runs there."""
+    """Return whether the node is virtual and has no node agent."""
     return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
 
 
 def matching(selector: Selector, pods: Iterable[Pod]) -> list[Pod]:
-    """The Pods a marker is about; an empty selector is about none (PPM-10)."""
+    """Return the Pods a marker selects. An empty selector selects none. [PPM-10]"""
     if selector.empty:
         return []
     return [pod for pod in pods if is_probed(pod) and selector.matches(pod.metadata.labels)]
 
 
 def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
-    """PPM-13: what its node probes of one Pod for one marker."""
+    """Return the NodePodProbe entry of one Pod for one marker. [PPM-13]"""
     found = []
     for probe in marker.spec.probes:
         rendered = rendered_probe(probe, pod)
         if rendered is None:
-            continue  # PPM-47 says so
+            continue  # Reported by impossible(). [PPM-47]
         name = f"{marker.name}{SEPARATOR}{probe.name}"
         found.append({"name": name, "containerName": probe.container_name, "probe": rendered})
     metadata = pod.metadata
@@ -69,7 +70,7 @@ def pod_probe(marker: PodProbeMarker, pod: Pod) -> Json:
 
 @dataclass(slots=True)
 class _Lack:
-    """What some Pods have not: the first of them, what it has, and how many there are."""
+    """Pods that lack a container or port: the first Pod, what it has instead, and their number."""
 
     pod: str
     has: str
@@ -81,7 +82,8 @@ class _Lack:
 
 
 def impossible(marker: PodProbeMarker, pods: Iterable[Pod]) -> dict[str, str]:
-    """PPM-47: which probes ask for a container or a port that some Pods have not, and in how many."""
+    """Return a message for each probe whose container or port some Pods lack, with the number of those Pods.
+    [PPM-47]"""
     found: dict[str, _Lack] = {}
     for pod in pods:
         there = {one.name: one for one in (*pod.spec.containers, *pod.spec.init_containers)}
@@ -102,8 +104,8 @@ def _name(port: ContainerPort) -> str:
 
 
 def rendered_probe(probe: PodContainerProbe, pod: Pod) -> Json | None:
-    """PPM-14, PPM-43: the probe with the number of its port and the scheme of its request; None where the container
-    has no such port."""
+    """Return the probe with a numeric port and an explicit scheme, or None if the container has no such port. [PPM-14,
+    PPM-43]"""
     rendered = probe.probe.to_dict()
     for handler in ("httpGet", "tcpSocket"):
         action = rendered.get(handler)
@@ -134,7 +136,8 @@ def _port_number(port: str, container_name: str, pod: Pod) -> int | None:
 def present_probes(
     node_pod_probe: NodePodProbe, namespace: str | None, marker: str
 ) -> dict[str, tuple[str, list[Json]]]:
-    """What is probed for a marker now: by uid of the Pod, its address and probes. ``namespace``: None for all."""
+    """Return the address and probes that a marker currently has for each Pod UID. A namespace of None means all
+    namespaces."""
     found: dict[str, tuple[str, list[Json]]] = {}
     for pod in node_pod_probe.spec.pod_probes:
         if namespace is not None and pod.namespace != namespace:
@@ -150,10 +153,10 @@ def present_probes(
 
 
 def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mapping[str, Json]) -> list[str]:
-    """PPM-40, PPM-41: exactly these Pods (by uid) are probed for the marker; what others probe stays. Changes the spec
-    (JSON) of a NodePodProbe in place. ``namespace``: the marker's; None: it is about Pods of all.
+    """Make the marker probe exactly these Pods (by UID) and keep the probes of other markers. Changes the spec (JSON)
+    of a NodePodProbe in place. namespace is the marker's; None covers Pods of all namespaces. [PPM-40, PPM-41]
 
-    PPM-46: returns the names of Pods that are left out because their namespace has no room left.
+    Returns the names of the Pods left out because their namespace has no room left. [PPM-46]
     """
     asked: dict[str, dict[str, Json]] = {}
     for uid, entry in wanted.items():
@@ -174,7 +177,7 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
         mine = wanted.get(uid)
         if mine is not None and uid not in seen:
             seen.add(uid)
-            # KD-91: a Pod's address may change.
+            # A Pod's address may change. [KD-91]
             left.append(
                 {**entry, "IP": mine["IP"], "probes": _merged(entry.get("probes") or (), mine["probes"], marker)}
             )
@@ -190,8 +193,7 @@ def replace_probes(spec: Json, namespace: str | None, marker: str, wanted: Mappi
 def _within(
     spec: Json, namespace: str, marker: str, wanted: Mapping[str, Json]
 ) -> tuple[Mapping[str, Json], list[str]]:
-    """Those of the Pods for which there is room beside the probes of other markers of the namespace, and the names of
-    the rest."""
+    """Return the Pods that fit next to the probes of the namespace's other markers, and the names of the rest."""
     others = [
         one
         for entry in spec.get("podProbes") or ()
@@ -210,7 +212,7 @@ def _within(
 
 
 def _merged(present: Iterable[Json], mine: list[Json], marker: str) -> list[Json]:
-    """The probes of a Pod where those of one marker are replaced; what stays keeps its place."""
+    """Replace one marker's probes of a Pod. Unchanged entries keep their position."""
     by_name = {one["name"]: one for one in mine}
     found = [by_name.pop(one["name"], None) if _is_of(one, marker) else one for one in present]
     return [one for one in found if one is not None] + list(by_name.values())
@@ -221,22 +223,22 @@ def _is_of(probe: Mapping[str, Any], marker: str) -> bool:
     return isinstance(name, str) and name.partition(SEPARATOR)[0] == marker
 
 
-# What the results of probes do to a Pod: labels, annotations and conditions (PPM-23 … PPM-25, PPM-31). Pure.
+# Effect of probe results on a Pod: labels, annotations and conditions. [PPM-23 … PPM-25, PPM-31]
 
 _STATES: Final[Mapping[str, str]] = {"True": SUCCEEDED, "False": FAILED}
 
 
 @dataclass(slots=True)
 class Marks:
-    """What a Pod gets; None takes a key away. Later results beat earlier ones."""
+    """Labels, annotations and conditions to set on a Pod. None removes a key. Later results override earlier ones."""
 
     labels: dict[str, str | None] = field(default_factory=dict)
     annotations: dict[str, str | None] = field(default_factory=dict)
-    #: By type; the first result of a type stands (PPM-24).
+    #: By type; the first result of a type wins. [PPM-24]
     conditions: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def metadata_patch(self, pod: Pod | None) -> dict[str, Any]:
-        """What of it the Pod does not show: members of ``metadata``; all of it where it is not known what it shows."""
+        """Return the ``metadata`` members that differ from the Pod's, or all of them if the Pod's state is unknown."""
         found: dict[str, Any] = {}
         for member, wanted in (("labels", self.labels), ("annotations", self.annotations)):
             present: Mapping[str, str] = getattr(pod.metadata, member) if pod is not None else {}
@@ -246,7 +248,8 @@ class Marks:
         return found
 
     def condition_patch(self, pod: Pod | None) -> list[dict[str, Any]]:
-        """PPM-24: the conditions whose status or message differ; all where it is not known what the Pod shows."""
+        """Return the conditions whose status or message differs from the Pod's, or all of them if the Pod's state is
+        unknown. [PPM-24]"""
         found = []
         for type_, wanted in self.conditions.items():
             present = pod.condition(type_) if pod is not None else None
@@ -258,8 +261,8 @@ class Marks:
 def marks_of(
     states: Iterable[ProbeState], probed: frozenset[str], marker_of: Callable[[str], PodProbeMarker | None]
 ) -> Marks:
-    """PPM-23: what these results do to a Pod. ``probed``: the names of the probes that its node was asked for;
-    ``marker_of``: the PodProbeMarker of a name in the Pod's namespace."""
+    """Return the marks that these results set on a Pod. probed holds the names of the probes requested from its node;
+    marker_of looks up a PodProbeMarker by name in the Pod's namespace. [PPM-23]"""
     marks = Marks()
     for state in states:
         marker_name, _, probe_name = state.name.partition(SEPARATOR)
@@ -274,7 +277,7 @@ def marks_of(
 
 
 def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
-    """PPM-31: what the conditions that a provider of serverless Pods has set do to the Pod; keys are only added."""
+    """Return the marks for conditions set by a provider of serverless Pods. Keys are only added. [PPM-31]"""
     marks = Marks()
     for probe in marker.spec.probes:
         condition = pod.condition(probe.pod_condition_type) if probe.pod_condition_type else None
@@ -289,7 +292,7 @@ def marks_of_conditions(marker: PodProbeMarker, pod: Pod) -> Marks:
 def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) -> None:
     type_ = probe.pod_condition_type
     if not type_ or type_ in marks.conditions or type_ in RESERVED:
-        return  # PPM-44, also of what was stored while nobody judged
+        return  # Also applies to markers stored while validation was off. [PPM-44]
     condition: dict[str, Any] = {
         "type": type_,
         "status": "True" if state.state == SUCCEEDED else "False",
@@ -303,7 +306,7 @@ def _add_condition(marks: Marks, probe: PodContainerProbe, state: ProbeState) ->
 
 
 def _add_marks(marks: Marks, probe: PodContainerProbe, state: str) -> None:
-    """PPM-25: what stands for another result goes, what stands for this one comes."""
+    """Remove the marks of other results, then add those of this one. [PPM-25]"""
     policies = probe.marker_policy or ()
     for policy in policies:
         if policy.state != state:

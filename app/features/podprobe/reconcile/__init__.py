@@ -1,1 +1,1 @@
-"""The controllers of probes: markers, nodes and liveness."""
+"""Probe controllers: markers, nodes and liveness."""

@@ -1,4 +1,4 @@
-"""Liveness node by node: what its agent probes, and restarts of containers that do not live (PPM-50 … PPM-55)."""
+"""Liveness controller: writes each node's liveness probes and restarts containers that fail them. [PPM-50 … PPM-55]"""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from app.pods.predicates import BY_CONTROLLER, owner_key
 
 logger = logging.getLogger(__name__)
 
-#: Changes of Pods are looked at together for so many seconds.
+#: Seconds during which changes of Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
-#: After so long a restart that was held back is tried again.
+#: Seconds until a postponed restart is retried.
 RETRY_SECONDS: Final = 2.0
-#: A request that was made, and that no watch has shown for so long, is looked up before it stops counting.
+#: Seconds after which a created request that no watch has shown is looked up before it stops counting.
 UNSEEN_SECONDS: Final = 30.0
 FAILED_REASON: Final = "LivenessProbeFailed"
 HELD_REASON: Final = "LivenessRestartHeldBack"
@@ -56,20 +56,20 @@ BY_REQUESTED_POD: Final = "requested-pod"
 
 
 def liveness_nodes(pod: Pod) -> list[str]:
-    """Index of the Pods whose liveness probes the node agent runs: the node."""
+    """Index Pods whose liveness probes the node agent runs by node name."""
     node = pod.spec.node_name
     return [node] if node and names.CONTAINER_PROBE_CONTEXT in pod.metadata.annotations else []
 
 
 def requested_pods(request: ContainerRecreateRequest) -> list[str]:
-    """Index of the open requests: namespace and uid of the Pod. A request concerns Pods of its own namespace only."""
+    """Index open requests by namespace and UID of the Pod. A request only concerns Pods of its own namespace."""
     uid = request.metadata.labels.get(names.CRR_POD_UID, "")
     return [f"{request.metadata.namespace}/{uid}"] if is_open(request) else []
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads."""
+    """Caches the controller reads."""
 
     pods: Store[Pod]
     node_pod_probes: Store[NodePodProbe]
@@ -77,7 +77,7 @@ class Caches:
 
 
 class LivenessReconciler:
-    """The shell; a key is a node."""
+    """Reconciles the liveness probes of one node per key."""
 
     def __init__(
         self,
@@ -93,17 +93,17 @@ class LivenessReconciler:
         self._events = events
         self._budget = budget
         self._workloads = workloads
-        #: One restart is decided at a time, or two nodes would take the same room.
+        #: Restarts are decided one at a time; otherwise two nodes could use the same room.
         self._deciding = asyncio.Lock()
-        #: Requests that were just made: uid of the Pod, and when.
+        #: Recently created requests: the UID of the Pod and the creation time.
         self._made: dict[ObjectKey, tuple[str, float]] = {}
-        #: By uid of the Pod: what was said about each request that is held back.
+        #: By Pod UID: the last message recorded for each postponed request.
         self._last_events: dict[str, dict[str, str]] = {}
 
-    # ---- what a change concerns
+    # ---- event mapping
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The node of a Pod that has saved probes."""
+        """Return the node of a Pod that has saved probes."""
         old, new = change.old, change.new
         if new is None:
             self._last_events.pop(change.object.metadata.uid, None)
@@ -112,7 +112,7 @@ class LivenessReconciler:
         return {ObjectKey("", node) for pod in (old, new) if pod is not None for node in liveness_nodes(pod)}
 
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
-        """The node, if such Pods are on it, or were."""
+        """Return the node if it has, or had, Pods with saved probes."""
         new = change.new
         if new is None or (change.old is not None and change.old == new):
             return ()
@@ -122,7 +122,7 @@ class LivenessReconciler:
         return ()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
-        """A request that is gone may have to be made again."""
+        """Return the node of a deleted request, which may have to be recreated."""
         self._made.pop(key_of(change.object), None)
         node = change.object.metadata.labels.get(names.CRR_NODE_NAME, "")
         if change.new is not None or not self._caches.pods.by_index(BY_LIVENESS_NODE, node):
@@ -130,16 +130,16 @@ class LivenessReconciler:
         return (ObjectKey("", node),)
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a Pod asks for."""
+        """Return how long to delay a reconcile caused by a Pod."""
         return COALESCE_SECONDS
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One node."""
+        """Reconcile one node."""
         node_pod_probe = self._caches.node_pod_probes.get(key.name)
         if node_pod_probe is None or node_pod_probe.deleting:
-            return None  # its creation comes, or nobody probes there
+            return None  # Either its creation event follows or nothing is probed there.
         pods = [pod for pod in self._caches.pods.by_index(BY_LIVENESS_NODE, key.name) if is_probed(pod)]
         await self._probe(node_pod_probe, pods)
         states = states_by_uid(node_pod_probe.status.pod_probe_statuses)
@@ -149,7 +149,7 @@ class LivenessReconciler:
                 try:
                     held |= not await self._restart(pod, failure)
                 except KubeError as error:
-                    # One Pod that cannot be helped keeps no other from it.
+                    # A Pod that fails must not block the others.
                     logger.warning("Pod %s: %s cannot be restarted: %s", key_of(pod), failure.container, error)
                     errors.append(error)
         if errors:
@@ -157,7 +157,7 @@ class LivenessReconciler:
         return Result(requeue_after=RETRY_SECONDS) if held else None
 
     async def _probe(self, node_pod_probe: NodePodProbe, pods: Sequence[Pod]) -> None:
-        """PPM-50."""
+        """Write the Pods' liveness probes to the NodePodProbe. [PPM-50]"""
         present = present_probes(node_pod_probe, None, OWNER)
         running: dict[str, set[str]] = defaultdict(set)
         for uid, (_, probes) in present.items():
@@ -178,7 +178,7 @@ class LivenessReconciler:
             self._record_without(pods, without)
 
     def _record_without(self, pods: Iterable[Pod], without: Collection[str]) -> None:
-        """Say of Pods, once, that their probes do not run. [PPM-46]"""
+        """Record an event, once per Pod, for Pods whose probes do not run. [PPM-46]"""
         for pod in pods:
             told = self._last_events.setdefault(pod.metadata.uid, {})
             if pod.metadata.uid not in without or told.get(_NO_ROOM):
@@ -192,7 +192,7 @@ class LivenessReconciler:
     # ---- restarts
 
     async def _restart(self, pod: Pod, failure: Failure) -> bool:
-        """PPM-52 … PPM-55: whether the restart is asked for, now or before."""
+        """Request the restart if possible. Returns whether it has been requested, now or before. [PPM-52 … PPM-55]"""
         key = ObjectKey(pod.metadata.namespace, request_name(pod, failure))
         async with self._deciding:
             await self._look_up_unseen()
@@ -201,7 +201,7 @@ class LivenessReconciler:
             if (reason := self._held_back(pod)) is None:
                 live = await self._live(pod, failure)
                 if live is None:
-                    return True  # it is another container by now
+                    return True  # another container runs by now
                 # The cache may not show yet that the Pod is ready.
                 reason = self._held_back(live)
                 if reason is None:
@@ -210,7 +210,7 @@ class LivenessReconciler:
             if reason is not None:
                 self._record_held(pod, failure, reason)
                 return False
-            # Even where no answer comes the request may have been made.
+            # The request may exist even if no response arrives.
             self._made[key] = (pod.metadata.uid, self._clock.monotonic())
             try:
                 body = recreate_request(pod, failure)
@@ -227,7 +227,8 @@ class LivenessReconciler:
         return True
 
     async def _look_up_unseen(self) -> None:
-        """PPM-53: a watch that shows nothing new must not make room."""
+        """Look up requests that no watch has shown for too long, so that a stalled watch does not free room.
+        [PPM-53]"""
         now = self._clock.monotonic()
         for key, (uid, made_at) in [*self._made.items()]:
             if now - made_at < UNSEEN_SECONDS:
@@ -239,7 +240,7 @@ class LivenessReconciler:
                 self._made.pop(key, None)
 
     def _held_back(self, pod: Pod) -> str | None:
-        """PPM-53: why the workload does not bear a restart now; None if it does."""
+        """Return why the workload cannot afford a restart now, or None if it can. [PPM-53]"""
         owner = pod.metadata.controller
         pods = (
             self._caches.pods.by_index(BY_CONTROLLER, owner_key(owner, pod.metadata.namespace))
@@ -254,7 +255,7 @@ class LivenessReconciler:
             if one.metadata.uid in unseen or requested(BY_REQUESTED_POD, f"{one.metadata.namespace}/{one.metadata.uid}")
         }
         if owner is None or not is_available(pod, disrupted):
-            return None  # a Pod that serves nobody takes no room
+            return None  # an unavailable Pod takes no room
         for least_available in self._workloads:
             try:
                 least = least_available(owner, pod.metadata.namespace)
@@ -265,12 +266,12 @@ class LivenessReconciler:
                 if not found.is_left:
                     return (
                         f"{owner.kind} {owner.name} has {found.available} Pods available, and its maxUnavailable "
-                        f"leaves none below {found.least}"
+                        f"requires at least {found.least}"
                     )
         return None
 
     async def _live(self, pod: Pod, failure: Failure) -> Pod | None:
-        """The Pod as it is now; None if it is not the same container that runs."""
+        """Return the live Pod, or None if the same container is no longer running."""
         live = await get_or_none(self._client, PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
         if live is None:
             return None
@@ -283,7 +284,7 @@ class LivenessReconciler:
         return live if same else None
 
     def _record_held(self, pod: Pod, failure: Failure, reason: str) -> None:
-        """PPM-55: once for each reason."""
+        """Record an event, once per reason. [PPM-55]"""
         told, name = self._last_events.setdefault(pod.metadata.uid, {}), request_name(pod, failure)
         if told.get(name) != reason:
             told[name] = reason
@@ -292,7 +293,7 @@ class LivenessReconciler:
 
 
 def _same(old: Pod, new: Pod) -> bool:
-    """Whether nothing has changed that matters here."""
+    """Return whether nothing relevant to the node has changed."""
     key = names.CONTAINER_PROBE_CONTEXT
     return (
         old.metadata.annotations.get(key) == new.metadata.annotations.get(key)

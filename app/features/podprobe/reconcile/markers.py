@@ -1,4 +1,4 @@
-"""The controller of PodProbeMarkers: writes the probes of nodes."""
+"""PodProbeMarker controller: writes the probes of nodes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 async def change_probes(client: Client, node: str, edit: Callable[[Json], object]) -> None:
-    """Change the spec of a node's NodePodProbe; ``edit`` does so in place. Nothing where the node has none."""
+    """Change the spec of a node's NodePodProbe with edit, which works in place. Does nothing if the node has none."""
     for attempt in range(CONFLICT_ATTEMPTS):
         try:
             live: Json = await client.get(NODE_POD_PROBES, node)
@@ -63,28 +63,28 @@ async def change_probes(client: Client, node: str, edit: Callable[[Json], object
             return
 
 
-# The PodProbeMarker controller: tells nodes what to probe in which Pods (PPM-10 … PPM-15, PPM-31).
+# PodProbeMarker controller: writes to each NodePodProbe which Pods to probe and how. [PPM-10 … PPM-15, PPM-31]
 
 logger = logging.getLogger(__name__)
 
 MARKERS: Final = POD_PROBE_MARKER.resource()
-#: Changes of Pods are looked at together for so many seconds.
+#: Seconds during which changes of Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
-#: Of what is wrong with a marker so much is told at once.
+#: Maximum number of problems of a marker that are reported at once.
 _MAX_TOLD: Final = 5
 
 
-#: Index of the markers by what their selector asks for.
+#: Index of the markers by a requirement of their selector.
 BY_SELECTOR: Final = "by-selector"
 
 
 def by_namespace(marker: PodProbeMarker) -> list[str]:
-    """Index of the markers by their namespace."""
+    """Index markers by namespace."""
     return [marker.metadata.namespace]
 
 
 def by_selector(marker: PodProbeMarker) -> Sequence[str]:
-    """Where a Pod finds the markers that may be for it; one that cannot be read is for none."""
+    """Index markers by selector, so that a Pod finds its candidates. An invalid selector matches no Pod."""
     try:
         return selector_keys(marker.metadata.namespace, compile_selector(marker.spec.selector))
     except SelectorError:
@@ -93,7 +93,7 @@ def by_selector(marker: PodProbeMarker) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads."""
+    """Caches the controller reads."""
 
     markers: Store[PodProbeMarker]
     pods: Store[Pod]
@@ -102,24 +102,24 @@ class Caches:
 
 
 class PodProbeMarkerReconciler:
-    """The shell."""
+    """Reconciles PodProbeMarkers."""
 
     def __init__(self, client: Client, caches: Caches, events: EventRecorder, *, serverless: bool) -> None:
         self._client = client
         self._caches = caches
         self._events = events
         self._serverless = serverless
-        #: By uid: the selector as compiled.
+        #: By UID: the compiled selector.
         self._selectors: dict[str, Selector | None] = {}
-        #: By uid: what is wrong with the marker, as it was told.
+        #: By UID: the reported problems of the marker.
         self._last_events: dict[str, set[str]] = {}
-        #: By uid: the status as last written, until the cache shows it.
+        #: By UID: the last written status, until the cache shows it.
         self._statuses: dict[str, KnownStatus] = {}
 
-    # ---- what a change concerns
+    # ---- event mapping
 
     def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
-        """The marker itself."""
+        """Return the marker itself."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
             self._selectors.pop(change.object.metadata.uid, None)
@@ -129,7 +129,7 @@ class PodProbeMarkerReconciler:
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """PPM-10, PPM-41: markers whose Pod it is, or was."""
+        """Return the markers that select the Pod, or did before the change. [PPM-10, PPM-41]"""
         old, new = change.old, change.new
         if old is not None and new is not None and self._same(old, new):
             return ()
@@ -144,18 +144,18 @@ class PodProbeMarkerReconciler:
         return list(found)
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """A node comes or goes, or becomes virtual: whoever may have Pods there."""
+        """Return the markers that may have Pods on a node that was added, removed or became virtual."""
         old, new = change.old, change.new
         if old is not None and new is not None and is_virtual(old) == is_virtual(new):
             return ()
         return map(key_of, self._caches.markers.list())
 
     def keys_for_node_pod_probe(self, change: Change[NodePodProbe]) -> Iterable[ObjectKey]:
-        """PPM-42: a NodePodProbe has come; what was written before it was there is missing."""
+        """Return the markers with Pods on the node of a new NodePodProbe, which still lacks their probes. [PPM-42]"""
         return map(key_of, self._caches.markers.list()) if change.old is None else ()
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a Pod or a node asks for."""
+        """Return how long to delay a reconcile caused by a Pod or a node."""
         return COALESCE_SECONDS
 
     def _same(self, old: Pod, new: Pod) -> bool:
@@ -172,14 +172,14 @@ class PodProbeMarkerReconciler:
             try:
                 self._selectors[uid] = compile_selector(marker.spec.selector)
             except SelectorError as error:
-                logger.warning("PodProbeMarker %s is left alone: %s", key_of(marker), error)
+                logger.warning("ignoring PodProbeMarker %s: %s", key_of(marker), error)
                 self._selectors[uid] = None
         return self._selectors[uid]
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> None:
-        """One marker."""
+        """Reconcile one marker."""
         marker = self._caches.markers.by_key(key)
         selector = self._selector(marker) if marker is not None else None
         if marker is None or selector is None:
@@ -199,7 +199,7 @@ class PodProbeMarkerReconciler:
                 left = [one for one in metadata.finalizers if one != names.NODE_POD_PROBE_CLEANUP]
                 await self._set_finalizers(marker, known, left)
             return
-        # What the cache does not show yet was written with the finalizer in place.
+        # Probes that the cache does not show yet were written while the finalizer was set.
         if names.NODE_POD_PROBE_CLEANUP not in metadata.finalizers and metadata.uid not in self._statuses:
             finalizers = [*metadata.finalizers, names.NODE_POD_PROBE_CLEANUP]
             known = await self._set_finalizers(marker, known, finalizers)
@@ -221,10 +221,11 @@ class PodProbeMarkerReconciler:
         *,
         leaving: bool = False,
     ) -> dict[str, str]:
-        """Exactly these Pods are probed for the marker, on these nodes and on those that the cache shows. Returns what
-        is said of nodes that have no room for them.
+        """Make the marker probe exactly these Pods, on these nodes and on those the cache shows. Returns a message for
+        each node without room for them.
 
-        When the marker leaves the cache is not believed: what it does not show yet would stay for ever.
+        When the marker is being deleted every node is checked live: a probe that the cache does not show yet would
+        never be removed.
         """
         full: dict[str, str] = {}
         namespace, name = marker.metadata.namespace, marker.name
@@ -232,7 +233,7 @@ class PodProbeMarkerReconciler:
         for node in sorted({*(one.metadata.name for one in present), *nodes}):
             cached = self._caches.node_pod_probes.get(node)
             if cached is None:
-                continue  # PPM-42: its creation comes
+                continue  # Its creation event follows. [PPM-42]
             probes = {pod.metadata.uid: pod_probe(marker, pod) for pod in wanted.get(node, ())}
             asked = {uid: (one["IP"], one["probes"]) for uid, one in probes.items() if one["probes"]}
             if not leaving and present_probes(cached, namespace, name) == asked:
@@ -245,7 +246,7 @@ class PodProbeMarkerReconciler:
         return full
 
     async def _change(self, node: str, namespace: str, marker: str, probes: Mapping[str, Json]) -> list[str]:
-        """The names of the Pods for which there is no room."""
+        """Update one node. Returns the names of the Pods that do not fit."""
         without: list[str] = []
 
         def edit(spec: Json) -> None:
@@ -255,7 +256,7 @@ class PodProbeMarkerReconciler:
         return without
 
     def _record_events(self, marker: PodProbeMarker, wrong: Mapping[str, str]) -> None:
-        """PPM-46, PPM-47: each once, as long as it is so."""
+        """Record an event for each problem, once while it lasts. [PPM-46, PPM-47]"""
         told = self._last_events.pop(marker.metadata.uid, set())
         for what in sorted(wrong.keys() - told)[:_MAX_TOLD]:
             self._events.event(reference(MARKERS, marker), "Warning", "NotProbed", wrong[what])
@@ -263,7 +264,7 @@ class PodProbeMarkerReconciler:
             self._last_events[marker.metadata.uid] = set(wrong)
 
     async def _mark(self, marker: PodProbeMarker, pod: Pod) -> None:
-        """PPM-31."""
+        """Mark a serverless Pod from its conditions. [PPM-31]"""
         change = marks_of_conditions(marker, pod).metadata_patch(pod)
         if not change:
             return
@@ -274,7 +275,7 @@ class PodProbeMarkerReconciler:
             logger.debug("Pod %s is gone", key_of(pod))
 
     async def _set_finalizers(self, marker: PodProbeMarker, known: KnownStatus, finalizers: list[str]) -> KnownStatus:
-        """The marker as it then is."""
+        """Set the finalizers and return the updated marker."""
         metadata = marker.metadata
         body = {"metadata": {"uid": metadata.uid, "resourceVersion": known.version, "finalizers": finalizers or None}}
         try:
@@ -285,10 +286,10 @@ class PodProbeMarkerReconciler:
         return found
 
     async def _report(self, marker: PodProbeMarker, known: KnownStatus, matched: int) -> None:
-        """PPM-15."""
+        """Write the status if it changed. [PPM-15]"""
         wanted = {"observedGeneration": marker.metadata.generation, "matchedPods": matched}
         if not known.status.get("matchedPods") and not matched:
-            # Nothing, and zero, is the same.
+            # A missing number and zero are equal.
             known = KnownStatus({**known.status, "matchedPods": matched}, known.version)
         written = await write_status(
             self._client,

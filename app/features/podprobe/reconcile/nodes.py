@@ -1,4 +1,5 @@
-"""The NodePodProbe controller: one per node, without Pods that are gone; its results mark Pods (PPM-20 … PPM-27)."""
+"""NodePodProbe controller: keeps one object per node, removes Pods that are gone, and marks Pods with the results.
+[PPM-20 … PPM-27]"""
 
 from __future__ import annotations
 
@@ -23,17 +24,17 @@ logger = logging.getLogger(__name__)
 
 
 def is_wanted(node: Node | None) -> bool:
-    """Whether the node, if there is one, has an agent."""
+    """Return whether the node exists and runs an agent."""
     return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
 
 
 def is_ready(node: Node) -> bool:
-    """Whether the node is ready."""
+    """Return whether the node is ready."""
     return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
 class NodePodProbeReconciler:
-    """The shell."""
+    """Reconciles NodePodProbes."""
 
     def __init__(
         self,
@@ -48,13 +49,13 @@ class NodePodProbeReconciler:
         self._node_pod_probes = node_pod_probes
         self._pods = pods
         self._markers = markers
-        #: By uid of a Pod: the version that our last mark gave it, until the cache shows that; None: nobody answered.
+        #: By Pod UID: the resource version after our last mark, until the cache shows it; None if no response arrived.
         self._marked: dict[str, str | None] = {}
 
-    # ---- what a change concerns
+    # ---- event mapping
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """PPM-20."""
+        """Return the node if its readiness or existence changed. [PPM-20]"""
         node, name = change.new, change.object.metadata.name
         present = self._node_pod_probes.get(name) is not None
         if not is_wanted(node):
@@ -62,7 +63,7 @@ class NodePodProbeReconciler:
         return (ObjectKey("", name),) if node is not None and not present and is_ready(node) else ()
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """PPM-21: nodes that still probe a Pod that is gone."""
+        """Return the nodes that still probe a Pod that is gone. [PPM-21]"""
         uid = change.object.metadata.uid
         if change.new is None or self._shows_marks(change.new):
             self._marked.pop(uid, None)
@@ -72,17 +73,17 @@ class NodePodProbeReconciler:
         return [ObjectKey("", one.metadata.name) for one in found]
 
     def keys_for_marker(self, change: Change[PodProbeMarker]) -> Iterable[ObjectKey]:
-        """What a result means has changed."""
+        """Return the nodes with probes of a marker whose policies changed."""
         old, new = change.old, change.new
         if old is None or new is None or old.metadata.generation == new.metadata.generation:
             return ()
         found = self._node_pod_probes.by_index(BY_MARKER, str(key_of(new)))
         return [ObjectKey("", one.metadata.name) for one in found]
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> None:
-        """One node."""
+        """Reconcile one node."""
         node, node_pod_probe = self._nodes.get(key.name), self._node_pod_probes.get(key.name)
         if not is_wanted(node):
             if node_pod_probe is not None and not node_pod_probe.deleting:
@@ -102,7 +103,8 @@ class NodePodProbeReconciler:
             raise errors[0]
 
     async def _gone(self, node_pod_probe: NodePodProbe) -> set[str]:
-        """PPM-22: the uids of Pods that are gone. The cache may not show them all: the API server is asked."""
+        """Return the UIDs of Pods that are gone. Pods missing from the cache are looked up on the API server.
+        [PPM-22]"""
         gone = set()
         for entry in node_pod_probe.spec.pod_probes:
             pod = self._pods.get(entry.name, entry.namespace)
@@ -131,8 +133,8 @@ class NodePodProbeReconciler:
     # ---- results
 
     async def _apply(self, node_pod_probe: NodePodProbe) -> list[KubeError]:
-        """PPM-23 … PPM-26. A node marks only its own Pods, and only by what it was asked to probe; one Pod that cannot
-        be written keeps no other from its marks."""
+        """Mark Pods with the results. A node only marks its own Pods, and only for requested probes. A Pod that cannot
+        be written does not block the others. [PPM-23 … PPM-26]"""
         asked = {entry.uid: frozenset(probe.name for probe in entry.probes) for entry in node_pod_probe.spec.pod_probes}
         errors = []
         for status in node_pod_probe.status.pod_probe_statuses:
@@ -152,8 +154,8 @@ class NodePodProbeReconciler:
         return errors
 
     async def _mark(self, pod: Pod, marks: Marks) -> None:
-        """PPM-26: metadata and conditions each by a patch of this very Pod. All of them where the cache does not show
-        yet what we marked it with last: what it shows may be as is wanted, and the Pod is not."""
+        """Patch metadata and conditions of this very Pod. The patch is complete as long as the cache does not show our
+        last mark, because the cached state may match while the live Pod does not. [PPM-26]"""
         metadata = pod.metadata
         shown = pod if self._shows_marks(pod) else None
         change, conditions = marks.metadata_patch(shown), marks.condition_patch(shown)
@@ -170,7 +172,7 @@ class NodePodProbeReconciler:
             self._marked.pop(metadata.uid, None)
 
     def _shows_marks(self, pod: Pod) -> bool:
-        """Whether that Pod is as our last mark made it, or later."""
+        """Return whether the Pod is at least as new as our last mark."""
         metadata = pod.metadata
         if metadata.uid not in self._marked:
             return True

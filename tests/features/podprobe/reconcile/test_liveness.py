@@ -141,7 +141,7 @@ def test_a_workload_never_has_more_pods_out_of_service_than_it_bears() -> None:
         pods = await there.pods("app=web")
         assert all(count == 1 for count in restarts(pods).values())
         held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
-        text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable leaves none below 3"
+        text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable requires at least 3"
         assert any(text in one["message"] for found in held for one in found)
 
     in_managed(scenario, GATE)
