@@ -1,4 +1,4 @@
-"""What the command line says of AdvancedCronJobs: when the next runs are, and what keeps them."""
+"""Explains AdvancedCronJobs: the next runs and what delays them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ RUNS: Final = 5
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """The next runs of the object as it would be stored."""
+    """Return the next runs of the object as it would be stored."""
     return "\n".join(_planned(client, stored)[0])
 
 
 def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
-    """The next runs, a line each, and what a person can do. Raises CommandError."""
+    """Return the next runs, one per line, and suggested actions. Raises CommandError."""
     name = stored["metadata"]["name"]
     try:
         cron = AdvancedCronJob.model_validate(with_defaults(stored))
@@ -46,11 +46,11 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     active = [one_line(one.name) for one in (status.active if status is not None else None) or ()]
     todo: list[str] = []
     if spec.paused:
-        lines.append("it is paused: nothing is started; when it goes on, the latest run that was missed is made up for")
+        lines.append("paused: no job is started; once resumed, the latest missed run is started")
     elif due.run is not None:
         lines += _due(rfc3339(due.run), active, spec.concurrency_policy, many=due.many)
         if active and spec.concurrency_policy == FORBID:
-            todo.append(f"wait until {', '.join(active)} has ended, or delete it")
+            todo.append(f"wait for {', '.join(active)} to end, or delete it")
     elif due.late is not None:
         lines.append(f"the run of {rfc3339(due.late)} was missed: startingDeadlineSeconds has passed")
     rows: list[tuple[str, ...]] = []
@@ -61,7 +61,7 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
     if rows:
         lines += table([("RUN", "JOB"), *rows]).split("\n")
     else:
-        lines.append("no further run: the schedule names no time to come")
+        lines.append("no further run: the schedule matches no future time")
         todo.append("change spec.schedule")
     return lines, todo
 
@@ -69,16 +69,16 @@ def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
 def _due(run: str, active: Sequence[str], policy: str, *, many: bool) -> list[str]:
     lines = [f"due now: the run of {run}"]
     if many:
-        lines.append(f"more than {MANY} runs were missed; only this one is made up for")
+        lines.append(f"more than {MANY} runs were missed; only the latest one is started")
     if active and policy == FORBID:
         lines[0] += f", which waits for {', '.join(active)}: concurrencyPolicy {FORBID}"
     elif active and policy == REPLACE:
-        lines[0] += f", for which {', '.join(active)} goes first: concurrencyPolicy {REPLACE}"
+        lines[0] += f", which replaces {', '.join(active)}: concurrencyPolicy {REPLACE}"
     return lines
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
-    """What ran, what runs, what comes next, and what can be done."""
+    """Explain past, active and upcoming runs, and suggest actions."""
     status: Mapping[str, Any] = stored.get("status") or {}
     lines = [f"last run: {status.get('lastScheduleTime') or 'none yet'}"]
     lines += [f"active: {one.get('kind')} {one.get('name')}" for one in status.get("active") or ()]

@@ -1,7 +1,7 @@
-"""Cron schedules in the grammar of OpenKruise (ACJ-9 … ACJ-12): read a text, ask for the next time.
+"""Cron schedules in OpenKruise's grammar. [ACJ-9 … ACJ-12]
 
-``parse(text, zone)`` gives a schedule or raises ``ScheduleError`` with the words of the Go library that OpenKruise
-reads schedules with. Whatever is asked, the work is bounded: five years ahead, day by day.
+``parse(text, zone)`` returns a schedule or raises ``ScheduleError`` with the message of the Go library that OpenKruise
+uses. The work is bounded: at most five years ahead, day by day.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from zoneinfo import ZoneInfo
 
 from app.kube.fielderrors import quote, shortened
 
-#: Texts longer than this are no schedules; nobody reads them field by field.
+#: Longer texts are rejected without being parsed.
 LONGEST: Final = 4096
-#: ACJ-11: how far ahead a next time is searched.
+#: How far ahead the next time is searched. [ACJ-11]
 YEARS_AHEAD: Final = 5
 _MINUTE: Final = timedelta(minutes=1)
 _DAY: Final = timedelta(days=1)
@@ -27,25 +27,26 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 
 
 class ScheduleError(ValueError):
-    """A text that is no schedule; the text of the error says why."""
+    """The text is not a valid schedule. The message says why."""
 
 
 class Schedule(Protocol):
-    """When something is due."""
+    """Computes the times of a schedule."""
 
     def next(self, after: datetime) -> datetime | None:
-        """The first time strictly after ``after`` (in UTC, whole seconds); None if there is none in five years."""
+        """Return the first time strictly after ``after`` (in UTC, whole seconds), or None if there is none within five
+        years."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Every:
-    """A constant delay, measured from the previous time."""
+    """A constant delay from the previous time."""
 
     delay: timedelta
 
     def next(self, after: datetime) -> datetime | None:
-        """Whole seconds later."""
+        """Return ``after`` plus the delay, truncated to whole seconds."""
         try:
             return after.astimezone(UTC).replace(microsecond=0) + self.delay
         except OverflowError:
@@ -54,7 +55,7 @@ class Every:
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """The values of five fields; days match both day fields if one is a star, else either (ACJ-10)."""
+    """The values of five fields. A day must match both day fields if either is a star, else one of them. [ACJ-10]"""
 
     minutes: frozenset[int]
     hours: frozenset[int]
@@ -65,15 +66,15 @@ class Cron:
     zone: tzinfo
 
     def matches(self, day: date) -> bool:
-        """Whether something is due on that day."""
+        """Return whether the schedule has a time on this day."""
         if day.month not in self.months:
             return False
         by_day, by_weekday = day.day in self.days, day.isoweekday() % 7 in self.weekdays
         return by_day and by_weekday if self.both else by_day or by_weekday
 
     def next(self, after: datetime) -> datetime | None:
-        """By days, then hours, then minutes of the zone. A time that does not exist is none; one that comes twice is
-        two."""
+        """Search by days, then hours, then minutes of the zone. Nonexistent local times are skipped; ambiguous ones
+        occur twice."""
         try:
             return self._next(after.astimezone(UTC))
         except OverflowError:
@@ -87,7 +88,7 @@ class Cron:
         while True:
             local = found.astimezone(self.zone)
             if local.second:
-                # Zones before there were any: offsets with seconds.
+                # Historic local mean times have offsets with seconds.
                 found += timedelta(seconds=60 - local.second)
             elif not self.matches(local.date()):
                 day = local.date() + _DAY
@@ -104,12 +105,12 @@ class Cron:
                 return found
 
     def _later(self, found: datetime, local: datetime, minutes: int) -> datetime:
-        """So many minutes on, unless the zone changes its offset in between: then step by step."""
+        """Advance by the given minutes, or by one minute if the zone's offset changes in between."""
         later = found + timedelta(minutes=minutes)
         return later if later.astimezone(self.zone).utcoffset() == local.utcoffset() else found + _MINUTE
 
     def _begin(self, day: date) -> datetime:
-        """When the day begins, or a little before where its midnight does not exist."""
+        """Return the start of the day, or a slightly earlier time where midnight does not exist."""
         midnight = datetime(day.year, day.month, day.day, tzinfo=self.zone)
         return min(midnight.astimezone(UTC), midnight.replace(fold=1).astimezone(UTC))
 
@@ -119,7 +120,7 @@ def _until(values: frozenset[int], now: int) -> int:
 
 
 def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime | None:
-    """The last time after ``after`` that is not after ``now``; by halving, since there may be very many."""
+    """Return the last time after ``after`` and not after ``now``. Bisects, because there may be very many."""
     if (found := schedule.next(after)) is None or found > now:
         return None
     if isinstance(schedule, Every):
@@ -139,7 +140,7 @@ def latest_until(schedule: Schedule, after: datetime, now: datetime) -> datetime
 
 
 def load_zone(name: str) -> tzinfo:
-    """The zone of that IANA name; UTC for none, as Go has it. Raises ScheduleError."""
+    """Load an IANA time zone; an empty name means UTC, as in Go. Raises ScheduleError."""
     if name in ("", "UTC", "Local"):
         # The image's local zone is UTC.
         return UTC
@@ -151,7 +152,7 @@ def load_zone(name: str) -> tzinfo:
         raise ScheduleError(f"unknown time zone {name}") from None
 
 
-# ---- reading
+# ---- parsing
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +183,7 @@ _DESCRIPTORS: Final = {
 
 
 def parse(text: str, zone: str = "") -> Schedule:
-    """The schedule that the text says, in that zone unless the text names one (ACJ-12). Raises ScheduleError."""
+    """Parse a schedule. A zone in the text overrides the argument. Raises ScheduleError. [ACJ-12]"""
     if not text:
         raise ScheduleError("empty spec string")
     if len(text) > LONGEST:
@@ -213,7 +214,7 @@ def parse(text: str, zone: str = "") -> Schedule:
 
 
 def _field(text: str, bounds: _Bounds) -> tuple[frozenset[int], bool]:
-    """Its values, and whether it is a star."""
+    """Return the values of a field and whether it is a star."""
     values: set[int] = set()
     star = False
     for part in filter(None, text.split(",")):
@@ -269,7 +270,7 @@ def _number(text: str) -> int:
 
 
 def _every(text: str) -> Every:
-    """ACJ-9: a Go duration, of a second at least, without what is less than one."""
+    """Parse a Go duration of at least one second, truncated to whole seconds. [ACJ-9]"""
     seconds = _duration(text)
     if seconds is None:
         raise ScheduleError(f"failed to parse duration @every {text}: time: invalid duration {quote(text)}")
@@ -289,5 +290,5 @@ def _duration(text: str) -> float | None:
             return None
         total += float(part[1]) * _UNITS[part[2]]
         at = part.end()
-    # What Go's time.Duration can hold.
+    # Range of Go's time.Duration.
     return sign * total if at and total <= 2**63 / 1e9 else None

@@ -17,7 +17,7 @@ _KIND: Final = ADVANCED_CRON_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     if context.client is None:
         return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled), context.clock.now))
     lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
@@ -25,7 +25,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows."""
+    """Return the commands of AdvancedCronJob."""
     from app.features.advancedcronjob.commands import COMMANDS
 
     return (COMMANDS,)
@@ -42,7 +42,8 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("get",), (names.APPS_GROUP,), (_KIND,)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                # Setting an owner reference with blockOwnerDeletion requires permission to update the owner's
+                # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get"), ("batch",), ("jobs",)),
                 PolicyRule(("create", "delete", "get"), (names.APPS_GROUP,), ("broadcastjobs", "imagelistpulljobs")),

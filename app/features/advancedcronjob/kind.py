@@ -1,4 +1,4 @@
-"""The definition of AdvancedCronJob, and its defaults."""
+"""AdvancedCronJob kind: its versions, columns and defaults."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ def _same(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_images(obj: dict[str, Any]) -> dict[str, Any]:
-    """ACJ-1: v1alpha1 knows no images to pull; conversion remembers them."""
+    """Remove ImageListPullJob templates, which v1alpha1 lacks; conversion preserves them in an annotation. [ACJ-1]"""
     spec = obj.get("spec")
     template = spec.get("template") if isinstance(spec, dict) else None
     if isinstance(template, dict) and IMAGES in template:
-        # Conversion shares templates: written into is a copy.
+        # Conversion shares templates, so modify a copy.
         obj["spec"] = {**obj["spec"], "template": {key: part for key, part in template.items() if key != IMAGES}}
     return obj
 
 
 _COLUMNS: Final = (
-    PrinterColumn("SCHEDULE", "string", ".spec.schedule", "When a job is due."),
-    PrinterColumn("TYPE", "string", ".status.type", "What is made: Job, BroadcastJob or ImageListPullJob."),
+    PrinterColumn("SCHEDULE", "string", ".spec.schedule", "Schedule of the jobs."),
+    PrinterColumn("TYPE", "string", ".status.type", "Kind of the created jobs: Job, BroadcastJob or ImageListPullJob."),
     PrinterColumn(
-        "LASTSCHEDULETIME", "date", ".status.lastScheduleTime", "When the last job that was started had been due."
+        "LASTSCHEDULETIME", "date", ".status.lastScheduleTime", "Scheduled time of the last job that was started."
     ),
     AGE,
 )
@@ -58,14 +58,14 @@ ADVANCED_CRON_JOB: Final = KindDefinition(
 )
 
 
-# What an AdvancedCronJob means where it says nothing (ACJ-2). Pure functions on the JSON of either version.
+# Defaults of an AdvancedCronJob (ACJ-2). Pure functions on the JSON of either version.
 
 SUCCESSFUL_JOBS: Final = 3
 FAILED_JOBS: Final = 1
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The AdvancedCronJob (JSON) with the defaults of its own fields, as a copy. Doing it twice changes nothing."""
+    """Return a copy of the AdvancedCronJob (JSON) with its own fields defaulted. Idempotent."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
@@ -91,8 +91,7 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 def default_template(
     spec: dict[str, Any], former: Mapping[str, Any] | None = None, *, host_ports: bool = False
 ) -> None:
-    """Fill in the defaults of the Pod template. ``former``: the stored spec, whose template stays if nothing but
-    defaults differ."""
+    """Default the Pod template. The template of former, the stored spec, is kept if only defaults differ."""
     for field in (JOB, BROADCAST):
         inner = ((spec.get("template") or {}).get(field) or {}).get("spec") or {}
         if isinstance(inner.get("template"), dict):
@@ -102,7 +101,7 @@ def default_template(
 
 
 def pod_template(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The Pod template within; None where there is none."""
+    """Return the Pod template, or None if there is none."""
     found = spec.get("template") or {}
     for field in (JOB, BROADCAST):
         inner = ((found.get(field) or {}).get("spec") or {}).get("template")

@@ -1,4 +1,4 @@
-"""The plan of an AdvancedCronJob: which runs must start now, and which jobs are kept, replaced or removed. Pure."""
+"""Plans an AdvancedCronJob: the runs to start now, and the jobs to keep, replace or remove. Pure."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from app.kube.objects import Job
 from app.kube.resources import JOBS, Resource
 from app.pods.predicates import controller_reference
 
-# What is due (ACJ-15, ACJ-16, ACJ-22).
+# Runs to start. [ACJ-15, ACJ-16, ACJ-22]
 
-#: More missed runs than these are worth a warning.
+#: Warn if more runs than this were missed.
 MANY: Final = 100
-#: A longer deadline in seconds says no more than this one: three hundred years.
+#: Longest effective deadline in seconds: three hundred years.
 _LONGEST: Final = 10**10
 
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """What the clock says. ``run``: the latest time that is due; None if nothing is."""
+    """Result of evaluating a schedule. run is the latest time to start a job for; None if there is none."""
 
     run: datetime | None
     #: Seconds until the next time; None if there is none.
     wait: float | None
-    #: Whether so many runs were missed that something must be wrong.
+    #: Whether suspiciously many runs were missed.
     many: bool = False
-    #: The latest time that was due and is too late now.
+    #: The latest time whose starting deadline has passed.
     late: datetime | None = None
     #: The next time; None if there is none.
     following: datetime | None = None
 
 
 def schedule_of(text: str, zone: str | None) -> Schedule:
-    """ACJ-12: a text that names a zone is taken as it is; a zone that cannot be loaded any more is UTC.
+    """Parse a schedule. A zone in the text wins; a zone that can no longer be loaded counts as UTC. [ACJ-12]
 
-    Raises ScheduleError for a text that is no schedule.
+    Raises ScheduleError if the text is not a valid schedule.
     """
     if zone and "TZ" not in text:
         try:
@@ -59,8 +59,8 @@ def schedule_of(text: str, zone: str | None) -> Schedule:
 
 
 def what_is_due(schedule: Schedule, since: datetime, now: datetime, deadline: int | None) -> Due:
-    """``since``: when the last run was due, or the object was created; ``deadline``: how late a run may be, in
-    seconds. Times that follow each other by a duration count from ``since``, whatever the deadline."""
+    """Evaluate a schedule. since is the time of the last run or the object's creation; deadline is the maximum delay of
+    a run in seconds. ``@every`` schedules always count from ``since``, regardless of the deadline."""
     run = latest_until(schedule, since, now)
     steady = isinstance(schedule, Every)
     following = schedule.next(run or (since if steady else now))
@@ -78,7 +78,7 @@ def _before(now: datetime, seconds: int) -> datetime:
 
 
 def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: datetime) -> bool:
-    """Whether more runs than :data:`MANY` lie after ``earliest``, up to ``run``."""
+    """Return whether more than :data:`MANY` runs lie after ``earliest`` and not after ``run``."""
     if isinstance(schedule, Every):
         return run - max(earliest, since.replace(microsecond=0)) > MANY * schedule.delay
     at: datetime | None = earliest
@@ -89,7 +89,7 @@ def _are_many(schedule: Schedule, since: datetime, earliest: datetime, run: date
     return True
 
 
-# What was made, what of it runs or is kept, and what is made next (ACJ-6 … ACJ-8, ACJ-14).
+# Existing jobs, which of them to keep, and the next job. [ACJ-6 … ACJ-8, ACJ-14]
 
 OWNER: Final = ADVANCED_CRON_JOB.resource()
 BROADCAST_JOBS: Final = BROADCAST_JOB.resource()
@@ -98,7 +98,7 @@ _NEVER: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class State(StrEnum):
-    """How far a job is (ACJ-7)."""
+    """State of a job. [ACJ-7]"""
 
     ACTIVE = "active"
     SUCCESSFUL = "successful"
@@ -107,7 +107,7 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A job that was made."""
+    """A job created by an AdvancedCronJob."""
 
     resource: Resource
     name: str
@@ -120,7 +120,7 @@ class Child:
 
 
 def child_of_job(job: Job) -> Child:
-    """A Job of Kubernetes."""
+    """Convert a Job."""
     found = job.metadata
     return Child(
         JOBS,
@@ -135,13 +135,13 @@ def child_of_job(job: Job) -> Child:
 
 
 def child_of_broadcast_job(job: BroadcastJob) -> Child:
-    """A BroadcastJob."""
+    """Convert a BroadcastJob."""
     conditions = (job.status.conditions if job.status is not None else None) or ()
     return _child(BROADCAST_JOBS, job, _by_conditions((one.type, one.status) for one in conditions))
 
 
 def child_of_image_job(job: ImageListPullJob) -> Child:
-    """An ImageListPullJob."""
+    """Convert an ImageListPullJob."""
     status = job.status
     if status is None or not status.completion_time:
         state = State.ACTIVE
@@ -170,7 +170,7 @@ def _by_conditions(conditions: Iterable[tuple[str, str]]) -> State:
 
 
 def moment(text: str | None) -> datetime | None:
-    """The time that an annotation or a status says, in UTC; None for what is none."""
+    """Parse a time from an annotation or status as UTC; None if it is missing or invalid."""
     try:
         found = datetime.fromisoformat(text or "")
         return found.astimezone(UTC) if found.tzinfo is not None else None
@@ -179,13 +179,13 @@ def moment(text: str | None) -> datetime | None:
 
 
 def last_scheduled(known: Iterable[datetime | None], children: Iterable[Child]) -> datetime | None:
-    """ACJ-21: never less than was known before, whatever has become of the jobs."""
+    """Return the latest scheduled time, which never goes back even if jobs are deleted. [ACJ-21]"""
     times = [*known, *(child.scheduled for child in children)]
     return max((time for time in times if time is not None), default=None)
 
 
 def to_trim(children: Sequence[Child], successful: int | None, failed: int | None) -> list[Child]:
-    """ACJ-14: what has ended and is more than is to be kept, the oldest first."""
+    """Return the finished jobs beyond the history limits, oldest first. [ACJ-14]"""
     found: list[Child] = []
     for state, limit in ((State.SUCCESSFUL, successful), (State.FAILED, failed)):
         if limit is None:
@@ -197,7 +197,7 @@ def to_trim(children: Sequence[Child], successful: int | None, failed: int | Non
 
 
 def made_by(cron: AdvancedCronJob) -> Resource | None:
-    """ACJ-8: what it makes; None without a template."""
+    """Return the resource of the jobs it creates, or None without a template. [ACJ-8]"""
     template = cron.spec.template
     if template.job_template is not None:
         return JOBS
@@ -207,7 +207,7 @@ def made_by(cron: AdvancedCronJob) -> Resource | None:
 
 
 def new_job(cron: AdvancedCronJob, scheduled: datetime) -> dict[str, Any] | None:
-    """ACJ-6: the job for that time; None without a template."""
+    """Return the job for a scheduled time, or None without a template. [ACJ-6]"""
     resource, template = made_by(cron), cron.spec.template
     if resource is None:
         return None
@@ -235,14 +235,14 @@ def new_job(cron: AdvancedCronJob, scheduled: datetime) -> dict[str, Any] | None
 
 
 def name_of(name: str, scheduled: datetime) -> str:
-    """ACJ-6: one name per time, so that nothing is started twice."""
+    """Return the job's name, which is unique per scheduled time so that no run starts twice. [ACJ-6]"""
     return f"{name}-{int(scheduled.timestamp())}"
 
 
 def status_of(
     cron: AdvancedCronJob, children: Sequence[Child], last: datetime | None, present: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """ACJ-13: what the status says. An entry that stands there already stays as it is."""
+    """Return the status. Entries that already exist are kept unchanged. [ACJ-13]"""
     resource = made_by(cron)
     known = {one.get("uid"): one for one in present.get("active") or () if isinstance(one, dict)}
     active = [
@@ -270,7 +270,7 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch from the present status; empty if nothing differs."""
+    """Return the merge patch from the present status, or an empty one if nothing differs."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     gone = {key: None for key in ("type", "active") if key in present and key not in wanted}
     return {**patch, **gone}

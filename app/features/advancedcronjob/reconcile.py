@@ -1,4 +1,4 @@
-"""The controller of AdvancedCronJobs: creates and removes their jobs."""
+"""AdvancedCronJob controller: creates and removes jobs."""
 
 from __future__ import annotations
 
@@ -48,19 +48,19 @@ from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.pods.predicates import Owner, is_controlled_by, owner_key
 
-# The controller's reconcile: read caches, start what is due, trim what is over, report (ACJ-13 … ACJ-23).
+# Reconcile: read caches, start jobs, trim the history, write the status. [ACJ-13 … ACJ-23]
 
 logger = logging.getLogger(__name__)
 
-#: The index of jobs by the uid of the AdvancedCronJob that made them.
+#: Index of jobs by the UID of their AdvancedCronJob.
 BY_CRON: Final = "advancedcronjob"
-#: Seconds after which the clock is looked at again at the latest: it may have been set.
+#: Maximum seconds between two checks, because the clock may be set.
 LONGEST_WAIT: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is read."""
+    """Caches the controller reads."""
 
     crons: Store[AdvancedCronJob]
     jobs: Store[Job]
@@ -70,23 +70,23 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one AdvancedCronJob between reconciles; after a restart the first list has it."""
+    """State of one AdvancedCronJob kept between reconciles. After a restart it is rebuilt from the first list."""
 
     uid: str
-    #: When the last job that was started had been due.
+    #: Scheduled time of the last started job.
     last: datetime | None = None
-    #: The time of a job that may have been started: nobody answered.
+    #: Scheduled time of a job that may exist because its creation got no response.
     unsure: datetime | None = None
-    #: The job that was started and that no cache has shown yet.
+    #: A started job that no cache has shown yet.
     unseen: Child | None = None
-    #: The status as it was written.
+    #: The last written status.
     written: KnownStatus | None = None
-    #: What was told already.
+    #: Events already recorded.
     told: tuple[str, str] = ("", "")
 
 
 class AdvancedCronJobReconciler:
-    """Starts the jobs of all AdvancedCronJobs."""
+    """Starts the jobs of AdvancedCronJobs."""
 
     def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
         self._client = client
@@ -96,7 +96,7 @@ class AdvancedCronJobReconciler:
         self._states: dict[ObjectKey, _State] = {}
 
     def keys_for_child(self, change: Change[Any]) -> Iterable[ObjectKey]:
-        """ACJ-20, ACJ-23: the one that made the job."""
+        """Return the AdvancedCronJob that created the job. [ACJ-20, ACJ-23]"""
         keys: dict[ObjectKey, None] = {}
         for one in (change.old, change.new):
             owner = cron_of(one) if one is not None else None
@@ -110,7 +110,7 @@ class AdvancedCronJobReconciler:
         return keys
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Start what is due, delete what is over and no longer kept, and say so."""
+        """Write the status, delete finished jobs beyond the history limits, and start the next job."""
         cron = self._caches.crons.by_key(key)
         if cron is None:
             self._states.pop(key, None)
@@ -159,7 +159,7 @@ class AdvancedCronJobReconciler:
         if spec.concurrency_policy in (FORBID, REPLACE) and (unseen := await self._unseen(cron, state)) is not None:
             active.append(unseen)
         if active and spec.concurrency_policy == FORBID:
-            # ACJ-18: when it ends its event brings us back.
+            # The end of the active job triggers a reconcile. [ACJ-18]
             message = "Not starting job because prior execution is running and concurrency policy is Forbid"
             self._record_once(cron, state, "JobAlreadyActive", message, "Normal", rfc3339(due.run))
             return again
@@ -177,7 +177,8 @@ class AdvancedCronJobReconciler:
         return again
 
     async def _unseen(self, cron: AdvancedCronJob, state: _State) -> Child | None:
-        """The job that no cache has shown. It may be gone again: a list made anew never shows what came and went."""
+        """Return the job that no cache has shown, unless it is already gone. A relist does not show objects that were
+        created and deleted in between."""
         if (child := state.unseen) is None:
             return None
         try:
@@ -189,7 +190,8 @@ class AdvancedCronJobReconciler:
         return state.unseen
 
     async def _create(self, cron: AdvancedCronJob, state: _State, run: datetime) -> None:
-        """ACJ-17, ACJ-26: a job of this name that is ours was started for this time."""
+        """Create the job for a run. An existing job of this name that is ours was started for the same run. [ACJ-17,
+        ACJ-26]"""
         resource, body = made_by(cron), new_job(cron, run)
         if resource is None or body is None:
             return
@@ -213,7 +215,7 @@ class AdvancedCronJobReconciler:
         self._record_event(cron, "Normal", "SuccessfulCreate", f"Created job {name}")
 
     async def _make_sure(self, cron: AdvancedCronJob, state: _State) -> None:
-        """A job whose creation nobody answered is there or not: before that is known another might run beside it."""
+        """Look up a job whose creation got no response, so that no second job is started next to it."""
         resource, run = made_by(cron), state.unsure
         if resource is None or run is None:
             return
@@ -239,7 +241,8 @@ class AdvancedCronJobReconciler:
         return any(child.uid == uid for child in self._children(cron))
 
     async def _trim(self, cron: AdvancedCronJob, children: Sequence[Child]) -> None:
-        """ACJ-14: what cannot be deleted now is tried again with the next run."""
+        """Delete finished jobs beyond the history limits. Failed deletions are retried in the next reconcile.
+        [ACJ-14]"""
         spec = cron.spec
         for child in to_trim(children, spec.successful_jobs_history_limit, spec.failed_jobs_history_limit):
             try:
@@ -257,7 +260,7 @@ class AdvancedCronJobReconciler:
                 uid=child.uid,
             )
         except (NotFound, Conflict):
-            return  # gone, whoever may have its name by now
+            return  # gone, or the name belongs to another object
         except KubeError as error:
             self._record_event(cron, "Warning", "FailedDelete", f"Error deleting job {child.name}: {message_of(error)}")
             raise
@@ -281,7 +284,7 @@ class AdvancedCronJobReconciler:
         type_: Literal["Normal", "Warning"] = "Warning",
         about: str = "",
     ) -> None:
-        """An event, unless it was the last one told."""
+        """Record an event unless it equals the previous one."""
         if state.told != (reason, about + message):
             state.told = (reason, about + message)
             self._record_event(cron, type_, reason, message)
@@ -289,7 +292,7 @@ class AdvancedCronJobReconciler:
     def _record_event(
         self, cron: AdvancedCronJob, type_: Literal["Normal", "Warning"], reason: str, message: str
     ) -> None:
-        """ACJ-27."""
+        """Record an event. [ACJ-27]"""
         self._events.event(reference(OWNER, cron), type_, reason, message)
 
 
@@ -303,12 +306,12 @@ def cron_of(job: Any) -> Any:
 
 
 def cron_keys(job: Any) -> Iterable[str]:
-    """The index function of :data:`BY_CRON`."""
+    """Index function of :data:`BY_CRON`."""
     owner = cron_of(job)
     return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
 
 
-# The AdvancedCronJob controller: what it watches, and what a change concerns (ACJ-20).
+# Watches of the AdvancedCronJob controller and their event mapping. [ACJ-20]
 
 NAME: Final = "advancedcronjob-controller"
 _MADE: Final = {BY_CRON: cron_keys}
@@ -322,7 +325,7 @@ WATCHED: Final = (CRONS, JOBS_MADE, BROADCAST_JOBS, IMAGE_JOBS)
 
 
 def spec_changes(change: Change[AdvancedCronJob]) -> Iterable[ObjectKey]:
-    """The changed object itself, but for a change of its status alone."""
+    """Return the changed object unless only its status changed."""
     old, new = change.old, change.new
     if old is not None and new is not None and new.is_but_for_status(old):
         return ()
@@ -330,7 +333,7 @@ def spec_changes(change: Change[AdvancedCronJob]) -> Iterable[ObjectKey]:
 
 
 def advancedcronjob_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the AdvancedCronJob controller."""
     caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
     reconciler = AdvancedCronJobReconciler(context.client, caches, context.events)
     return Reconciling(

@@ -1,5 +1,4 @@
-"""The fields of AdvancedCronJob: what users write and what kubectl explains. v1beta1 is the hub; v1alpha1 has no
-template of ImageListPullJobs."""
+"""API types of AdvancedCronJob. v1beta1 is the hub; v1alpha1 has no template of ImageListPullJobs."""
 
 from __future__ import annotations
 
@@ -20,47 +19,47 @@ JOB: Final = "jobTemplate"
 IMAGES: Final = "imageListPullJobTemplate"
 BROADCAST: Final = "broadcastJobTemplate"
 TEMPLATES: Final = (JOB, IMAGES, BROADCAST)
-"""ACJ-8: the templates, in the order in which they count."""
+"""The template fields in order of precedence. [ACJ-8]"""
 
 
 class TemplateMetadata(ApiModel):
-    """What each job gets beside its name."""
+    """TemplateMetadata is the metadata added to each job."""
 
     labels: dict[str, str] | None = None
-    """Labels of the job."""
+    """labels are the labels of the job."""
     annotations: dict[str, str] | None = None
-    """Annotations of the job."""
+    """annotations are the annotations of the job."""
 
 
 class BroadcastJobTemplate(ApiModel):
-    """What each BroadcastJob is made from."""
+    """BroadcastJobTemplate is the template of a BroadcastJob."""
 
     metadata: TemplateMetadata = Field(default_factory=TemplateMetadata)
-    """Labels and annotations of the job."""
+    """metadata holds the labels and annotations of the job."""
     spec: BroadcastJobSpec | None = None
-    """The spec of the job."""
+    """spec is the spec of the job."""
 
 
 class ImageListPullJobTemplate(ApiModel):
-    """What each ImageListPullJob is made from."""
+    """ImageListPullJobTemplate is the template of an ImageListPullJob."""
 
     metadata: TemplateMetadata = Field(default_factory=TemplateMetadata)
-    """Labels and annotations of the job."""
+    """metadata holds the labels and annotations of the job."""
     spec: ImageListPullJobSpec | None = None
-    """The spec of the job."""
+    """spec is the spec of the job."""
 
 
 class CronJobTemplateV1Alpha1(ApiModel):
-    """What is made when the time has come: exactly one of these."""
+    """CronJobTemplate is the template of the job to create. Exactly one field must be set."""
 
     job_template: RawObject | None = None
-    """A Job of Kubernetes: metadata and spec of one."""
+    """jobTemplate is the template of a Kubernetes Job."""
     broadcast_job_template: BroadcastJobTemplate | None = None
     """A BroadcastJob."""
 
 
 class CronJobTemplate(CronJobTemplateV1Alpha1):
-    """What is made when the time has come: exactly one of these."""
+    """CronJobTemplate is the template of the job to create. Exactly one field must be set."""
 
     image_list_pull_job_template: ImageListPullJobTemplate | None = None
     """An ImageListPullJob."""
@@ -68,82 +67,83 @@ class CronJobTemplate(CronJobTemplateV1Alpha1):
 
 class _Spec(ApiModel):
     schedule: str
-    """When, in five fields: minute, hour, day of the month, month, day of the week; or @hourly, @daily, @weekly,
-    @monthly, @yearly, or @every with a duration such as 90m."""
+    """schedule is a cron expression of five fields (minute, hour, day of the month, month, day of the week), one
+    of @hourly, @daily, @weekly, @monthly and @yearly, or @every with a duration such as 90m."""
     time_zone: str | None = None
-    """The time zone of the schedule by its IANA name, such as Europe/Berlin; UTC by default."""
+    """timeZone is the IANA name of the schedule's time zone, such as Europe/Berlin. Defaults to UTC."""
     starting_deadline_seconds: Int64 | None = None
-    """How late a job may still be started, in seconds; however late by default."""
+    """startingDeadlineSeconds is the maximum delay in seconds after which a missed job is no longer started.
+    Defaults to no limit."""
     concurrency_policy: Annotated[str, enum(ALLOW, FORBID, REPLACE)] = ""
-    """What happens if an earlier job still runs: Allow (the default) starts another one beside it, Forbid waits for its
-    end, Replace (the default with images to pull) deletes it."""
+    """concurrencyPolicy specifies what happens if an earlier job is still running. Allow (the default) runs both,
+    Forbid waits until it ends, Replace (the default for ImageListPullJobs) deletes it."""
     paused: bool | None = None
-    """Starts no jobs until it is set to false again."""
+    """paused stops starting jobs until it is set to false."""
     successful_jobs_history_limit: Int32 | None = None
-    """How many jobs that succeeded are kept; 3 by default."""
+    """successfulJobsHistoryLimit is the number of succeeded jobs to keep. Defaults to 3."""
     failed_jobs_history_limit: Int32 | None = None
-    """How many jobs that failed are kept; 1 by default."""
+    """failedJobsHistoryLimit is the number of failed jobs to keep. Defaults to 1."""
 
 
 class AdvancedCronJobSpec(_Spec):
-    """When, and what."""
+    """AdvancedCronJobSpec defines the schedule and the job to create."""
 
     template: CronJobTemplate
-    """What is made when the time has come."""
+    """template is the template of the job to create."""
 
 
 class AdvancedCronJobV1Alpha1Spec(_Spec):
-    """When, and what."""
+    """AdvancedCronJobSpec defines the schedule and the job to create."""
 
     template: CronJobTemplateV1Alpha1
-    """What is made when the time has come."""
+    """template is the template of the job to create."""
 
 
 class ActiveJob(ApiModel):
-    """A job that has not ended."""
+    """ActiveJob refers to a job that has not ended."""
 
     schema_keywords: ClassVar[dict[str, Any]] = {MAP_TYPE: "atomic"}
 
     api_version: str = ""
-    """Its group and version."""
+    """apiVersion is the group and version of the job."""
     kind: str = ""
-    """Its kind."""
+    """kind is the kind of the job."""
     namespace: str = ""
-    """Its namespace."""
+    """namespace is the namespace of the job."""
     name: str = ""
-    """Its name."""
+    """name is the name of the job."""
     uid: str = ""
-    """Its uid."""
+    """uid is the UID of the job."""
     resource_version: str = ""
-    """Its version when it was first seen."""
+    """resourceVersion is the job's version when it was first observed."""
     field_path: str = ""
-    """Nothing: the whole job is meant."""
+    """fieldPath is always empty, because the reference is to the whole job."""
 
 
 class AdvancedCronJobStatus(ApiModel):
-    """What runs, and when something last was due."""
+    """AdvancedCronJobStatus is the observed state of an AdvancedCronJob."""
 
     type: str = ""
-    """What is made: Job, BroadcastJob or ImageListPullJob."""
+    """type is the kind of the created jobs: Job, BroadcastJob or ImageListPullJob."""
     active: list[ActiveJob] | None = None
-    """The jobs that have not ended."""
+    """active lists the jobs that have not ended."""
     last_schedule_time: Time = ""
-    """When the last job that was started had been due."""
+    """lastScheduleTime is the scheduled time of the last job that was started."""
 
 
 class AdvancedCronJob(KubeObject):
-    """AdvancedCronJob starts a Job, BroadcastJob or ImageListPullJob again and again, on a schedule."""
+    """AdvancedCronJob creates a Job, BroadcastJob or ImageListPullJob on a repeating schedule."""
 
     spec: AdvancedCronJobSpec
-    """What is wanted."""
+    """Desired state of the AdvancedCronJob."""
     status: AdvancedCronJobStatus | None = None
-    """What is."""
+    """Observed state of the AdvancedCronJob."""
 
 
 class AdvancedCronJobV1Alpha1(KubeObject):
-    """AdvancedCronJob starts a Job or BroadcastJob again and again, on a schedule."""
+    """AdvancedCronJob creates a Job or BroadcastJob on a repeating schedule."""
 
     spec: AdvancedCronJobV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the AdvancedCronJob."""
     status: AdvancedCronJobStatus | None = None
-    """What is."""
+    """Observed state of the AdvancedCronJob."""

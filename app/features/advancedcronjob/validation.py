@@ -1,5 +1,5 @@
-"""What makes an AdvancedCronJob wrong (ACJ-3 … ACJ-5, ACJ-24, ACJ-26). Pure; texts, paths and their order are
-OpenKruise's."""
+"""Validates AdvancedCronJobs. Pure; messages, paths and their order are OpenKruise's. [ACJ-3 … ACJ-5, ACJ-24,
+ACJ-26]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.features.imagepull.validation import list_job_errors
 from app.kube.fielderrors import ErrorType, FieldError, Path, forbidden, invalid, not_supported
 from app.kube.patches import same
 
-#: ACJ-24: a job's name is this much longer, and must fit into a label.
+#: A job's name is longer by this suffix and must fit into a label. [ACJ-24]
 SUFFIX: Final = len("-1646305200")
 LONGEST_NAME: Final = 63 - SUFFIX
 LONGEST_PULL: Final = 86_400
@@ -36,10 +36,10 @@ _WORDS: Final = "either JobTemplate or BroadcastJobTemplate or ImageListPullJobT
 
 
 def name_errors(metadata: Mapping[str, Any], spec: Mapping[str, Any], *, created: bool) -> list[FieldError]:
-    """Return the errors in the name. One that is too long for jobs is refused only on creation. [ACJ-3, ACJ-24]"""
+    """Return the errors in the name. A name that is too long for jobs is rejected only on creation. [ACJ-3, ACJ-24]"""
     errors = broadcast.name_errors(metadata)
     name = metadata.get("name") or ""
-    # No label carries the name of an ImageListPullJob.
+    # The name of an ImageListPullJob is not used in labels.
     labeled = not (spec.get("template") or {}).get(IMAGES)
     if not errors and created and labeled and len(name) > LONGEST_NAME:
         detail = f"must be no more than {LONGEST_NAME} characters: a job is called by it and the time it is due"
@@ -53,8 +53,8 @@ def spec_errors(
     template: Sequence[FieldError | str],
     now: datetime,
 ) -> list[FieldError | str]:
-    """Every mistake in a (defaulted) spec, in OpenKruise's order. ``former``: the spec it replaces; ``template``: what
-    Kubernetes says about the Pod template; ``now``: from when on something must be due."""
+    """Return all errors of a defaulted spec in OpenKruise's order. former is the spec it replaces, template holds the
+    errors Kubernetes reports for the Pod template, and the schedule must have a time after now."""
     errors: list[FieldError | str] = []
     errors += _schedule_errors(spec, former, now)
     errors += _template_errors(spec, former, template)
@@ -68,7 +68,7 @@ def spec_errors(
 
 
 def _schedule_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, now: datetime) -> Iterator[FieldError]:
-    """ACJ-3, ACJ-9; ACJ-26: a schedule that is never due."""
+    """Validate the schedule. It must have at least one future time. [ACJ-3, ACJ-9, ACJ-26]"""
     text, path = spec.get("schedule") or "", _SPEC.child("schedule")
     if not text:
         yield invalid(path, text, "schedule cannot be empty, please provide valid cron schedule.")
@@ -78,13 +78,13 @@ def _schedule_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None, 
         yield invalid(path, text, str(error))
         return
     if (former is None or former.get("schedule") != text) and schedule.next(now) is None:
-        yield invalid(path, text, "is never due in the next five years")
+        yield invalid(path, text, "has no time in the next five years")
     if "TZ" in text and spec.get("timeZone") is not None:
         yield invalid(path, text, "cannot use both timeZone field and TZ or CRON_TZ in schedule")
 
 
 def _zone_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """ACJ-3."""
+    """Validate the time zone. [ACJ-3]"""
     zone, path = spec.get("timeZone"), _SPEC.child("timeZone")
     if zone is None:
         return
@@ -104,7 +104,7 @@ def _zone_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 def _template_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any] | None, found: Sequence[FieldError | str]
 ) -> Iterator[FieldError | str]:
-    """ACJ-3, ACJ-4: exactly one template, and one that works. One that stays was judged when it came."""
+    """Require exactly one valid template. An unchanged template is not validated again. [ACJ-3, ACJ-4]"""
     template = spec.get("template") or {}
     given = [name for name in TEMPLATES if template.get(name) is not None]
     if not given:
@@ -118,7 +118,7 @@ def _template_errors(
         yield from validate({"type": "object"}, template[name], _TEMPLATE.child(name))
         return
     inner, path = template[name].get("spec") or {}, _TEMPLATE.child(name, "spec")
-    # Our schema says nothing of what is in a template; what is made of it has one.
+    # The schema does not cover the contents of templates; the schema of the created kind does.
     schema = SCHEMAS[name]
     mistyped = [one for one in validate(schema, inner, path) if one.type is ErrorType.TYPE_INVALID] if schema else []
     if mistyped:
@@ -135,7 +135,7 @@ def _template_errors(
 
 
 def _image_errors(spec: Mapping[str, Any], inner: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """ACJ-4."""
+    """Validate an ImageListPullJob template. [ACJ-4]"""
     if spec.get("concurrencyPolicy") == ALLOW:
         yield not_supported(_SPEC.child("concurrencyPolicy"), ALLOW, ("Replace", "Forbid"))
     for error in list_job_errors(inner):
@@ -152,11 +152,11 @@ def _image_errors(spec: Mapping[str, Any], inner: Mapping[str, Any], path: Path)
         detail = f"must be no less than pullPolicy.timeoutSeconds ({timeout})"
         yield invalid(at.child("activeDeadlineSeconds"), deadline, detail)
     if policy.get("ttlSecondsAfterFinished") is not None:
-        yield forbidden(at.child("ttlSecondsAfterFinished"), "the history limits say how long jobs are kept")
+        yield forbidden(at.child("ttlSecondsAfterFinished"), "the history limits determine how long jobs are kept")
 
 
 def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> Iterator[FieldError]:
-    """ACJ-5."""
+    """Validate an update. [ACJ-5]"""
     editable = set(_EDITABLE)
     new, old = ({key: value for key, value in one.items() if key not in editable} for one in (spec, former))
     if (former.get("template") or {}).get(IMAGES) is not None:
@@ -169,10 +169,10 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any]) -> Iterat
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """What is accepted and does not do what it seems to."""
+    """Return warnings about accepted fields that have no or an unexpected effect."""
     deadline = spec.get("startingDeadlineSeconds")
     if deadline is not None and 0 <= deadline < 10:
-        # ACJ-15, as of built-in CronJobs.
+        # As for built-in CronJobs. [ACJ-15]
         yield (
             f"spec.startingDeadlineSeconds: {deadline} may be too short for any job to be started in time; use 10 or "
             "more"
@@ -184,6 +184,6 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def pod_template_path(spec: Mapping[str, Any]) -> Path:
-    """Where the Pod template stands."""
+    """Return the path of the Pod template."""
     name = JOB if (spec.get("template") or {}).get(JOB) is not None else BROADCAST
     return _TEMPLATE.child(name, "spec", "template")

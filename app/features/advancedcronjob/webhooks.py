@@ -1,4 +1,4 @@
-"""The webhooks of AdvancedCronJobs, and Go's view of their spec."""
+"""AdvancedCronJob webhooks, and the Go types of its spec."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 
 _METADATA: Final = optional("metadata", go_struct(TemplateMetadata, {}))
-#: What is not named here of a Job stays as it came.
+#: Fields of a Job that are not listed here pass unchanged.
 _JOB: Final = struct(optional("metadata", METADATA), optional("spec", struct(always("template", POD_TEMPLATE))))
 _OLDER: Final = (
     optional(JOB, pointer(_JOB)),
@@ -54,25 +54,23 @@ SPECS: Final[Mapping[str, GoType]] = {
 }
 
 
-# The two webhooks of AdvancedCronJob: fill in what is left out, refuse what cannot work (ACJ-2 … ACJ-5).
+# Mutating and validating webhooks of AdvancedCronJob. [ACJ-2 … ACJ-5]
 
-#: What time it is.
+#: Returns the current time.
 Now = Callable[[], datetime]
 
-MUTATE: Final = mutating_webhook(ADVANCED_CRON_JOB, "Fills in the defaults of an AdvancedCronJob and of its template")
-VALIDATE: Final = validating_webhook(
-    ADVANCED_CRON_JOB, "Refuses AdvancedCronJobs that cannot work", MAY_CHECK_TEMPLATES
-)
+MUTATE: Final = mutating_webhook(ADVANCED_CRON_JOB, "Sets the defaults of an AdvancedCronJob and of its template")
+VALIDATE: Final = validating_webhook(ADVANCED_CRON_JOB, "Rejects invalid AdvancedCronJobs", MAY_CHECK_TEMPLATES)
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
 def handlers(lookups: TemplateLookups, now: Now) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhook declarations with their handlers."""
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups, now)))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
-    """ACJ-2."""
+    """Set defaults. [ACJ-2]"""
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given)
@@ -86,7 +84,7 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """Whether there is a Pod template that did not stand there before."""
+    """Return whether the Pod template is new or has changed."""
     template = pod_template(spec)
     if template is None:
         return False
@@ -96,7 +94,7 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
 
 
 async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decision:
-    """ACJ-3 … ACJ-5; all mistakes are reported together."""
+    """Validate and report all errors together. [ACJ-3 … ACJ-5]"""
     given = judged(review.object)
     version = version_to_judge(ADVANCED_CRON_JOB, given)
     if isinstance(version, Denied):
@@ -120,6 +118,6 @@ async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decisi
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:
-    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    """Return the defaulted stored spec in the version of the request, or None if there is none."""
     old = stored_object(ADVANCED_CRON_JOB, SPECS, review)
     return with_defaults(old)["spec"] if old is not None else None
