@@ -1,1 +1,1 @@
-"""ResourceDistribution: copies of one Secret or ConfigMap in many namespaces."""
+"""ResourceDistribution: copies one Secret or ConfigMap to many namespaces."""

@@ -1,4 +1,4 @@
-"""``pykruise explain resourcedistribution NAME``: which namespaces have a copy, which do not, and why."""
+"""``pykruise explain resourcedistribution NAME``: lists the namespaces with and without a copy, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GATE: Final = "ResourceDistributionGate"
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """How its copies stand."""
+    """Explain the state of the copies."""
     name = stored["metadata"]["name"]
     try:
         distribution = ResourceDistribution.model_validate(dict(stored))
@@ -42,7 +42,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     )
     notes = [] if rows else ["no namespace is selected"]
     if (stored.get("status") or {}).get("observedGeneration", 0) < stored["metadata"].get("generation", 0):
-        todo.append(f"the manager has not seen the last change: it runs only with --feature-gates={GATE}=true")
+        todo.append(f"the manager has not processed the last change: it requires --feature-gates={GATE}=true")
     return Report(head, COLUMNS, rows, notes, todo)
 
 

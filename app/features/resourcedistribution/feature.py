@@ -17,7 +17,7 @@ _KIND = RESOURCE_DISTRIBUTION.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handler of the webhook."""
+    """Return the webhook handlers."""
     lookups = (
         ClusterLookups(context.client, context.own_namespace) if context.client is not None else StandaloneLookups()
     )
@@ -25,7 +25,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows about it."""
+    """Return the commands of ResourceDistribution."""
     from app.features.resourcedistribution.commands import COMMANDS
 
     return (COMMANDS,)
@@ -42,10 +42,11 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("get",), (names.APPS_GROUP,), (_KIND,)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                # Setting an owner reference with blockOwnerDeletion requires permission to update the owner's
+                # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("",), ("configmaps", "secrets")),
-                # RD-15: the webhook's dry runs, under whichever identity it has.
+                # For the webhook's dry runs, under either identity. [RD-15]
                 PolicyRule(("create",), ("",), ("configmaps", "secrets"), own_namespace=True),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),
@@ -53,7 +54,7 @@ FEATURE: Final = Feature(
             workers_flag="resourcedistribution-workers",
         ),
     ),
-    # Served with the gate off too: it says so then (RD-10).
+    # Served even with the gate off, so that it can say so. [RD-10]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(GATE,),
     commands=commands,

@@ -1,4 +1,4 @@
-"""The definition of ResourceDistribution, and its conversion."""
+"""ResourceDistribution kind and its conversion."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.features.resourcedistribution.types import ResourceDistribution, ResourceDistributionV1Alpha1
 from app.kube.jsonvalues import json_copy
 
-# ResourceDistribution between its versions: two fields have other names (RD-1). Nothing is lost.
+# Conversion between versions: two fields are renamed, nothing is lost. [RD-1]
 
 _SELECTOR: Final = ("namespaceLabelSelector", "namespaceSelector")
 _NAMESPACES: Final = ("failedNamespace", "failedNamespaces")
@@ -17,22 +17,22 @@ _LISTS: Final = ("excludedNamespaces", "includedNamespaces")
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From v1alpha1 to the hub."""
+    """Convert from v1alpha1 to the hub."""
     return _converted(obj, 0, 1)
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From the hub to v1alpha1."""
+    """Convert from the hub to v1alpha1."""
     return _converted(obj, 1, 0)
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1alpha1 with all parts of the targets written out, as every conversion leaves them."""
+    """Return v1alpha1 with all target fields present, as after a conversion."""
     return _written_out(obj, _SELECTOR[0])
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1beta1 with all parts of the targets written out, as every conversion leaves them."""
+    """Return v1beta1 with all target fields present, as after a conversion."""
     return _written_out(obj, _SELECTOR[1])
 
 
@@ -49,7 +49,7 @@ def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
 
 
 def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
-    """RD-1: an empty list disappears; lists and selector are there, if only empty."""
+    """Remove an empty list of names; add empty namespace lists and selector if missing. [RD-1]"""
     targets = _part(_part(obj, "spec"), "targets")
     if targets is None:
         return obj
@@ -76,9 +76,9 @@ def _part(obj: Any, name: str) -> dict[str, Any] | None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("TOTAL", "integer", ".status.desired", "Namespaces that are targets."),
-    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Those that have the resource as it should be."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Those that do not."),
+    PrinterColumn("TOTAL", "integer", ".status.desired", "Number of target namespaces."),
+    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Number of namespaces with an up-to-date copy."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of namespaces where the copy failed."),
 )
 
 RESOURCE_DISTRIBUTION: Final = KindDefinition(

@@ -1,4 +1,4 @@
-"""The plan of a ResourceDistribution: its targets, its copies, its status and an explanation. Pure."""
+"""Plans a ResourceDistribution: its targets, copies, status and explanation. Pure."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from app.kube.resources import CONFIGMAPS, SECRETS, Resource
 from app.kube.selectors import Selector, compile_selector
 from app.pods.predicates import Owner, controller_of, refers_to
 
-# Which namespaces get a copy (RD-20 … RD-23).
+# Target namespaces. [RD-20 … RD-23]
 
-#: RD-21: these never receive anything.
+#: Namespaces that never receive a copy. [RD-21]
 SYSTEM_NAMESPACES: Final = frozenset({"kube-system", "kube-public"})
 
 
 @dataclass(frozen=True, slots=True)
 class TargetRule:
-    """The targets of one ResourceDistribution, ready to match."""
+    """The compiled targets of one ResourceDistribution."""
 
     all_namespaces: bool
     included: frozenset[str]
     excluded: frozenset[str]
-    #: None selects nothing, and so does an empty one.
+    #: None and an empty selector select nothing.
     selector: Selector | None
 
     @classmethod
     def of(cls, targets: DistributionTargets) -> TargetRule:
-        """Compile ``targets``. Raises SelectorError for a selector that says nothing sensible."""
+        """Compile ``targets``. Raises SelectorError if the selector is invalid."""
         return cls(
             targets.all_namespaces,
             frozenset(_names(targets.included_namespaces)) - SYSTEM_NAMESPACES,
@@ -54,18 +54,18 @@ class TargetRule:
         )
 
     def matches(self, name: str, labels: Mapping[str, str]) -> bool:
-        """Whether a namespace that exists is a target."""
+        """Return whether an existing namespace is a target."""
         if name in self.excluded:
             return False
         return self.all_namespaces or name in self.included or self.selects(labels)
 
     def selects(self, labels: Mapping[str, str]) -> bool:
-        """Whether the selector alone takes a namespace with these labels."""
+        """Return whether the selector matches these labels."""
         return self.selector is not None and bool(self.selector.requirements) and self.selector.matches(labels)
 
     def namespaces(self, existing: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """The targets by name; ``existing`` has the labels of every namespace. Included ones that do not exist are
-        targets too (RD-22)."""
+        """Return the names of the targets. existing maps every namespace to its labels. Included namespaces that do not
+        exist are targets too. [RD-22]"""
         found = {name for name, labels in existing.items() if self.matches(name, labels)}
         return sorted(found | (self.included - self.excluded))
 
@@ -74,16 +74,16 @@ def _names(given: NamespaceList | None) -> list[str]:
     return [one.name for one in given.list_ or ()] if given is not None else []
 
 
-# What a copy says, whether one is up to date, and the patch that brings it there (RD-34 … RD-37, RD-70, RD-71).
+# Contents of a copy, comparison, and the update patch. [RD-34 … RD-37, RD-70, RD-71]
 
 FIELD_MANAGER: Final = "kruise-resourcedistribution"
-"""What the API server notes as the writer of copies; which labels and annotations came from us is read from that."""
+"""Field manager of the copies. It identifies the labels and annotations that we have set."""
 _RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     ("v1", "ConfigMap"): CONFIGMAPS,
     ("v1", "Secret"): SECRETS,
 }
 _OPAQUE: Final = "Opaque"
-#: RD-74: what an API server sets, or what would tie a copy to something else.
+#: Metadata set by the API server, or that would tie a copy to another object. [RD-74]
 _NOT_COPIED: Final = (
     "uid",
     "resourceVersion",
@@ -99,23 +99,23 @@ _NOT_COPIED: Final = (
 
 
 class TemplateError(ValueError):
-    """A resource that cannot be distributed; the text says why."""
+    """The resource cannot be distributed. The message says why."""
 
 
 @dataclass(frozen=True)
 class Template:
-    """The resource of one ResourceDistribution, in the form in which copies are written and compared."""
+    """The resource of one ResourceDistribution, normalized for writing and comparing copies."""
 
     owner: str
     owner_uid: str
     resource: Resource
     name: str
-    #: The resource as the ResourceDistribution has it.
+    #: The resource as given in the ResourceDistribution.
     manifest: Mapping[str, Any]
 
     @classmethod
     def of(cls, owner: str, owner_uid: str, manifest: Mapping[str, Any]) -> Template:
-        """Raises TemplateError for what is no ConfigMap or Secret with a name (RD-31)."""
+        """Parse a manifest. Raises TemplateError unless it is a ConfigMap or Secret with a name. [RD-31]"""
         kind = manifest.get("kind")
         resource = _RESOURCES.get((str(manifest.get("apiVersion")), str(kind)))
         if resource is None:
@@ -128,22 +128,22 @@ class Template:
 
     @cached_property
     def digest(self) -> str:
-        """RD-36: the SHA-256 of the resource as an API server prints it."""
+        """Return the SHA-256 of the resource as an API server prints it. [RD-36]"""
         return hashlib.sha256(dumps_go(self.manifest, sort_keys=True).encode()).hexdigest()
 
     @cached_property
     def content(self) -> Mapping[str, Any]:
-        """RD-70: everything but metadata and status, as an API server stores it."""
+        """Return everything but metadata and status, as an API server stores it. [RD-70]"""
         return normalized_content(self.manifest)
 
     @cached_property
     def labels(self) -> Mapping[str, str]:
-        """The labels of every copy."""
+        """Return the labels of each copy."""
         return _strings(self.manifest, "labels")
 
     @cached_property
     def annotations(self) -> Mapping[str, str]:
-        """The annotations of every copy."""
+        """Return the annotations of each copy."""
         return {
             **_strings(self.manifest, "annotations"),
             names.RESOURCE_DISTRIBUTION_SOURCE: self.owner,
@@ -152,23 +152,23 @@ class Template:
 
     @cached_property
     def finalizers(self) -> tuple[str, ...]:
-        """The finalizers of every copy."""
+        """Return the finalizers of each copy."""
         found = (self.manifest.get("metadata") or {}).get("finalizers")
         return tuple(one for one in found if isinstance(one, str)) if isinstance(found, list) else ()
 
     @property
     def controller(self) -> Owner:
-        """The ResourceDistribution, as its copies refer to it."""
+        """Return the ResourceDistribution as the owner of its copies."""
         resource = RESOURCE_DISTRIBUTION.resource()
         return Owner(resource.api_version, resource.kind, self.owner, "", self.owner_uid)
 
     @property
     def owner_reference(self) -> dict[str, Any]:
-        """RD-36: the managing owner of every copy."""
+        """Return the controller owner reference of each copy. [RD-36]"""
         return self.controller.reference
 
     def copy(self, namespace: str) -> dict[str, Any]:
-        """RD-36: the object to create in ``namespace``."""
+        """Return the object to create in ``namespace``. [RD-36]"""
         given = self.manifest.get("metadata") or {}
         metadata = {key: json_copy(value) for key, value in given.items() if key not in _NOT_COPIED}
         metadata |= {"namespace": namespace, "annotations": dict(self.annotations)}
@@ -178,7 +178,7 @@ class Template:
 
 
 def without_identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """RD-74: a manifest without what an API server sets."""
+    """Return a manifest without the metadata that an API server sets. [RD-74]"""
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict):
         return dict(manifest)
@@ -186,8 +186,8 @@ def without_identity(manifest: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def normalized_content(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """RD-35, RD-70: an object without metadata, status and empty fields; of a Secret with the default type, and with
-    what ``stringData`` says where an API server puts it."""
+    """Return an object without metadata, status and empty fields. Secrets get the default type and their ``stringData``
+    merged into ``data``, as an API server stores them. [RD-35, RD-70]"""
     content = {
         key: value
         for key, value in obj.items()
@@ -211,11 +211,11 @@ def is_copy_of(copy: Mapping[str, Any], template: Template) -> bool:
 
 
 def update_patch(template: Template, copy: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON merge patch that makes ``copy`` (as read, kind and apiVersion may be missing) what it should be; empty
-    if it is that already.
+    """Return the JSON merge patch that updates ``copy`` (as read; kind and apiVersion may be missing), or an empty one
+    if it is up to date.
 
-    RD-37, RD-71: content is replaced; labels and annotations that others added stay, those that came from an earlier
-    state of the template go.
+    Content is replaced. Labels and annotations added by others are kept; those from an earlier template are removed.
+    [RD-37, RD-71]
     """
     present = normalized_content({"kind": template.resource.kind, "apiVersion": template.resource.api_version, **copy})
     patch = _replacement(present, template.content)
@@ -245,7 +245,7 @@ def _metadata_patch(template: Template, metadata: Mapping[str, Any]) -> dict[str
 
 
 def written_keys(managed_fields: object) -> dict[str, frozenset[str]]:
-    """Which labels and annotations came from us, by field, as the API server noted."""
+    """Return the labels and annotations that we have set, by field, from the managed fields."""
     found: dict[str, frozenset[str]] = {}
     for entry in managed_fields if isinstance(managed_fields, list) else ():
         if entry.get("manager") != FIELD_MANAGER:
@@ -258,7 +258,7 @@ def written_keys(managed_fields: object) -> dict[str, frozenset[str]]:
 
 
 def _replacement(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch from one JSON object to another, down to the entries of maps."""
+    """Return the merge patch from one JSON object to another, including nested maps."""
     patch: dict[str, Any] = {key: None for key in present if key not in wanted}
     for key, value in wanted.items():
         old = present.get(key)
@@ -273,19 +273,19 @@ def _strings(manifest: Mapping[str, Any], field: str) -> dict[str, str]:
     return {str(key): str(value) for key, value in found.items()} if isinstance(found, dict) else {}
 
 
-# What a ResourceDistribution's status says (RD-50 … RD-53, RD-75).
+# Status of a ResourceDistribution. [RD-50 … RD-53, RD-75]
 
 SUCCEEDED: Final = "Succeeded"
 NAMESPACE_MISSING: Final = "namespace not found or is terminating"
-#: RD-55: what the API server refused is tried again.
+#: Failures that are retried. [RD-55]
 RETRIED: Final = frozenset({GET_FAILED, CREATE_FAILED, UPDATE_FAILED, DELETE_FAILED})
-#: Longer texts of an API server are cut: a status is no log.
+#: Longer API server messages are truncated in the status.
 LONGEST_REASON: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What went wrong in one namespace; ``condition`` is one of CONDITION_TYPES."""
+    """A failure in one namespace. condition is one of CONDITION_TYPES."""
 
     namespace: str
     condition: str
@@ -293,7 +293,7 @@ class Failure:
 
 
 def conflict_reason(namespace: str, api_version: str, kind: str, name: str) -> str:
-    """RD-52: the words for an object that somebody else made."""
+    """Return the message for an object that is not ours. [RD-52]"""
     return f"{api_version}, Kind={kind} {namespace}/{name} already exists and is not controlled by this object"
 
 
@@ -304,7 +304,7 @@ def status_of(
     generation: int,
     now: str,
 ) -> dict[str, Any]:
-    """The whole status; ``present`` is the one there is, ``now`` an RFC 3339 time."""
+    """Return the complete status. present is the current one, now an RFC 3339 time."""
     failed = {one.namespace for one in failures} & set(targets)
     counts = {"desired": len(targets), "succeeded": len(targets) - len(failed), "failed": len(failed)}
     return {
@@ -315,13 +315,13 @@ def status_of(
 
 
 def status_patch(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> dict[str, Any]:
-    """What a merge patch of the status must say; empty if nothing differs."""
+    """Return the merge patch of the status, or an empty one if nothing differs."""
     patch = {key: value for key, value in wanted.items() if present.get(key) != value}
     return {**patch, **{key: None for key in present if key not in wanted}}
 
 
 def newly_failed(wanted: Mapping[str, Any], present: Mapping[str, Any]) -> Collection[str]:
-    """The conditions that became true, or became so for other namespaces: what is worth an event."""
+    """Return the conditions that became true or now affect other namespaces. Each is worth an event."""
     before = _conditions(present)
     return [
         type_
@@ -358,8 +358,8 @@ COLUMNS: Final = ("namespace", "copy", "because")
 def explained(
     rule: TargetRule, template: Template, namespaces: Iterable[ObjectMeta], copies: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[tuple[str, str, str]], list[str]]:
-    """A row per namespace that has a copy or is to have one, and what a person can do. ``copies``: the objects of the
-    template's kind and name, by namespace."""
+    """Return a row per namespace that has or will have a copy, and suggested actions. copies holds the objects of the
+    template's kind and name by namespace."""
     known = {one.name: one for one in namespaces}
     targets = set(rule.namespaces({name: one.labels for name, one in known.items()}))
     ours = {name for name, copy in copies.items() if is_copy_of(copy, template)}
@@ -372,25 +372,25 @@ def explained(
         elif metadata is None or metadata.deletion_timestamp is not None:
             rows.append((name, "none", f"{why}; the namespace {'is going' if metadata else 'does not exist'}"))
             if metadata is None:
-                todo.append(f"create namespace {name}, or take it out of includedNamespaces")
+                todo.append(f"create namespace {name}, or remove it from includedNamespaces")
         elif copy is None:
-            rows.append((name, "is to be created", why))
+            rows.append((name, "will be created", why))
         elif name not in ours:
             what = f"{template.resource.kind} {name}/{template.name}"
-            rows.append((name, "conflict", f"{why}; {what} is somebody else's and is not touched"))
+            rows.append((name, "conflict", f"{why}; {what} is not ours and is left unchanged"))
             todo.append(f"delete or rename {what}, or exclude the namespace")
         else:
-            rows.append((name, "is to be updated" if update_patch(template, copy) else "up to date", why))
+            rows.append((name, "will be updated" if update_patch(template, copy) else "up to date", why))
     return rows, todo
 
 
 def _why(rule: TargetRule, name: str, labels: Mapping[str, str]) -> str:
     if name in SYSTEM_NAMESPACES:
-        return "system namespaces never get one"
+        return "system namespaces never get a copy"
     if name in rule.excluded:
-        return "excludedNamespaces names it"
+        return "listed in excludedNamespaces"
     if rule.all_namespaces:
         return "allNamespaces"
     if name in rule.included:
-        return "includedNamespaces names it"
+        return "listed in includedNamespaces"
     return "namespaceSelector selects it" if rule.selects(labels) else "nothing selects it"

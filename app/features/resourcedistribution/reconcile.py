@@ -1,4 +1,4 @@
-"""The controller of ResourceDistributions: writes and removes copies."""
+"""ResourceDistribution controller: writes and removes copies."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ from app.kube.statuses import KnownStatus, newest_status, write_status
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, owner_key, refers_to
 
-# The controller's reconcile: read caches and copies, carry the plan out, report (RD-30 … RD-55).
+# Reconcile: read caches and copies, apply the plan, write the status. [RD-30 … RD-55]
 
 logger = logging.getLogger(__name__)
 
-#: RD-32: how many namespaces are worked on at once, at the most; it begins with one.
+#: Maximum number of namespaces processed concurrently; the first batch has one. [RD-32]
 MAX_CONCURRENT_WRITES: Final = 32
-#: Of more copies than these it is cheaper to ask for all at once.
+#: Above this number of copies one list is cheaper than single reads.
 MAX_SINGLE_READS: Final = 4
-#: How often an object is created that is there already, but not when it is read.
+#: Attempts to create an object that exists on creation but not when read.
 CREATE_ATTEMPTS: Final = 3
-#: RD-72: seconds after which a namespace with somebody else's object is tried again.
+#: Seconds until a namespace with a conflicting object is retried. [RD-72]
 CONFLICT_RETRY_SECONDS: Final = 60.0
-#: Seconds by which a reconcile is put off that copies and namespaces ask for: a burst of events costs few of them.
+#: Seconds to delay a reconcile caused by copies and namespaces, so that a burst of events costs few reconciles.
 COALESCE_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is read. ``copies``: the metadata of ConfigMaps and of Secrets with a managing owner of this kind."""
+    """Caches the controller reads. copies holds the metadata of ConfigMaps and Secrets controlled by this kind."""
 
     distributions: Store[ResourceDistribution]
     namespaces: Store[Namespace]
@@ -76,19 +76,19 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one ResourceDistribution between reconciles; after a restart it is read again."""
+    """State of one ResourceDistribution kept between reconciles. After a restart it is read again."""
 
     uid: str
     generation: int = -1
     rule: TargetRule | None = None
     template: Template | None = None
-    #: Namespace → uid and resourceVersion of the copy that was seen to be, or made, what it should be.
+    #: Namespace → UID and resourceVersion of the copy that was last up to date.
     verified: dict[str, tuple[str, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
 
 
 class ResourceDistributionReconciler:
-    """Keeps the copies of all ResourceDistributions."""
+    """Maintains the copies of ResourceDistributions."""
 
     def __init__(self, client: Client, caches: Caches, events: EventRecorder) -> None:
         self._client = client
@@ -97,10 +97,10 @@ class ResourceDistributionReconciler:
         self._events = events
         self._states: dict[ObjectKey, _State] = {}
 
-    # ---- what changes concern (RD-30)
+    # ---- event mapping (RD-30)
 
     def keys_for_distribution(self, change: Change[ResourceDistribution]) -> Iterable[ObjectKey]:
-        """Itself, but for a change of its status or metadata alone."""
+        """Return the ResourceDistribution itself unless only its status or metadata changed."""
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
             same_spec = old.metadata.generation == new.metadata.generation
@@ -109,7 +109,7 @@ class ResourceDistributionReconciler:
         return (ObjectKey("", change.object.name),)
 
     def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
-        """Those for which the namespace is, or was, a target."""
+        """Return the ResourceDistributions for which the namespace is, or was, a target."""
         old, new = change.old, change.new
         if old is not None and new is not None and _same_namespace(old, new):
             return []
@@ -122,7 +122,7 @@ class ResourceDistributionReconciler:
         ]
 
     def keys_for_copy(self, change: Change[Metadata]) -> Iterable[ObjectKey]:
-        """The one that made the copy, unless the change is its own write."""
+        """Return the ResourceDistribution that manages the copy, unless the change is its own write."""
         keys: dict[ObjectKey, None] = {}
         for one in (change.old, change.new):
             reference = one.metadata.controller if one is not None else None
@@ -143,19 +143,19 @@ class ResourceDistributionReconciler:
         return keys
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a copy or a namespace asks for."""
+        """Return how long to delay a reconcile caused by a copy or a namespace."""
         return COALESCE_SECONDS
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring the copies and the status of one ResourceDistribution up to date."""
+        """Update the copies and the status of one ResourceDistribution."""
         distribution = self._caches.distributions.get(key.name)
         if distribution is None:
             self._states.pop(key, None)
             return None
         if distribution.deleting:
-            return None  # RD-40, RD-73: its copies go with it
+            return None  # The garbage collector deletes its copies. [RD-40, RD-73]
         state = self._resolved(distribution)
         if state.rule is None or state.template is None:
             return None
@@ -163,7 +163,7 @@ class ResourceDistributionReconciler:
         existing = {one.name for one in namespaces if one.deletion_timestamp is None}
         targets = state.rule.namespaces({one.name: one.labels for one in namespaces})
         if self._lost_copies(state, existing) and not await self._still_exists(distribution):
-            return None  # the garbage collector takes the copies; the cache will show why
+            return None  # the garbage collector deletes the copies; a deletion event follows
         failures = [Failure(name, NO_NAMESPACE, NAMESPACE_MISSING) for name in targets if name not in existing]
         failures += await self._bring_up_to_date(state, [name for name in targets if name in existing])
         failures += await self._clean_up(state, set(targets), existing)
@@ -174,7 +174,7 @@ class ResourceDistributionReconciler:
         return Result(requeue_after=CONFLICT_RETRY_SECONDS) if CONFLICT in kinds else None
 
     def _resolved(self, distribution: ResourceDistribution) -> _State:
-        """The state with targets and template as the spec has them; without them if the spec cannot be read (RD-31)."""
+        """Return the state with compiled targets and template, or without them if the spec is invalid. [RD-31]"""
         key = ObjectKey("", distribution.name)
         metadata = distribution.metadata
         state = self._states.get(key)
@@ -186,7 +186,7 @@ class ResourceDistributionReconciler:
             template = Template.of(distribution.name, metadata.uid, distribution.spec.resource)
             state.rule = TargetRule.of(distribution.spec.targets)
         except (TemplateError, SelectorError) as error:
-            logger.warning("ResourceDistribution %s is left alone: %s", distribution.name, error)
+            logger.warning("ignoring ResourceDistribution %s: %s", distribution.name, error)
             state.rule = state.template = None
         else:
             if state.template is None or state.template.digest != template.digest:
@@ -198,7 +198,7 @@ class ResourceDistributionReconciler:
     # ---- copies
 
     def _lost_copies(self, state: _State, existing: Collection[str]) -> bool:
-        """Whether a copy that was right has disappeared from a namespace that is still there."""
+        """Return whether an up-to-date copy has disappeared from an existing namespace."""
         template = state.template
         assert template is not None  # noqa: S101  # the caller has asked
         copies = self._copies(template).by_index(BY_CONTROLLER, template.controller.index_key)
@@ -206,7 +206,8 @@ class ResourceDistributionReconciler:
         return any(name in existing and name not in present for name in state.verified)
 
     async def _still_exists(self, distribution: ResourceDistribution) -> bool:
-        """Ask the API server whether the ResourceDistribution is there and stays; the cache may learn that late."""
+        """Return whether the ResourceDistribution exists and is not being deleted, according to the API server; the
+        cache may lag."""
         resource = RESOURCE_DISTRIBUTION.resource()
         live = await get_or_none(self._client, resource, distribution.name, decode=decode_metadata)
         return (
@@ -219,7 +220,7 @@ class ResourceDistributionReconciler:
         return self._caches.secrets if template.resource.kind == "Secret" else self._caches.configmaps
 
     async def _bring_up_to_date(self, state: _State, namespaces: Sequence[str]) -> list[Failure]:
-        """RD-33: every target that exists; those whose copy is known to be right cost nothing."""
+        """Update every existing target. Copies known to be up to date cost no request. [RD-33]"""
         template = state.template
         assert template is not None  # noqa: S101  # the caller has asked
         present = {
@@ -242,14 +243,14 @@ class ResourceDistributionReconciler:
         )
 
     async def _read_all(self, template: Template) -> dict[str, dict[str, Any]]:
-        """All objects of the template's kind and name, by namespace."""
+        """Return all objects of the template's kind and name by namespace."""
         found = await self._client.list(template.resource, field_selector=f"metadata.name={template.name}", decode=None)
         return {one["metadata"]["namespace"]: one for one in found.items}
 
     async def _one(
         self, state: _State, template: Template, namespace: str, exists: bool, copy: dict[str, Any] | None
     ) -> Failure | None:
-        """One target. ``exists``: the cache has a copy of ours; ``copy``: what was read of it."""
+        """Update one target. exists tells whether the cache has a copy of ours; copy is the object as read."""
         for _ in range(CREATE_ATTEMPTS):
             try:
                 if exists and copy is None:
@@ -263,12 +264,14 @@ class ResourceDistributionReconciler:
             try:
                 return await self._create(state, template, namespace)
             except AlreadyExists:
-                exists = True  # whoever made it may take it away before it is read
+                exists = True  # it may be deleted by its creator before it is read
         what = f"{template.resource.kind} {namespace}/{template.name}"
-        return Failure(namespace, CREATE_FAILED, f"{what} was there whenever it was created, and not when it was read")
+        return Failure(
+            namespace, CREATE_FAILED, f"{what} existed on every attempt to create it, but not when it was read"
+        )
 
     async def _create(self, state: _State, template: Template, namespace: str) -> Failure | None:
-        """Raises AlreadyExists."""
+        """Create the copy. Raises AlreadyExists."""
         try:
             made = await self._client.create(
                 template.resource,
@@ -300,7 +303,7 @@ class ResourceDistributionReconciler:
             if not patch:
                 state.verified[namespace] = (metadata["uid"], metadata["resourceVersion"])
                 return None
-            # Of this very object, as it was read: whoever wrote meanwhile is seen first.
+            # Guarded by UID and resourceVersion, so that concurrent writes are seen first.
             known = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
             patch["metadata"] = {**patch.get("metadata", {}), **known}
             try:
@@ -328,7 +331,7 @@ class ResourceDistributionReconciler:
         return None
 
     async def _clean_up(self, state: _State, targets: set[str], existing: set[str]) -> list[Failure]:
-        """RD-23, RD-38, RD-41: copies in namespaces that are no targets."""
+        """Delete copies in namespaces that are no longer targets. [RD-23, RD-38, RD-41]"""
         template = state.template
         assert template is not None  # noqa: S101  # the caller has asked
         left = [
@@ -343,7 +346,7 @@ class ResourceDistributionReconciler:
             try:
                 await self._client.delete(template.resource, name, namespace, uid=uid, decode=decode_metadata)
             except (NotFound, Conflict):
-                pass  # it is gone, or another has its name
+                pass  # it is gone, or the name belongs to another object
             except KubeError as error:
                 return Failure(namespace, DELETE_FAILED, message_of(error))
             state.verified.pop(namespace, None)
@@ -352,7 +355,7 @@ class ResourceDistributionReconciler:
         return await self._in_batches([delete(one.name, one.namespace, one.uid) for one in left])
 
     async def _in_batches(self, work: Sequence[Coroutine[Any, Any, Failure | None]]) -> list[Failure]:
-        """RD-32: batches of 1, 2, 4, 8, … at once; a failure stops nothing."""
+        """Run the work in batches of 1, 2, 4, 8, … A failure does not stop later batches. [RD-32]"""
         failures: list[Failure] = []
         start, size = 0, 1
         while start < len(work):
@@ -381,7 +384,7 @@ class ResourceDistributionReconciler:
     def _record_events(
         self, distribution: ResourceDistribution, conditions: Iterable[str], failures: Sequence[Failure]
     ) -> None:
-        """RD-76: a Warning for what began to fail."""
+        """Record a Warning for each new failure. [RD-76]"""
         kind = RESOURCE_DISTRIBUTION
         regarding = ObjectReference(
             api_version=f"{kind.group}/{kind.hub.name}",
@@ -397,14 +400,14 @@ class ResourceDistributionReconciler:
 
 
 def managing_distribution(copy: Metadata) -> list[str]:
-    """The index function of copies: the ResourceDistribution that manages an object, if one does."""
+    """Index function of copies: the ResourceDistribution that manages the object, if any."""
     reference = copy.metadata.controller
     ours = reference is not None and _is_ours(reference.api_version, reference.kind)
     return [owner_key(reference, "")] if reference is not None and ours else []
 
 
 def is_managed_copy(copy: Metadata) -> bool:
-    """Whether a ResourceDistribution manages an object."""
+    """Return whether a ResourceDistribution manages the object."""
     return bool(managing_distribution(copy))
 
 
@@ -441,7 +444,7 @@ WATCHED: Final = (DISTRIBUTIONS, NAMESPACES, COPIES_OF_CONFIG_MAPS, COPIES_OF_SE
 
 
 def resourcedistribution_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the ResourceDistribution controller."""
     caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
     reconciler = ResourceDistributionReconciler(context.client, caches, context.events)
     return Reconciling(

@@ -1,4 +1,4 @@
-"""The fields of ResourceDistribution: what users write and what kubectl explains. v1beta1 is the hub."""
+"""API types of ResourceDistribution. v1beta1 is the hub."""
 
 from __future__ import annotations
 
@@ -16,135 +16,137 @@ DELETE_FAILED: Final = "DeleteResourceFailed"
 CONFLICT: Final = "ConflictOccurred"
 NO_NAMESPACE: Final = "NamespaceNotExists"
 CONDITION_TYPES: Final = (GET_FAILED, CREATE_FAILED, UPDATE_FAILED, DELETE_FAILED, CONFLICT, NO_NAMESPACE)
-"""RD-51: the conditions, in the order of the status."""
+"""Condition types in status order. [RD-51]"""
 
 
 class TargetNamespace(ApiModel):
-    """One namespace."""
+    """TargetNamespace refers to a namespace."""
 
     name: str = ""
-    """Its name."""
+    """name is the name of the namespace."""
 
 
 class NamespaceList(ApiModel):
-    """Namespaces by name."""
+    """NamespaceList lists namespaces by name."""
 
     list_: list[TargetNamespace] | None = Field(default=None, alias="list")
-    """The namespaces."""
+    """list holds the namespaces."""
 
 
 class DistributionTargets(ApiModel):
-    """Which namespaces get the resource. kube-system and kube-public never do."""
+    """DistributionTargets selects the namespaces that get the resource. kube-system and kube-public are never
+    selected."""
 
     all_namespaces: bool = False
-    """Whether all namespaces are targets, also those to come."""
+    """allNamespaces selects all namespaces, including those created later."""
     excluded_namespaces: NamespaceList | None = None
-    """Namespaces that get nothing, whatever else names them."""
+    """excludedNamespaces lists namespaces that get no copy, even if another field selects them."""
     included_namespaces: NamespaceList | None = None
-    """Namespaces by name."""
+    """includedNamespaces lists namespaces by name."""
     namespace_selector: LabelSelector | None = None
-    """Namespaces by their labels; an empty selector selects none."""
+    """namespaceSelector is a label query over namespaces. An empty selector selects none."""
 
 
 class DistributionTargetsV1Alpha1(ApiModel):
-    """Which namespaces get the resource. kube-system and kube-public never do."""
+    """DistributionTargets selects the namespaces that get the resource. kube-system and kube-public are never
+    selected."""
 
     all_namespaces: bool = False
-    """Whether all namespaces are targets, also those to come."""
+    """allNamespaces selects all namespaces, including those created later."""
     excluded_namespaces: NamespaceList | None = None
-    """Namespaces that get nothing, whatever else names them."""
+    """excludedNamespaces lists namespaces that get no copy, even if another field selects them."""
     included_namespaces: NamespaceList | None = None
-    """Namespaces by name."""
+    """includedNamespaces lists namespaces by name."""
     namespace_label_selector: LabelSelector | None = None
-    """Namespaces by their labels; an empty selector selects none."""
+    """namespaceLabelSelector is a label query over namespaces. An empty selector selects none."""
 
 
 class ResourceDistributionSpec(ApiModel):
-    """What goes where."""
+    """ResourceDistributionSpec defines the resource and its target namespaces."""
 
     resource: RawObject
-    """The ConfigMap or Secret, as a whole manifest. Its namespace is left aside."""
+    """resource is the complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargets
-    """Where it goes."""
+    """targets selects the namespaces that get the resource."""
 
 
 class ResourceDistributionSpecV1Alpha1(ApiModel):
-    """What goes where."""
+    """ResourceDistributionSpec defines the resource and its target namespaces."""
 
     resource: RawObject
-    """The ConfigMap or Secret, as a whole manifest. Its namespace is left aside."""
+    """resource is the complete manifest of a ConfigMap or Secret. Its namespace is ignored."""
     targets: DistributionTargetsV1Alpha1
-    """Where it goes."""
+    """targets selects the namespaces that get the resource."""
 
 
 class _ConditionFields(ApiModel):
-    """What both versions say of one kind of failure."""
+    """Fields of a condition that both versions share."""
 
     type: str
-    """Which failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed, DeleteResourceFailed,
-    ConflictOccurred or NamespaceNotExists."""
+    """type is the kind of failure: GetResourceFailed, CreateResourceFailed, UpdateResourceFailed,
+    DeleteResourceFailed, ConflictOccurred or NamespaceNotExists."""
     status: str
-    """True where it happened, in the last reconcile."""
+    """status is True if the failure occurred in the last reconcile."""
     last_transition_time: Time = ""
-    """When the status last changed."""
+    """lastTransitionTime is the last time the status changed."""
     reason: str = ""
-    """What went wrong, in words."""
+    """reason is a human-readable description of the failure."""
 
 
 class DistributionCondition(_ConditionFields):
-    """One kind of failure, and where it happened."""
+    """DistributionCondition reports one kind of failure and the namespaces where it occurred."""
 
     failed_namespaces: list[str] | None = None
-    """The namespaces in which it happened."""
+    """failedNamespaces lists the namespaces where the failure occurred."""
 
 
 class DistributionConditionV1Alpha1(_ConditionFields):
-    """One kind of failure, and where it happened."""
+    """DistributionCondition reports one kind of failure and the namespaces where it occurred."""
 
     failed_namespace: list[str] | None = None
-    """The namespaces in which it happened."""
+    """failedNamespace lists the namespaces where the failure occurred."""
 
 
 class _StatusFields(ApiModel):
-    """What both versions say of the state of the copies."""
+    """Status fields that both versions share."""
 
     desired: Int32 = 0
-    """How many namespaces are targets."""
+    """desired is the number of target namespaces."""
     succeeded: Int32 = 0
-    """How many of them have the resource as it should be."""
+    """succeeded is the number of target namespaces with an up-to-date copy."""
     failed: Int32 = 0
-    """How many of them do not."""
+    """failed is the number of target namespaces without an up-to-date copy."""
     observed_generation: Int64 = 0
-    """The generation of the object this is about."""
+    """observedGeneration is the generation this status refers to."""
 
 
 class ResourceDistributionStatus(_StatusFields):
-    """The state of the copies."""
+    """ResourceDistributionStatus is the observed state of the copies."""
 
     conditions: list[DistributionCondition] | None = None
-    """One entry per kind of failure."""
+    """conditions has one entry per kind of failure."""
 
 
 class ResourceDistributionStatusV1Alpha1(_StatusFields):
-    """The state of the copies."""
+    """ResourceDistributionStatus is the observed state of the copies."""
 
     conditions: list[DistributionConditionV1Alpha1] | None = None
-    """One entry per kind of failure."""
+    """conditions has one entry per kind of failure."""
 
 
 class ResourceDistribution(KubeObject):
-    """ResourceDistribution keeps a copy of one ConfigMap or Secret in each of many namespaces."""
+    """ResourceDistribution keeps a copy of one ConfigMap or Secret in each of its target namespaces."""
 
     spec: ResourceDistributionSpec
-    """What is wanted."""
+    """Desired state of the ResourceDistribution."""
     status: ResourceDistributionStatus | None = None
-    """What is."""
+    """Observed state of the ResourceDistribution."""
 
 
 class ResourceDistributionV1Alpha1(KubeObject):
-    """ResourceDistribution keeps a copy of one ConfigMap or Secret in each of many namespaces."""
+    """ResourceDistribution keeps a copy of one ConfigMap or Secret in each of its target namespaces."""
 
     spec: ResourceDistributionSpecV1Alpha1
-    """What is wanted."""
+    """Desired state of the ResourceDistribution."""
     status: ResourceDistributionStatusV1Alpha1 | None = None
-    """What is."""
+    """Observed state of the ResourceDistribution."""

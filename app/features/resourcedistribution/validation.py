@@ -1,5 +1,5 @@
-"""What a ResourceDistribution must say (RD-12 … RD-14, RD-16, RD-74). Pure; what an API server thinks of the resource
-is found out by who can ask one."""
+"""Validates ResourceDistributions. Pure; the API server checks the resource separately. [RD-12 … RD-14, RD-16,
+RD-74]"""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KINDS: Final = ("Secret", "ConfigMap")
 
 
 def set_errors(given: ResourceDistribution, older: ResourceDistribution | None) -> list[FieldError]:
-    """Everything that is wrong by itself, or beside what it was before."""
+    """Return the errors of the object on its own and compared with older."""
     return [*resource_errors(given.spec.resource, older), *target_errors(given.spec.targets)]
 
 
 def resource_errors(resource: Mapping[str, Any], older: ResourceDistribution | None) -> list[FieldError]:
-    """RD-12 … RD-14."""
+    """Validate the resource. [RD-12 … RD-14]"""
     if not resource:
         return [required(RESOURCE)]
     kind = resource.get("kind")
@@ -35,7 +35,7 @@ def resource_errors(resource: Mapping[str, Any], older: ResourceDistribution | N
 
 
 def target_errors(targets: DistributionTargets) -> list[FieldError]:
-    """RD-16."""
+    """Validate the targets. [RD-16]"""
     errors: list[FieldError] = []
     for field, given in (
         ("includedNamespaces", targets.included_namespaces),
@@ -54,7 +54,7 @@ def target_errors(targets: DistributionTargets) -> list[FieldError]:
 
 
 def warnings(given: ResourceDistribution) -> tuple[str, ...]:
-    """What is admitted, but has no effect."""
+    """Return warnings about accepted fields without effect."""
     targets, found = given.spec.targets, []
     system = [name for name in _names(targets.included_namespaces) if name in ("kube-system", "kube-public")]
     if system:
@@ -69,7 +69,7 @@ def warnings(given: ResourceDistribution) -> tuple[str, ...]:
 
 
 def _go_targets(targets: DistributionTargets) -> GoLiteral:
-    """The targets as Go prints them, as OpenKruise's refusal has them."""
+    """Return the targets as Go prints them, as in OpenKruise's message."""
     selector = go_label_selector(targets.namespace_selector).text
     return GoLiteral(
         f"v1beta1.ResourceDistributionTargets{{AllNamespaces:{str(targets.all_namespaces).lower()}, "

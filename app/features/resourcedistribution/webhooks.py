@@ -1,4 +1,4 @@
-"""The validating webhook of ResourceDistribution (RD-10 … RD-16)."""
+"""Validating webhook of ResourceDistribution. [RD-10 … RD-16]"""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ GATE: Final = "ResourceDistributionGate"
 
 VALIDATE: Final = validating_webhook(
     RESOURCE_DISTRIBUTION,
-    "Refuses ResourceDistributions with a resource that no namespace would take, or with ambiguous targets",
+    "Rejects ResourceDistributions with a resource that no namespace would accept, or with ambiguous targets",
     when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
 
 
 class ResourceLookups(Protocol):
-    """What validation asks."""
+    """Lookups used by validation."""
 
     async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """What an API server says of the resource; None if it would take it."""
+        """Return the API server's error for the resource, or None if it is valid."""
         ...
 
 
 def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it; ``enabled``: the gate."""
+    """Return the webhook declaration with its handler. enabled is the feature gate."""
     return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
 
 
 async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -> Decision:
-    """All mistakes are reported together."""
+    """Validate and report all errors together."""
     given = review.object or {}
     version = version_to_judge(RESOURCE_DISTRIBUTION, given)
     if isinstance(version, Denied):
@@ -57,10 +57,10 @@ async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
     if distribution.deleting:
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Updates of an object being deleted, such as removing a finalizer, must not fail on its spec.
         return Allowed()
     if not enabled:
-        # RD-76: what concerns the metadata alone may go on.
+        # Updates of metadata alone are allowed. [RD-76]
         if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
             return Allowed()
         return Denied(gate_is_off(GATE), code=403)
@@ -76,19 +76,19 @@ async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -
 
 
 def read(obj: Mapping[str, Any]) -> ResourceDistribution:
-    """The ResourceDistribution of either version as its hub model. Raises ConversionError or ValidationError."""
+    """Parse either version as the hub model. Raises ConversionError or ValidationError."""
     return ResourceDistribution.model_validate(as_hub(RESOURCE_DISTRIBUTION, obj))
 
 
 class ClusterLookups:
-    """RD-15: asks the API server by a dry-run creation in the manager's own namespace."""
+    """Asks the API server with a dry-run creation in the manager's own namespace. [RD-15]"""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
 
     async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """What the API server says; a Secret's content is in none of its answers."""
+        """Return the API server's error, which never contains a Secret's content."""
         kind = SECRETS if resource.get("kind") == SECRETS.kind else CONFIGMAPS
         body = {**resource, "metadata": {**(resource.get("metadata") or {}), "namespace": self._namespace}}
         try:
@@ -105,10 +105,10 @@ class ClusterLookups:
 
 
 class StandaloneLookups:
-    """Without a cluster: what an API server would say of the most common mistakes."""
+    """Emulates the API server's most common errors when there is no cluster."""
 
     async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """The first mistake in names, keys or types."""
+        """Return the first error in names, keys or types."""
         metadata = resource.get("metadata")
         name = metadata.get("name") if isinstance(metadata, dict) else None
         kind = resource.get("kind")

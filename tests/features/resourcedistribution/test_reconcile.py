@@ -328,17 +328,17 @@ def test_copies_are_explained_and_never_shown() -> None:
         await counts(there, desired=4, succeeded=2, failed=2)
         found = await explain_object(there.client, await there.client.get(DISTRIBUTIONS, "rd"), lambda _: True)
         assert found.head == "ResourceDistribution rd: ConfigMap settings, 2 of 4 copies up to date"
-        conflict = "ConfigMap b/settings is somebody else's and is not touched"
+        conflict = "ConfigMap b/settings is not ours and is left unchanged"
         assert list(found.rows) == [
-            ("a", "up to date", "includedNamespaces names it"),
+            ("a", "up to date", "listed in includedNamespaces"),
             ("b", "conflict", f"namespaceSelector selects it; {conflict}"),
             ("c", "up to date", "namespaceSelector selects it"),
-            ("d", "none", "excludedNamespaces names it"),
-            ("nowhere", "none", "includedNamespaces names it; the namespace does not exist"),
+            ("d", "none", "listed in excludedNamespaces"),
+            ("nowhere", "none", "listed in includedNamespaces; the namespace does not exist"),
         ]
         assert found.todo == [
             "delete or rename ConfigMap b/settings, or exclude the namespace",
-            "create namespace nowhere, or take it out of includedNamespaces",
+            "create namespace nowhere, or remove it from includedNamespaces",
         ]
         assert "theirs" not in found.text()
 
