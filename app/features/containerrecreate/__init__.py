@@ -1,1 +1,1 @@
-"""ContainerRecreateRequest: restarts containers of a Pod without recreating it."""
+"""ContainerRecreateRequest: restarts containers of a Pod without recreating the Pod."""

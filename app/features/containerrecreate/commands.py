@@ -1,4 +1,4 @@
-"""``pykruise restart pod/NAME -c CONTAINER``, and what restarts the agent of a node has under way."""
+"""``pykruise restart pod/NAME -c CONTAINER``, and the restarts that a node agent is performing."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5
-#: A request that this command made is kept for so long.
+#: Seconds a request created by this command is kept.
 TTL_SECONDS: Final = 600
 _MAX_NAME: Final = 200
 
 
 def new_request(pod: str, containers: Sequence[str], call: Call, suffix: str) -> Json:
-    """The ContainerRecreateRequest that the command asks for."""
+    """Return the ContainerRecreateRequest for the command."""
     strategy: Json = {"failurePolicy": "Ignore" if call.flag("keep-going") else "Fail"}
     for option, field in (("ordered", "orderedRecreate"), ("force", "forceRecreate")):
         if call.flag(option):
@@ -45,7 +45,7 @@ def new_request(pod: str, containers: Sequence[str], call: Call, suffix: str) ->
 
 
 async def restart(call: Call) -> int:
-    """Make the request; with ``--wait`` a line per container whenever it comes further."""
+    """Create the request. With ``--wait``, print a line per container as it progresses."""
     name = call.object_name("pod", "pods", "po")
     containers = [one for one in call.text("container").split(",") if one]
     try:
@@ -54,7 +54,7 @@ async def restart(call: Call) -> int:
     except NotFound:
         raise CommandError(f"Pod {call.namespace}/{name}: not found; name another namespace with -n") from None
     except Forbidden:
-        # Whoever may make requests need not be allowed to read Pods; the webhook judges the names as well.
+        # A user who may create requests need not be allowed to read Pods; the webhook validates the names as well.
         if not containers:
             raise
     body = new_request(name, containers, call, random_suffix(SystemRandom()))
@@ -63,11 +63,11 @@ async def restart(call: Call) -> int:
 
 
 def _chosen(wanted: list[str], pod: Pod) -> list[str]:
-    """The containers to restart, all of the Pod. Raises CommandError."""
+    """Return the containers to restart, all of which the Pod has. Raises CommandError."""
     shown = f"Pod {pod.metadata.namespace}/{pod.metadata.name}"
     there = [one.name for one in pod.spec.containers]
     if not wanted and len(there) > 1:
-        raise CommandError(f"{shown}: say which container with -c: {', '.join(there)}")
+        raise CommandError(f"{shown}: name the container with -c: {', '.join(there)}")
     for name in wanted:
         if any(one.name == name for one in pod.spec.init_containers):
             raise CommandError(f"{shown}: {name} is an init container, which cannot be restarted")
@@ -97,7 +97,7 @@ def _reporter() -> Callable[[Call, Json], Awaitable[int | None]]:
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
-    """The restarts that the agent of the node has under way; a line each."""
+    """Return the restarts that the node's agent is performing, one per line."""
     if not enabled("KruiseDaemon"):
         return []
     query = f"{names.CRR_NODE_NAME}={node.metadata.name},{names.CRR_ACTIVE}=true"
@@ -119,16 +119,16 @@ RESTART: Final = LongVerb(
     (
         Option(
             "container",
-            "Names of containers, separated by commas; optional if there is only one",
+            "Container names separated by commas; optional if the Pod has only one",
             short="c",
             takes="NAMES",
         ),
-        Option("wait", "Show the progress of each until all are done; exit code 1 if one failed", flag=True, short="w"),
-        Option("ordered", "One after the other, each when the one before is ready", flag=True),
-        Option("force", "Also those that were restarted meanwhile", flag=True),
-        Option("keep-going", "Continue if one cannot be stopped", flag=True),
-        Option("grace", "Grace period, such as 30s; by default that of the Pod", takes="DURATION"),
-        Option("deadline", "Give up after this, such as 5m; 0: never", default="0", takes="DURATION"),
+        Option("wait", "Show progress until all containers are done; exit code 1 if one failed", flag=True, short="w"),
+        Option("ordered", "Restart one container at a time, each when the previous one is ready", flag=True),
+        Option("force", "Also restart containers that have restarted in the meantime", flag=True),
+        Option("keep-going", "Continue if a container cannot be stopped", flag=True),
+        Option("grace", "Grace period, such as 30s; defaults to that of the Pod", takes="DURATION"),
+        Option("deadline", "Give up after this time, such as 5m; 0 means never", default="0", takes="DURATION"),
     ),
     restart,
 )

@@ -14,13 +14,13 @@ from app.framework.verbs import LongVerb
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handler of the webhook."""
+    """Return the webhook handlers."""
     lookups = ClusterLookups(context.client) if context.client is not None else StandaloneLookups()
     return Decisions(webhooks.handlers(lookups, context.enabled))
 
 
 def node() -> tuple[ExplainNode, ...]:
-    """What the command line says of a node."""
+    """Return the functions that explain a node on the command line."""
     from app.features.containerrecreate.commands import explain_node
 
     return (explain_node,)

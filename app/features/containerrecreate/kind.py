@@ -1,4 +1,4 @@
-"""The definition of ContainerRecreateRequest: its versions, conversion and defaults."""
+"""ContainerRecreateRequest kind: its versions, conversion and defaults."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from app.features.containerrecreate.types import (
 )
 from app.kube.jsonvalues import json_copy
 
-# ContainerRecreateRequest between its versions: two annotations of v1alpha1 are fields of v1beta1's status (CRR-1).
-#
-# The annotations stay where they are in both directions. Each direction may lose something; app.api.conversion notices
-# and remembers it.
+# Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
+# directions. Each direction may lose something, which app.api.conversion preserves.
 
 _SNAPSHOT: Final = "containerStatusSnapshot"
 _FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID": str}
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """What the annotations say, said by the status too. What cannot be read is left out there."""
+    """Copy the annotations to the status. Invalid values are skipped."""
     annotations = _object(_object(obj, "metadata") or {}, "annotations") or {}
     snapshot = parsed_snapshot(annotations.get(names.CRR_SYNC_CONTAINER_STATUSES))
     since = annotations.get(names.CRR_UNREADY_ACQUIRED)
@@ -44,7 +42,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """What the status says beyond v1alpha1's, said by annotations."""
+    """Copy the status fields that v1alpha1 lacks to annotations."""
     status = _object(obj, "status")
     if status is None:
         return obj
@@ -65,7 +63,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def snapshot_text(snapshot: list[Any]) -> str:
-    """A snapshot as its annotation has it: fields in OpenKruise's order, without spaces."""
+    """Return a snapshot as annotation text: fields in OpenKruise's order, without spaces."""
     entries = [
         {field: entry[field] for field in _FIELDS if field in entry} for entry in snapshot if isinstance(entry, dict)
     ]
@@ -73,7 +71,7 @@ def snapshot_text(snapshot: list[Any]) -> str:
 
 
 def parsed_snapshot(text: Any) -> list[dict[str, Any]] | None:
-    """The snapshot in an annotation; None if there is none, or none that can be read."""
+    """Parse the snapshot annotation; None if it is missing or invalid."""
     if not isinstance(text, str):
         return None
     try:
@@ -95,7 +93,7 @@ def _is_entry(entry: Any) -> bool:
 
 
 def is_time(text: str) -> bool:
-    """Whether ``text`` is a time as the API writes it."""
+    """Return whether ``text`` is a time in the API's format."""
     try:
         return "T" in text and datetime.fromisoformat(text).tzinfo is not None
     except ValueError:
@@ -103,7 +101,7 @@ def is_time(text: str) -> bool:
 
 
 def grace_condition(since: str) -> dict[str, Any]:
-    """The condition that says since when the Pod is not ready because of the request."""
+    """Return the condition that records since when the request has kept the Pod not ready."""
     return {
         "type": PRE_RECREATE_GRACE,
         "status": "True",
@@ -114,7 +112,7 @@ def grace_condition(since: str) -> dict[str, Any]:
 
 
 def grace_since(status: dict[str, Any]) -> str | None:
-    """Since when the Pod is not ready because of the request, if it is."""
+    """Return since when the request has kept the Pod not ready, or None."""
     for condition in _conditions(status):
         if condition.get("type") == PRE_RECREATE_GRACE and condition.get("status") == "True":
             since = condition.get("lastTransitionTime")
@@ -134,9 +132,9 @@ def _object(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
 
 _NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")
 _COLUMNS: Final = (
-    PrinterColumn("PHASE", "string", ".status.phase", "How far the request has come."),
+    PrinterColumn("PHASE", "string", ".status.phase", "Phase of the request."),
     PrinterColumn("POD", "string", ".spec.podName", "The Pod."),
-    PrinterColumn("NODE", "string", _NODE, "The node it runs on."),
+    PrinterColumn("NODE", "string", _NODE, "Node of the Pod."),
     AGE,
 )
 _ANNOTATIONS: Final = noted(
@@ -167,11 +165,11 @@ CONTAINER_RECREATE_REQUEST: Final = KindDefinition(
 )
 
 
-# What a ContainerRecreateRequest means where it says nothing, as far as that needs no Pod (CRR-4). Pure.
+# Defaults of a ContainerRecreateRequest that do not depend on the Pod (CRR-4). Pure.
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The request (JSON of either version) with a strategy and its failure policy, as a copy."""
+    """Return a copy of the request (JSON of either version) with a strategy and its failure policy."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if isinstance(spec, dict):
@@ -184,8 +182,8 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_pod(obj: Mapping[str, Any], pod: Mapping[str, Any], *, virtual_node: bool) -> dict[str, Any]:
-    """CRR-4, CRR-5: a request that has passed ``pod_errors`` of ``validation``, with what is
-    taken from its Pod, as a copy."""
+    """Return a copy of the request with the fields taken from its Pod. The request must have passed
+    ``validation.pod_errors``. [CRR-4, CRR-5]"""
     filled = with_defaults(obj)
     spec, pod_spec = filled["spec"], pod.get("spec") or {}
     labels = {
@@ -213,7 +211,7 @@ def with_pod(obj: Mapping[str, Any], pod: Mapping[str, Any], *, virtual_node: bo
 def _fill(wanted: dict[str, Any], container: Mapping[str, Any], status: Mapping[str, Any]) -> None:
     hook = (container.get("lifecycle") or {}).get("preStop")
     if isinstance(hook, dict):
-        # CRR-61: with sleep, which OpenKruise turns into a hook that does nothing and fails.
+        # Includes sleep, which OpenKruise turns into a hook that does nothing and fails. [CRR-61]
         wanted["preStop"] = {key: hook[key] for key in ("exec", "httpGet", "tcpSocket", "sleep") if key in hook}
         if "httpGet" in hook and container.get("ports"):
             wanted["ports"] = container["ports"]

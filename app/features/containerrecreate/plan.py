@@ -1,7 +1,7 @@
-"""What is due for a ContainerRecreateRequest (CRR-10 … CRR-22, CRR-60, CRR-62). Pure.
+"""Plans the next step of a ContainerRecreateRequest. Pure. [CRR-10 … CRR-22, CRR-60, CRR-62]
 
-The node agent does the work and writes its progress; the manager tells it what only the Pod's status knows, takes the
-Pod out of service for the grace period, and ends what goes on for too long.
+The node agent restarts the containers and reports progress. The manager copies the Pod status that the agent needs,
+takes the Pod out of service for the grace period, and ends requests that take too long.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POD_ENDED: Final = "the Pod has ended; its containers do not start again"
 NO_ANSWER: Final = "daemon has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "recreating has exceeded the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 60.0
-#: CRR-18: kubelets report late while a postStart hook runs.
+#: Kubelets report late while a postStart hook runs. [CRR-18]
 SNAPSHOT_SECONDS: Final = 3.0
 _ENDED: Final = ("Succeeded", "Failed")
 _DONE: Final = (SUCCEEDED, FAILED)
@@ -39,22 +39,22 @@ Status = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now, in this order."""
+    """The actions to take now, in this order."""
 
-    #: The Pod is ready again as far as this request goes, then the finalizer leaves.
+    #: Stop keeping the Pod not ready, then remove the finalizer.
     release: bool = False
-    #: The node agent need not look at it any more.
+    #: Remove the label by which the node agent selects requests.
     deactivate: bool = False
     delete: bool = False
-    #: The Pod is taken out of service, behind a finalizer.
+    #: Add a finalizer, then take the Pod out of service.
     hold: bool = False
-    #: What changes in the status: a merge patch.
+    #: Merge patch of the status.
     status: Status | None = None
     requeue_after: float | None = None
 
 
 def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> Step:
-    """CRR-10 … CRR-18; ``pod``: the Pod of that name, if there is one."""
+    """Return the next step. pod is the Pod of the request's name, if it exists. [CRR-10 … CRR-18]"""
     metadata = request.metadata
     status = request.status.to_dict() if request.status is not None else {}
     completed = bool(status.get("completionTime"))
@@ -89,7 +89,7 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
     change: dict[str, Any] = {}
     snapshot = snapshot_of(request, pod, created)
     if snapshot != (status.get("containerStatusSnapshot") or []) and snapshot:
-        # CRR-20: never back to nothing.
+        # Never replaced by an empty snapshot. [CRR-20]
         change["containerStatusSnapshot"] = snapshot
     strategy = request.spec.strategy
     hold = strategy is not None and strategy.unready_grace_period_seconds is not None and grace_since(status) is None
@@ -100,12 +100,12 @@ def step(request: ContainerRecreateRequest, pod: Pod | None, now: datetime) -> S
 
 
 def is_of(request: ContainerRecreateRequest, pod: Pod) -> bool:
-    """CRR-50: whether it is the very Pod, not another that has its name by now."""
+    """Return whether this is the request's Pod and not a later Pod of the same name. [CRR-50]"""
     return pod.metadata.uid == request.metadata.labels.get(names.CRR_POD_UID)
 
 
 def _has_sidecars_left(request: ContainerRecreateRequest, pod: Pod) -> bool:
-    """SS-115: whether the Pod got its phase from the sidecar terminator, and containers of the request still run."""
+    """Return whether the sidecar terminator set the Pod's phase while containers of the request still run. [SS-115]"""
     condition = pod.condition(names.SIDECAR_TERMINATED_CONDITION)
     if condition is None or condition.status != "True":
         return False
@@ -114,8 +114,8 @@ def _has_sidecars_left(request: ContainerRecreateRequest, pod: Pod) -> bool:
 
 
 def snapshot_of(request: ContainerRecreateRequest, pod: Pod, created: datetime) -> list[dict[str, Any]]:
-    """CRR-20, CRR-62: what the Pod's status says of new containers: those that started since the request was made, or
-    are others than it was made for."""
+    """Return the status of new containers: those started after the request was created, or with other IDs than it
+    names. [CRR-20, CRR-62]"""
     statuses = {one.name: one for one in pod.status.container_statuses}
     found = []
     for wanted in request.spec.containers:

@@ -1,4 +1,4 @@
-"""The controller of ContainerRecreateRequests: follows them until they end."""
+"""ContainerRecreateRequest controller: follows requests until they complete."""
 
 from __future__ import annotations
 
@@ -34,33 +34,33 @@ _Change: TypeAlias = Callable[[Client, Pod, NotReadyKey], Awaitable[Metadata | N
 
 
 def by_pod(request: ContainerRecreateRequest) -> list[str]:
-    """Index of the requests that are not done: the uid of the Pod."""
+    """Index open requests by the UID of their Pod."""
     done = request.deleting or (request.status is not None and request.status.completion_time)
     return [] if done else [request.metadata.labels.get(names.CRR_POD_UID, "")]
 
 
 class ContainerRecreateRequestReconciler:
-    """The shell."""
+    """Reconciles ContainerRecreateRequests."""
 
     def __init__(self, client: Client, requests: Store[ContainerRecreateRequest], pods: Store[Pod]) -> None:
         self._client = client
         self._clock = client.clock
         self._requests = requests
         self._pods = pods
-        #: By uid: the version our last write gave a request, and those of Pods that were taken out of service or back.
+        #: By UID: the resource version after our last write, of requests and of Pods taken out of service or put back.
         self._written: dict[str, str] = {}
         self._marked: dict[str, str] = {}
-        #: Of Pods, by uid: their requests mark them.
+        #: By Pod UID: serializes the requests that change a Pod's readiness.
         self._turns = KeyedLocks()
 
     def keys_for_request(self, change: Change[ContainerRecreateRequest]) -> Iterable[ObjectKey]:
-        """The request itself."""
+        """Return the request itself."""
         if change.new is None:
             self._written.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """Requests for a Pod that comes, goes, or whose containers change."""
+        """Return the requests of a Pod that was added or deleted, or whose containers changed."""
         old, new = change.old, change.new
         if new is None or _shows(new, self._marked.get(new.metadata.uid, "")):
             self._marked.pop(change.object.metadata.uid, None)
@@ -69,14 +69,14 @@ class ContainerRecreateRequestReconciler:
         return [key_of(one) for one in self._requests.by_index(BY_POD, change.object.metadata.uid)]
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One request."""
+        """Reconcile one request."""
         request = self._requests.by_key(key)
         if request is None:
             return None
         metadata = request.metadata
         written = self._written.get(metadata.uid)
         if written is not None and not is_at_least(metadata.resource_version, written):
-            return None  # our own write is on its way, and brings us here again
+            return None  # the event of our own write triggers another reconcile
         self._written.pop(metadata.uid, None)
         pod = await self._pod(request)
         due = step(request, pod, self._clock.now())
@@ -88,7 +88,7 @@ class ContainerRecreateRequestReconciler:
         return Result(requeue_after=due.requeue_after) if due.requeue_after is not None else None
 
     async def _pod(self, request: ContainerRecreateRequest) -> Pod | None:
-        """The Pod; the API server is asked where the cache may be behind the webhook that saw it, or our own write."""
+        """Return the Pod. Falls back to the API server if the cache may lag behind the webhook or our own write."""
         namespace, name = request.metadata.namespace, request.spec.pod_name
         pod = self._pods.get(name, namespace)
         if pod is not None and is_of(request, pod) and _shows(pod, self._marked.get(pod.metadata.uid, "")):
@@ -100,7 +100,7 @@ class ContainerRecreateRequestReconciler:
         version = metadata.resource_version
         gated = pod is not None and is_of(request, pod) and has_gate(pod)
         if due.hold and pod is not None and gated:
-            # CRR-51: who crashes in between leaves at worst a finalizer, which the end removes.
+            # A crash in between leaves at most a finalizer, which is removed at the end. [CRR-51]
             if names.CRR_UNREADY_ACQUIRED not in metadata.finalizers:
                 finalizers = [*metadata.finalizers, names.CRR_UNREADY_ACQUIRED]
                 version = await self._patch(request, version, {"finalizers": finalizers})
@@ -120,10 +120,10 @@ class ContainerRecreateRequestReconciler:
             )
 
     async def _mark(self, request: ContainerRecreateRequest, uid: str, change: _Change) -> None:
-        """Take the Pod out of service, or back; and remember the version that the cache is expected to show."""
+        """Take the Pod out of service or put it back, and remember the version the cache must show."""
         key = recreate_request(request.metadata.namespace, request.metadata.name)
         async with self._turns.of(uid):
-            pod = await self._pod(request)  # another request may have marked it since
+            pod = await self._pod(request)  # another request may have changed it
             if pod is None or pod.metadata.uid != uid:
                 return
             written = await change(self._client, pod, key)
@@ -137,7 +137,7 @@ class ContainerRecreateRequestReconciler:
         change: Mapping[str, Any],
         status: Mapping[str, Any] | None = None,
     ) -> str:
-        """Change the request as it was seen, or raise Conflict; the version it then has."""
+        """Patch the request and return its new version. Raises Conflict if it changed since it was read."""
         metadata = request.metadata
         body: dict[str, Any] = {"metadata": {**change, "uid": metadata.uid, "resourceVersion": version}}
         if status is not None:
@@ -155,7 +155,7 @@ class ContainerRecreateRequestReconciler:
 
 
 def _shows(pod: Pod, version: str) -> bool:
-    """Whether it is that version of the Pod, or a later one."""
+    """Return whether the Pod is at this version or a later one."""
     return not version or is_at_least(pod.metadata.resource_version, version)
 
 
@@ -173,7 +173,7 @@ _KIND: Final = CONTAINER_RECREATE_REQUEST.plural
 
 
 def containerrecreaterequest_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the ContainerRecreateRequest controller."""
     requests, pods = context.stores(WATCHED_REQUESTS), context.stores(WATCHED_PODS)
     reconciler = ContainerRecreateRequestReconciler(context.client, requests, pods)
     return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod), Watch(requests, reconciler.keys_for_request)])

@@ -1,6 +1,6 @@
-"""The fields of ContainerRecreateRequest: what users write and what kubectl explains.
+"""API types of ContainerRecreateRequest.
 
-v1alpha1 has two annotations for what v1beta1 has in its status, and a looser schema.
+v1alpha1 has two annotations instead of status fields of v1beta1, and a looser schema.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FAILED: Final = "Failed"
 COMPLETED: Final = "Completed"
 PHASES: Final = (PENDING, RECREATING, SUCCEEDED, FAILED, COMPLETED)
 PRE_RECREATE_GRACE: Final = "PreRecreateGrace"
-"""Condition of a request, and its reason: since when the Pod is not ready because of it."""
+"""Condition type, and its reason, that records since when the request has kept the Pod not ready."""
 
 _LABEL_NAME: Final = r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _SUBDOMAIN: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
@@ -31,184 +31,192 @@ _NOT_NEGATIVE: Final = minimum(0)
 
 
 class StatusContext(ApiModel):
-    """The container that the request is about."""
+    """StatusContext identifies the container instance to restart."""
 
     container_id: str = Field(alias="containerID")
-    """Its id when the request was made."""
+    """containerID is the ID of the container when the request was created."""
     restart_count: Int32
-    """How often it had been restarted by then."""
+    """restartCount is the container's restart count when the request was created."""
 
 
 class RecreateContainer(ApiModel):
-    """One container to restart. Give only its name; the rest is filled in from the Pod."""
+    """RecreateContainer is a container to restart. Set only its name; the other fields are filled in from the Pod."""
 
     name: str
-    """The container's name in the Pod."""
+    """name is the name of the container in the Pod."""
     pre_stop: LifecycleHandler | None = None
-    """Filled in: what is done before it is stopped."""
+    """preStop is the hook to run before the container is stopped. Set by the webhook."""
     ports: list[ContainerPort] | None = None
-    """Filled in: its ports, if the hook may need them."""
+    """ports are the ports of the container, if the hook may need them. Set by the webhook."""
     status_context: StatusContext | None = None
-    """Filled in: the container that the request is about."""
+    """statusContext identifies the container instance to restart. Set by the webhook."""
 
 
 class RecreateStrategyV1Alpha1(ApiModel):
-    """How the containers are restarted."""
+    """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: str = ""
-    """Fail (the default): the request ends with the first container that cannot be stopped. Ignore: it goes on."""
+    """failurePolicy specifies what happens if a container cannot be stopped. Fail (the default) ends the request,
+    Ignore continues with the other containers."""
     ordered_recreate: bool = False
-    """Whether a container is stopped only when the one before it runs again. Otherwise they are stopped one after the
-    other, without waiting."""
+    """orderedRecreate stops a container only after the previous one is running again. Otherwise the containers are
+    stopped one after another without waiting."""
     force_recreate: bool = False
-    """Whether containers that were restarted in the meantime are restarted once more."""
+    """forceRecreate also restarts containers that have restarted since the request was created."""
     termination_grace_period_seconds: Int64 | None = None
-    """How long a container may take to end, in seconds; as long as the Pod says by default, 2 at least."""
+    """terminationGracePeriodSeconds is the grace period of the containers. Defaults to that of the Pod; at least
+    2."""
     unready_grace_period_seconds: Int64 | None = None
-    """How long the Pod is not ready before its containers are stopped, in seconds, so that traffic can move away. The
-    Pod needs the readiness gate KruisePodReady for that."""
+    """unreadyGracePeriodSeconds is the number of seconds the Pod is kept not ready before its containers are
+    stopped, so that traffic can move away. The Pod needs the readiness gate KruisePodReady."""
     min_started_seconds: Int32 = 0
-    """How long a new container must have run, in seconds, before it counts as recreated; 0 by default."""
+    """minStartedSeconds is the number of seconds a new container must run before it counts as recreated. Defaults
+    to 0."""
 
 
 class RecreateStrategy(RecreateStrategyV1Alpha1):
-    """How the containers are restarted."""
+    """RecreateStrategy defines how the containers are restarted."""
 
     failure_policy: Annotated[str, enum(*FAILURE_POLICIES)] = ""
-    """Fail (the default): the request ends with the first container that cannot be stopped. Ignore: it goes on."""
+    """failurePolicy specifies what happens if a container cannot be stopped. Fail (the default) ends the request,
+    Ignore continues with the other containers."""
     termination_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """How long a container may take to end, in seconds; as long as the Pod says by default, 2 at least."""
+    """terminationGracePeriodSeconds is the grace period of the containers. Defaults to that of the Pod; at least
+    2."""
     unready_grace_period_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """How long the Pod is not ready before its containers are stopped, in seconds, so that traffic can move away. The
-    Pod needs the readiness gate KruisePodReady for that."""
+    """unreadyGracePeriodSeconds is the number of seconds the Pod is kept not ready before its containers are
+    stopped, so that traffic can move away. The Pod needs the readiness gate KruisePodReady."""
     min_started_seconds: Annotated[Int32, _NOT_NEGATIVE] = 0
-    """How long a new container must have run, in seconds, before it counts as recreated; 0 by default."""
+    """minStartedSeconds is the number of seconds a new container must run before it counts as recreated. Defaults
+    to 0."""
 
 
 class ContainerRecreateRequestV1Alpha1Spec(ApiModel):
-    """Which containers to restart, and how. Cannot be changed."""
+    """ContainerRecreateRequestSpec defines the containers to restart and the strategy. It is immutable."""
 
     pod_name: str
-    """The Pod, in the namespace of the request."""
+    """podName is the name of a Pod in the namespace of the request."""
     containers: list[RecreateContainer]
-    """The containers, in the order they are restarted in."""
+    """containers lists the containers in the order in which they are restarted."""
     strategy: RecreateStrategyV1Alpha1 | None = None
-    """How they are restarted."""
+    """strategy defines how the containers are restarted."""
     active_deadline_seconds: Int64 | None = None
-    """After how many seconds the request ends in any case, 3 at least; no limit by default."""
+    """activeDeadlineSeconds is the number of seconds after which the request ends in any case; at least 3.
+    Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """How long the request is kept after its end, in seconds. Kept for ever by default."""
+    """ttlSecondsAfterFinished is the number of seconds the request is kept after it ends. Kept forever by default."""
 
 
 class ContainerRecreateRequestSpec(ContainerRecreateRequestV1Alpha1Spec):
-    """Which containers to restart, and how. Cannot be changed."""
+    """ContainerRecreateRequestSpec defines the containers to restart and the strategy. It is immutable."""
 
     strategy: RecreateStrategy | None = None
-    """How they are restarted."""
+    """strategy defines how the containers are restarted."""
     active_deadline_seconds: Annotated[Int64 | None, _NOT_NEGATIVE] = None
-    """After how many seconds the request ends in any case, 3 at least; no limit by default."""
+    """activeDeadlineSeconds is the number of seconds after which the request ends in any case; at least 3.
+    Defaults to no limit."""
     ttl_seconds_after_finished: Annotated[Int32 | None, _NOT_NEGATIVE] = None
-    """How long the request is kept after its end, in seconds. Kept for ever by default."""
+    """ttlSecondsAfterFinished is the number of seconds the request is kept after it ends. Kept forever by default."""
 
 
 class ContainerRecreateStateV1Alpha1(ApiModel):
-    """How far one container has come."""
+    """ContainerRecreateState is the progress of one container."""
 
     name: str
-    """The container's name."""
+    """name is the name of the container."""
     phase: str
-    """Pending, Recreating, Succeeded or Failed."""
+    """phase is one of Pending, Recreating, Succeeded and Failed."""
     message: str = ""
-    """Why it failed, or what it waits for."""
+    """message explains why the container failed or what it is waiting for."""
     is_killed: bool = False
-    """Whether this request has stopped it."""
+    """isKilled reports whether this request has stopped the container."""
 
 
 class ContainerRecreateState(ContainerRecreateStateV1Alpha1):
-    """How far one container has come."""
+    """ContainerRecreateState is the progress of one container."""
 
     phase: Annotated[str, enum(*PHASES)]
-    """Pending, Recreating, Succeeded or Failed."""
+    """phase is one of Pending, Recreating, Succeeded and Failed."""
 
 
 class ContainerSnapshot(ApiModel):
-    """What the Pod's status says about one container."""
+    """ContainerSnapshot is the Pod's status of one container."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"ready", "restart_count"})
 
     name: str
-    """The container's name."""
+    """name is the name of the container."""
     ready: bool = False
-    """Whether it is ready."""
+    """ready reports whether the container is ready."""
     restart_count: Int32 = 0
-    """How often it has been restarted."""
+    """restartCount is the restart count of the container."""
     container_id: str = Field(default="", alias="containerID")
-    """Its id."""
+    """containerID is the ID of the container."""
 
 
 class Condition(ApiModel):
-    """One aspect of how the request is."""
+    """Condition describes one aspect of the request's state."""
 
     type: Annotated[str, Keywords({"maxLength": 316, "pattern": f"^({_SUBDOMAIN}/)?({_LABEL_NAME})$"})]
-    """PreRecreateGrace: the Pod is not ready because of this request."""
+    """type is the type of the condition. PreRecreateGrace: the request keeps the Pod not ready."""
     status: Annotated[str, enum("True", "False", "Unknown")]
-    """True, False or Unknown."""
+    """status is one of True, False and Unknown."""
     observed_generation: Annotated[Int64, _NOT_NEGATIVE] = 0
-    """The generation of the request this is about."""
+    """observedGeneration is the generation this condition refers to."""
     last_transition_time: Time
-    """When the status last changed."""
+    """lastTransitionTime is the last time the status changed."""
     reason: Annotated[
         str, Keywords({"maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"})
     ]
-    """Why, in one word."""
+    """reason is a one-word CamelCase reason."""
     message: Annotated[str, Keywords({"maxLength": 32768})]
-    """Why, in a sentence."""
+    """message is a human-readable message."""
 
 
 class _Status(ApiModel):
-    """What both versions of the status say in the same words."""
+    """Status fields that both versions share."""
 
     completion_time: Time = ""
-    """When it ended."""
+    """completionTime is the time the request ended."""
     message: str = ""
-    """Why it ended early."""
+    """message explains why the request ended early."""
 
 
 class ContainerRecreateRequestV1Alpha1Status(_Status):
-    """How far the request has come."""
+    """ContainerRecreateRequestStatus is the observed state of a ContainerRecreateRequest."""
 
     phase: str
-    """Pending, Recreating or Completed."""
+    """phase is one of Pending, Recreating and Completed."""
     container_recreate_states: list[ContainerRecreateStateV1Alpha1] | None = None
-    """How far each container has come."""
+    """containerRecreateStates lists the progress of each container."""
 
 
 class ContainerRecreateRequestStatus(_Status):
-    """How far the request has come."""
+    """ContainerRecreateRequestStatus is the observed state of a ContainerRecreateRequest."""
 
     phase: Annotated[str, enum(*PHASES)]
-    """Pending, Recreating or Completed."""
+    """phase is one of Pending, Recreating and Completed."""
     container_recreate_states: list[ContainerRecreateState] | None = None
-    """How far each container has come."""
+    """containerRecreateStates lists the progress of each container."""
     container_status_snapshot: list[ContainerSnapshot] | None = None
-    """What the Pod's status says about containers that started after the request was made."""
+    """containerStatusSnapshot lists the Pod's status of containers started after the request was created."""
     conditions: Annotated[list[Condition] | None, Keywords({LIST_TYPE: "map", LIST_MAP_KEYS: ["type"]})] = None
-    """Aspects of how the request is."""
+    """conditions describe the current state of the request."""
 
 
 class ContainerRecreateRequest(KubeObject):
-    """ContainerRecreateRequest restarts containers of a running Pod; the Pod itself stays."""
+    """ContainerRecreateRequest restarts containers of a running Pod without recreating the Pod."""
 
     spec: ContainerRecreateRequestSpec
-    """What is wanted."""
+    """Desired state of the ContainerRecreateRequest."""
     status: ContainerRecreateRequestStatus | None = None
-    """What is observed."""
+    """Observed state of the ContainerRecreateRequest."""
 
 
 class ContainerRecreateRequestV1Alpha1(KubeObject):
-    """ContainerRecreateRequest restarts containers of a running Pod; the Pod itself stays."""
+    """ContainerRecreateRequest restarts containers of a running Pod without recreating the Pod."""
 
     spec: ContainerRecreateRequestV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the ContainerRecreateRequest."""
     status: ContainerRecreateRequestV1Alpha1Status | None = None
-    """What is observed."""
+    """Observed state of the ContainerRecreateRequest."""

@@ -1,4 +1,4 @@
-"""What makes a ContainerRecreateRequest wrong (CRR-2, CRR-3). Pure; errors name the field they are about."""
+"""Validates ContainerRecreateRequests. Pure; errors name their field. [CRR-2, CRR-3]"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FILLED_IN: Final = ("preStop", "ports", "statusContext")
 
 
 def spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """CRR-3: what is wrong with the spec of a new request, whatever the Pod. ``spec`` has its defaults."""
+    """Return the errors of a new request's defaulted spec, independent of the Pod. [CRR-3]"""
     errors = []
     if not spec.get("podName"):
         errors.append(required(_SPEC.child("podName"), "the name of the Pod"))
@@ -53,7 +53,7 @@ def _strategy_errors(strategy: Mapping[str, Any]) -> list[FieldError]:
 
 
 def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldError]:
-    """CRR-3: why containers of this Pod (JSON) cannot be restarted. Whether its Node exists the caller asks."""
+    """Return why containers of this Pod (JSON) cannot be restarted. The caller checks that its Node exists. [CRR-3]"""
     path, status = _SPEC.child("podName"), pod.get("status") or {}
     name, pod_spec = spec.get("podName") or "", pod.get("spec") or {}
     if not is_active(pod):
@@ -72,14 +72,14 @@ def pod_errors(spec: Mapping[str, Any], pod: Mapping[str, Any]) -> list[FieldErr
             there = ", ".join(str(one.get("name")) for one in objects(pod_spec.get("containers")))
             errors.append(not_found(at, wanted, f"Pod {name} has {there}"))
         elif wanted not in ids:
-            errors.append(invalid(at, wanted, "the Pod's status says nothing about it; init containers do not restart"))
+            errors.append(invalid(at, wanted, "has no status in the Pod; init containers cannot be restarted"))
         elif not ids[wanted]:
             errors.append(invalid(at, wanted, "has not started yet"))
     return errors
 
 
 def is_active(pod: Mapping[str, Any]) -> bool:
-    """Whether containers of the Pod can be restarted: it neither has ended nor ends, or its sidecars were ended."""
+    """Return whether containers of the Pod can be restarted: it is running, or was ended by the sidecar terminator."""
     status = pod.get("status") or {}
     if any(one.get("type") == names.SIDECAR_TERMINATED_CONDITION for one in objects(status.get("conditions"))):
         return True
@@ -89,10 +89,11 @@ def is_active(pod: Mapping[str, Any]) -> bool:
 
 
 def update_errors(obj: Mapping[str, Any], former: Mapping[str, Any]) -> list[FieldError]:
-    """CRR-2: what must stay as it was. Both in the same version, v1alpha1's annotation only where it is shown."""
+    """Return the errors of an update. Both objects have the same version; v1alpha1's annotation counts only where it is
+    visible. [CRR-2]"""
     errors = []
     if obj.get("spec") != former.get("spec"):
-        errors.append(forbidden(_SPEC, "a request cannot be changed; make another one"))
+        errors.append(forbidden(_SPEC, "a request is immutable; create a new one"))
     metadata, before = obj.get("metadata") or {}, former.get("metadata") or {}
     labels, old_labels = metadata.get("labels") or {}, before.get("labels") or {}
     for key in (names.CRR_POD_UID, names.CRR_NODE_NAME):

@@ -1,4 +1,4 @@
-"""The webhook of ContainerRecreateRequest: it fills in from the Pod what the node agent needs (CRR-2 … CRR-5)."""
+"""ContainerRecreateRequest webhook: fills in from the Pod what the node agent needs. [CRR-2 … CRR-5]"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DAEMON_GATE: Final = "KruiseDaemon"
 
 MUTATE: Final = mutating_webhook(
     CONTAINER_RECREATE_REQUEST,
-    "Fills in from the Pod what the node agent needs; refuses requests that cannot work, and changes",
+    "Fills in from the Pod what the node agent needs; rejects invalid requests and updates",
     PolicyRule(("get",), ("",), ("nodes", "pods")),
     PolicyRule(("create",), (SUBJECTACCESSREVIEWS.group,), (SUBJECTACCESSREVIEWS.plural,)),
     when=(),
@@ -41,7 +41,7 @@ MUTATE: Final = mutating_webhook(
 WEBHOOKS: Final = (MUTATE,)
 
 _POD_NAME: Final = Path("spec").child("podName")
-#: Strangers get it whatever they name: it says nothing about the Pod. [CRR-69]
+#: Returned to unknown callers whatever Pod they name: it reveals nothing about the Pod. [CRR-69]
 UNKNOWN_CALLER: Final = (
     "the caller is not known to be an API server, and the answer would describe the Pod; "
     "set --client-ca-file, or call from an address in EndpointSlice default/kubernetes"
@@ -49,28 +49,28 @@ UNKNOWN_CALLER: Final = (
 
 
 class Lookups(Protocol):
-    """What the webhook asks. All raise KubeError."""
+    """Lookups used by the webhook. All raise KubeError."""
 
     async def may_read_pod(self, review: Review, name: str) -> bool:
-        """Whether the user of the review may get the Pod of this name in the review's namespace."""
+        """Return whether the user of the review may get this Pod in the review's namespace."""
         ...
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """The Pod (JSON) of this name; None where there is none."""
+        """Return the Pod (JSON) of this name, or None."""
         ...
 
     async def node(self, name: str) -> Mapping[str, Any] | None:
-        """The Node (JSON) of this name; None where there is none."""
+        """Return the Node (JSON) of this name, or None."""
         ...
 
 
 def handlers(lookups: Lookups, enabled: Enabled) -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it."""
+    """Return the webhook declaration with its handler."""
     return (Handler(MUTATE, partial(mutate, lookups, enabled)),)
 
 
 async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision:
-    """CRR-2 … CRR-5; it judges too, for what it fills in must not be asked for twice."""
+    """Validate and fill in a request in one call, so that the Pod is looked up only once. [CRR-2 … CRR-5]"""
     given = judged(review.object)
     version = version_to_default(CONTAINER_RECREATE_REQUEST, given)
     if isinstance(version, Denied):
@@ -82,7 +82,7 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
     spec = with_defaults(given).get("spec") or {}
     if errors := spec_errors(spec):
         return Denied(aggregate(errors), code=400)
-    # CRR-69: before anything is looked up, so that the answer is the same for every Pod.
+    # Checked before any lookup, so that the answer is the same for every Pod. [CRR-69]
     if STRANGER.get():
         return Denied(UNKNOWN_CALLER, code=403)
     try:
@@ -110,7 +110,8 @@ async def mutate(lookups: Lookups, enabled: Enabled, review: Review) -> Decision
 
 
 def _judged_update(given: Mapping[str, Any], former: Mapping[str, Any]) -> Decision:
-    """CRR-2, in the version of the request and in the one that is stored: a conversion note may tell them apart."""
+    """Validate an update in the version of the request and in the stored one, because a conversion note may make them
+    differ. [CRR-2]"""
     errors = update_errors(given, former)
     if not errors:
         try:
@@ -133,7 +134,7 @@ def _noted_errors(filled: Mapping[str, Any]) -> list[FieldError]:
 
 
 class ClusterLookups:
-    """Asks the API server: what is filled in must be of this moment."""
+    """Reads live objects from the API server, because the filled-in fields must be current."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -150,25 +151,25 @@ class ClusterLookups:
         return (answer.get("status") or {}).get("allowed") is True
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:
-        """The Pod as it is now."""
+        """Return the live Pod."""
         return await get_or_none(self._client, PODS, name, namespace)
 
     async def node(self, name: str) -> Mapping[str, Any] | None:
-        """The Node as it is now."""
+        """Return the live Node."""
         return await get_or_none(self._client, NODES, name)
 
 
 class StandaloneLookups:
-    """Without a cluster there are no Pods."""
+    """Standalone mode: no Pods exist."""
 
     async def may_read_pod(self, review: Review, name: str) -> bool:  # noqa: ARG002
-        """True: there is nothing to read."""
+        """Return True: there is nothing to read."""
         return True
 
     async def pod(self, namespace: str, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """None."""
+        """Return None."""
         return None
 
     async def node(self, name: str) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """None."""
+        """Return None."""
         return None

@@ -363,7 +363,7 @@ def test_what_the_webhook_refuses() -> None:
         stored = body("web-0", "app")
         changed = body("web-0", "app", activeDeadlineSeconds=30)
         answer = await there.answer(changed, stored)
-        assert (answer.code, answer.message) == (403, "spec: Forbidden: a request cannot be changed; make another one")
+        assert (answer.code, answer.message) == (403, "spec: Forbidden: a request is immutable; create a new one")
         assert not isinstance(await there.answer(stored, stored, gates="KruiseDaemon=false"), Denied)
 
     in_world(scenario, agent=False, kubelet=False)
