@@ -1,1 +1,1 @@
-"""EphemeralJob: runs ephemeral containers in the Pods it selects."""
+"""EphemeralJob: adds ephemeral containers to the Pods it selects."""

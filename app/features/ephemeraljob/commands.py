@@ -1,4 +1,5 @@
-"""``pykruise debug pod/NAME``: an EphemeralJob of one, and then attached to; and what EphemeralJobs do to Pods."""
+"""``pykruise debug pod/NAME``: adds a container to one Pod through an EphemeralJob and attaches to it. Also explains
+EphemeralJobs."""
 
 from __future__ import annotations
 
@@ -42,17 +43,17 @@ from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 0.5
-#: The label by which the job finds the one Pod; it goes when the job is seen to be over.
+#: Label by which the job selects the Pod. Removed once the job has ended.
 LABEL: Final = "pykruise.io/debug"
 _ENDED: Final = ("Succeeded", "Failed", "Error")
 _MAX_NAME: Final = 40
-#: Why a container waits that will never run.
+#: Waiting reasons of a container that will never run.
 _HOPELESS: Final = frozenset({"InvalidImageName", "CreateContainerConfigError", "ErrImageNeverPull"})
 _LOOKS: Final = 20
 
 
 def new_job(pod: str, call: Call, suffix: str) -> Json:
-    """The EphemeralJob that puts one container into one Pod."""
+    """Return the EphemeralJob that adds one container to one Pod."""
     container: Json = {
         "name": call.text("name") or f"debug-{suffix}",
         "image": call.text("image"),
@@ -77,12 +78,12 @@ def new_job(pod: str, call: Call, suffix: str) -> Json:
 
 
 async def debug(call: Call) -> int:
-    """Put a container into the Pod; attach to it, where there is a terminal and a kubectl."""
+    """Add a container to the Pod, and attach to it if there is a terminal and kubectl."""
     words = call.arguments[:1] if call.arguments and "/" in call.arguments[0] else call.arguments
     name = Call(call.client, call.namespace, words, call.options, call.say).object_name("pod", "pods", "po")
-    call.seconds("timeout")  # what is wrong with it is said before anything is made
+    call.seconds("timeout")  # validate the command before creating anything
     if not call.text("image"):
-        raise WrongCommandError(f"debug {call.arguments[0]}: say with --image what to run there")
+        raise WrongCommandError(f"debug {call.arguments[0]}: --image is required")
     try:
         pod: Pod = await call.client.get(PODS, name, call.namespace, decode=decode_pod)
     except NotFound:
@@ -109,14 +110,14 @@ async def debug(call: Call) -> int:
         call.say(f"{called}: container {container} in Pod {name}")
         ended = await _begun(call, name, container, job)
     except asyncio.CancelledError:
-        call.say(f"{called}: is being taken away")
+        call.say(f"{called}: deleting")
         await _withdraw(call, pod, job)
-        left = f"{container}, if it was put in already, stays until the Pod goes"
-        raise InterruptedCommandError(f"interrupted; {called} was taken away; {left}") from None
+        left = f"{container}, if already added, stays until the Pod is deleted"
+        raise InterruptedCommandError(f"interrupted; {called} was deleted; {left}") from None
     except BaseException:
         await _withdraw(call, pod, job)
         raise
-    stays = f"the job goes 10 minutes after {container} has ended, the label with: kubectl label pod {name} {LABEL}-"
+    stays = f"the job is deleted 10 minutes after {container} ends; remove the label: kubectl label pod {name} {LABEL}-"
     with left_behind(lambda: f"{called} and its container are left; {stays} -n {call.namespace}"):
         code: int | None = 0
         if ended:
@@ -130,7 +131,7 @@ async def debug(call: Call) -> int:
 
 
 async def _is_over(call: Call, job: str) -> bool:
-    """Whether the job has ended; it is given a little time, since what ends its container is told by the kubelet."""
+    """Return whether the job has ended. Waits briefly, because the kubelet reports the container's end with a delay."""
     for _ in range(_LOOKS):
         try:
             found: Json = await call.client.get(OWNER, job, call.namespace)
@@ -143,7 +144,7 @@ async def _is_over(call: Call, job: str) -> bool:
 
 
 async def _withdraw(call: Call, pod: Pod, job: str) -> None:
-    """What did not come to anything goes; why it did not is what matters."""
+    """Delete the job and the label, and ignore errors so that the original error is reported."""
     with suppress(KubeError):
         await call.client.delete(OWNER, job, call.namespace)
     with suppress(KubeError):
@@ -156,7 +157,8 @@ async def _label(call: Call, pod: Pod, value: str | None) -> None:
 
 
 async def _begun(call: Call, pod: str, container: str, job: str) -> str:
-    """'' once the container runs; how it ended, if it did before. Raises CommandError."""
+    """Wait for the container. Returns '' once it runs, or its exit code if it has already ended. Raises
+    CommandError."""
     shown, until = "", call.client.clock.monotonic() + call.seconds("timeout")
     while call.client.clock.monotonic() < until:
         found: Json = await call.client.get(PODS, pod, call.namespace)
@@ -168,7 +170,7 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
             return f"exit code {state['terminated'].get('exitCode', 0)}"
         why = (state.get("waiting") or {}).get("reason") or ""
         if why in _HOPELESS:
-            said = state["waiting"].get("message") or "ask for another image"
+            said = state["waiting"].get("message") or "use another image"
             raise CommandError(f"{container} in Pod {pod} cannot run: {why}: {said}")
         if why and why != shown:
             shown = why
@@ -182,20 +184,21 @@ async def _begun(call: Call, pod: str, container: str, job: str) -> str:
             told = [one["message"] for one in status.get("conditions") or () if one.get("message")]
             raise CommandError(f"EphemeralJob {call.namespace}/{job}: {status['phase']}: {'; '.join(told)}")
         await call.client.clock.sleep(POLL_SECONDS)
-    why = f"{container} does not run after {call.number('timeout')} s"
+    why = f"{container} is not running after {call.number('timeout')} s"
     raise CommandError(f"EphemeralJob {call.namespace}/{job}: {why}: {shown or await _refusal(call, job)}")
 
 
 async def _refusal(call: Call, job: str) -> str:
-    """Why nothing was put into the Pod, as the manager tells it."""
+    """Return why no container was added, from the manager's events."""
     query = f"involvedObject.kind={OWNER.kind},involvedObject.name={job}"
     told = (await call.client.list(EVENTS, call.namespace, field_selector=query)).items
     found = [str(one.get("message")) for one in told if one.get("reason") == "CreateFailed"]
-    return found[-1] if found else "nothing was put into the Pod; does the manager run?"
+    return found[-1] if found else "no container was added; is the manager running?"
 
 
 async def _attach(call: Call, pod: str, container: str) -> int | None:
-    """As kubectl does it, which has the terminal; else how to do it is said, and there is no exit code."""
+    """Attach with kubectl and return its exit code. Without a terminal or kubectl, print the command and return
+    None."""
     kubeconfig, context = call.connection
     command = ["kubectl", "attach", "-it", pod, "-c", container, "-n", call.namespace]
     command += [f"--kubeconfig={kubeconfig}"] if kubeconfig else []
@@ -208,12 +211,12 @@ async def _attach(call: Call, pod: str, container: str) -> int | None:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """Which Pods the job as it would be stored has containers in, and which come next."""
+    """Return the Pods that have containers of the job as it would be stored, and the next ones."""
     return "\n".join((await _planned(client, stored))[0])
 
 
 async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]]:
-    """The same, a line each, and what a person can do. Raises CommandError or KubeError."""
+    """Return the same as lines, and suggested actions. Raises CommandError or KubeError."""
     name = stored["metadata"]["name"]
     try:
         job = EphemeralJob.model_validate(stored)
@@ -235,9 +238,9 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
     head = f"EphemeralJob {metadata.namespace}/{name}: {step.phase}, targets {step.match} of {len(pods)} matching Pods"
     todo = _ways_out(pods, containers)
     if job.status is not None and job.status.completion_time:
-        return [head, "it has ended; nothing is put into any Pod"], todo
+        return [head, "the job has ended; no more containers are added"], todo
     if not pods:
-        todo.append("label a Pod so that spec.selector finds it: there is none")
+        todo.append("label a Pod so that it matches spec.selector: no Pod does")
     coming = {pod.metadata.uid for pod in step.inject}
     rows: list[tuple[str, ...]] = []
     for one in sorted(pods, key=lambda one: one.pod.metadata.name):
@@ -256,33 +259,33 @@ async def _planned(client: Client, stored: Stored) -> tuple[list[str], list[str]
 
 
 def _ways_out(pods: Sequence[Candidate], containers: frozenset[str]) -> list[str]:
-    """What can be done about containers that have failed, or cannot be put in."""
+    """Return suggested actions for containers that failed or cannot be added."""
     found: list[str] = []
     for one in pods:
         metadata = one.pod.metadata
         taken = _taken(one.pod, containers) if one.state is State.ABSENT else ""
         if taken:
-            found.append(f"make a job whose container has another name: Pod {metadata.name} has a {taken} already")
+            found.append(f"create a job with another container name: Pod {metadata.name} already has a {taken}")
         elif one.state is State.FAILED:
             found.append(f"kubectl logs -n {metadata.namespace} {metadata.name} -c {min(containers)}")
     return found
 
 
 def _taken(pod: Pod, containers: frozenset[str]) -> str:
-    """The name of a container of the Pod that the job's would have too; '' if there is none."""
+    """Return the name of a container that both the Pod and the job have, or ''."""
     return min((one.name for one in pod.spec.ephemeral_containers if one.name in containers), default="")
 
 
 def _why_not(pod: Pod, containers: frozenset[str]) -> str:
     if taken := _taken(pod, containers):
-        return f"it has a container {taken} of somebody else"
+        return f"its container {taken} belongs to something else"
     if pod.metadata.deletion_timestamp is not None or pod.status.phase in ("Succeeded", "Failed"):
-        return "it has ended, or is going"
-    return "replicas, parallelism, paused or the job's end"
+        return "it has ended or is being deleted"
+    return "replicas, parallelism, paused or the end of the job"
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
-    """How the job stands, what comes next, and what can be done."""
+    """Explain the state of the job, its next step, and suggested actions."""
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("match", "running", "succeeded", "failed"))
     phase = one_line(f"status: {status.get('phase') or 'none yet'}: {counts}")
@@ -291,7 +294,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
-    """Which ephemeral containers of a Pod came from jobs."""
+    """Explain which ephemeral containers of a Pod belong to jobs."""
     marked = {
         one.name: env.value
         for one in pod.spec.ephemeral_containers
@@ -314,14 +317,14 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
 
 DEBUG: Final = LongVerb(
     "debug",
-    "Add a container with tools to a running Pod. Creates an EphemeralJob, and attaches you to the container.",
+    "Add a container with tools to a running Pod. Creates an EphemeralJob and attaches you to the container.",
     "pod/NAME [-- COMMAND]",
     (
-        Option("image", "The image to run there", takes="IMAGE"),
-        Option("target", "Share the processes of this container", short="c", takes="CONTAINER"),
+        Option("image", "Image of the container", takes="IMAGE"),
+        Option("target", "Share the process namespace of this container", short="c", takes="CONTAINER"),
         Option("name", "Name of the container; random by default", takes="NAME"),
-        Option("timeout", "How long to wait until it runs, such as 5m", default="120", takes="DURATION"),
-        Option("no-attach", "Only say how to attach to it", flag=True),
+        Option("timeout", "How long to wait until the container runs, such as 5m", default="120", takes="DURATION"),
+        Option("no-attach", "Only print the command to attach", flag=True),
     ),
     debug,
 )

@@ -17,12 +17,12 @@ _KIND: Final = EPHEMERAL_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:  # noqa: ARG001
-    """The handler of the webhook."""
+    """Return the webhook handlers."""
     return Decisions(webhooks.handlers())
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows."""
+    """Return the commands of EphemeralJob."""
     from app.features.ephemeraljob.commands import COMMANDS
 
     return (COMMANDS,)

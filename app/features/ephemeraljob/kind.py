@@ -9,12 +9,12 @@ from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version
 from app.features.ephemeraljob.types import EphemeralJob
 
 _COLUMNS: Final = (
-    PrinterColumn("STATUS", "string", ".status.phase", "How far the job is."),
-    PrinterColumn("MATCH", "integer", ".status.match", "Pods that are meant."),
-    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Pods in which all containers ended well."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Pods in which a container failed."),
-    PrinterColumn("RUNNING", "integer", ".status.running", "Pods in which a container runs."),
-    PrinterColumn("WAITING", "integer", ".status.waiting", "Pods in which a container is about to start."),
+    PrinterColumn("STATUS", "string", ".status.phase", "Phase of the job."),
+    PrinterColumn("MATCH", "integer", ".status.match", "Number of targeted Pods."),
+    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Number of Pods in which all containers succeeded."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of Pods in which a container failed."),
+    PrinterColumn("RUNNING", "integer", ".status.running", "Number of Pods in which a container is running."),
+    PrinterColumn("WAITING", "integer", ".status.waiting", "Number of Pods in which a container is waiting to start."),
     AGE,
 )
 

@@ -1,4 +1,4 @@
-"""The plan of an EphemeralJob: which Pods are next, which have begun, and when the job is done. Pure."""
+"""Plans an EphemeralJob: the next Pods, the record of started Pods, and the end of the job. Pure."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ from app.kube.objects import Pod
 from app.kube.selectors import Selector
 from app.pods.predicates import FINISHED, is_active
 
-# The Pods that a job began with, which keep their place though they vanish (EJ-17). Pure.
-#
-# Kept in an annotation of the job, written before a container is put into a Pod, and only where ``replicas`` says how
-# many Pods it may be: elsewhere nobody takes the place of another.
+# Pods that the job has started with. They keep their place even if they are deleted (EJ-17). Stored in an annotation of
+# the job before a container is added to a Pod, and only if ``replicas`` limits the number of Pods; otherwise no Pod
+# takes another's place.
 
-#: All annotations of an object may have 256 KiB; Pods beyond are worked on without a note.
+#: All annotations of an object share 256 KiB. Pods beyond this limit are not recorded.
 MAX_BYTES: Final = 128 * 1024
 
 
 class Begun(msgspec.Struct, frozen=True):
-    """One Pod. ``succeeded``: whether its containers were seen to."""
+    """A recorded Pod. succeeded tells whether its containers were seen to succeed."""
 
     pod: str
     succeeded: bool = False
 
 
-#: By the Pods' uids, the first one first.
+#: By Pod UID, in the order they were started.
 Record = Mapping[str, Begun]
 NONE: Final[Record] = {}
 _decoder: Final = msgspec.json.Decoder(dict[str, Begun])
 
 
 def recorded(text: str) -> Record:
-    """What a job's annotation says; nothing, if that is not what was written there."""
+    """Parse a job's annotation. Invalid text yields an empty record."""
     if not text or len(text) > MAX_BYTES:
         return NONE
     try:
@@ -51,7 +50,7 @@ def recorded(text: str) -> Record:
 
 
 def merged(one: Record, other: Record) -> Record:
-    """Both: what was begun stays begun, and what succeeded has."""
+    """Merge two records. A Pod that succeeded in either has succeeded."""
     if not other or one is other or one == other:
         return one
     found = {**one}
@@ -62,8 +61,8 @@ def merged(one: Record, other: Record) -> Record:
 
 
 def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) -> Record:
-    """The record with these Pods in it, as far as there is room, and those noted (by uid) that succeeded; the very same
-    one, if it has all of that."""
+    """Add these Pods to the record, as far as they fit, and mark Pods (by UID) as succeeded. Returns the same object if
+    nothing changes."""
     new: dict[str, Begun] = {}
     for pod in pods:
         if (uid := pod.metadata.uid) not in record:
@@ -79,9 +78,9 @@ def begun_with(record: Record, pods: Iterable[Pod], succeeded: Iterable[str]) ->
 
 
 def is_needed(record: Record, saved: Record, begins: Container[str], there: Container[str]) -> bool:
-    """Whether the record has to be written before anything else is done. ``saved``: what of it is written already;
-    ``begins``: the uids of the Pods that are put into now; ``there``: of all Pods there are. While a Pod is there its
-    containers say as much as a note, so that those of a job that was taken over cost no write."""
+    """Return whether the record must be written before anything else is done. saved is the stored record; begins holds
+    the UIDs of the Pods that get containers now, there those of all existing Pods. Containers of an existing Pod are as
+    good as a record, so a job that is taken over costs no writes."""
     if record is saved:
         return False
     return any(
@@ -91,23 +90,23 @@ def is_needed(record: Record, saved: Record, begins: Container[str], there: Cont
 
 
 def written(record: Record) -> str:
-    """The annotation's value."""
+    """Return the annotation value."""
     body: dict[str, Any] = {
         uid: {"pod": one.pod, "succeeded": True} if one.succeeded else {"pod": one.pod} for uid, one in record.items()
     }
     return orjson.dumps(body).decode()
 
 
-# What an EphemeralJob does next (EJ-6 … EJ-17).
+# Next step of an EphemeralJob. [EJ-6 … EJ-17]
 
 MARK: Final = "KRUISE_EJOB_ID"
-"""EJ-7: env of each container that a job put into a Pod: the job's uid."""
+"""Env variable of each added container that holds the job's UID. [EJ-7]"""
 TTL_SECONDS: Final = 1800
 _BEGIN: Final = datetime.min.replace(tzinfo=UTC)
 
 
 class State(StrEnum):
-    """How far the containers in one Pod are (EJ-10)."""
+    """Progress of the containers in one Pod. [EJ-10]"""
 
     ABSENT = "absent"
     UNCOUNTED = "uncounted"
@@ -119,8 +118,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes next, and what the status says then. ``conditions``: type, reason, message; ``record``: the Pods that
-    were begun with, then."""
+    """The next step and the status that goes with it. conditions are tuples of type, reason and message; record holds
+    the Pods started so far."""
 
     phase: str
     match: int
@@ -133,29 +132,29 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One Pod as the job sees it: worked out once per resourceVersion and generation."""
+    """A Pod from the job's point of view, computed once per resourceVersion and generation."""
 
     pod: Pod
     state: State
-    #: The job's selector takes it.
+    #: The job's selector matches it.
     selected: bool
-    #: It may get the containers: it is active, and none of its containers has the name of one.
+    #: It can get the containers: it is active and none of its containers has the same name.
     free: bool
     age: tuple[datetime, str]
 
 
 def marked_by(pod: Pod) -> frozenset[str]:
-    """The uids of all jobs that the Pod has containers of."""
+    """Return the UIDs of all jobs that have containers in the Pod."""
     return frozenset(env.value for one in pod.spec.ephemeral_containers for env in one.env if env.name == MARK)
 
 
 def is_marked(pod: Pod, uid: str) -> bool:
-    """Whether the Pod has a container of this job."""
+    """Return whether the Pod has a container of this job."""
     return any(env.name == MARK and env.value == uid for one in pod.spec.ephemeral_containers for env in one.env)
 
 
 def candidate(pod: Pod, selector: Selector, uid: str, names: frozenset[str]) -> Candidate:
-    """``uid``: the job's; ``names``: those of its containers."""
+    """Evaluate a Pod for the job with this UID and these container names."""
     there = pod.spec.ephemeral_containers
     return Candidate(
         pod,
@@ -167,7 +166,7 @@ def candidate(pod: Pod, selector: Selector, uid: str, names: frozenset[str]) -> 
 
 
 def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
-    """EJ-10."""
+    """Return the progress of the job's containers in a Pod. [EJ-10]"""
     if not is_marked(pod, uid):
         return State.ABSENT
     states = [one.state for one in pod.status.ephemeral_container_statuses if one.name in names]
@@ -180,20 +179,21 @@ def state_of(pod: Pod, uid: str, names: frozenset[str]) -> State:
     if len(states) == len(names) and all(one.terminated is not None for one in states):
         return State.SUCCEEDED
     if pod.status.phase in FINISHED:
-        return State.FAILED  # nothing will end any more in a Pod that has
+        return State.FAILED  # containers of a Pod that has ended no longer change state
     if any(one.running is not None for one in states):
         return State.RUNNING
     return State.WAITING if any(one.waiting is not None for one in states) else State.UNCOUNTED
 
 
 def is_meant(one: Candidate, record: Record) -> bool:
-    """EJ-17: whoever has containers of the job stays, and whoever is about to, though it matches no more."""
+    """Return whether the Pod is targeted. Pods with containers of the job, or recorded to get them, stay targeted even
+    if they no longer match. [EJ-17]"""
     return one.selected or one.state is not State.ABSENT or one.pod.metadata.uid in record
 
 
 def targets(candidates: Iterable[Candidate], record: Record) -> list[Candidate]:
-    """EJ-6, EJ-17: those that have containers of this job already come first, whatever became of them; then those that
-    were about to get them."""
+    """Return the targeted Pods: first those with containers of this job, whatever their state, then those recorded to
+    get them. [EJ-6, EJ-17]"""
     marked, begun, others = list[Candidate](), list[Candidate](), list[Candidate]()
     for one in candidates:
         if one.state is not State.ABSENT:
@@ -212,9 +212,9 @@ def next_step(
     record: Record = NONE,
     unseen: Collection[str] = (),
 ) -> Step:
-    """``candidates``: Pods of the job's namespace, those that are not meant among them; ``passed``: seconds since the
-    job began; ``record``: the Pods it began with; ``unseen``: the uids of those that the cache lacks, though they are
-    there."""
+    """Return the next step. candidates may include Pods that are not targeted; passed is the number of seconds since
+    the start; record holds the Pods started so far; unseen holds the UIDs of Pods that exist but are missing from the
+    cache."""
     spec = job.spec
     if not container_names(job):
         return broken()
@@ -244,7 +244,7 @@ def next_step(
         room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
         inject = [one.pod for one in chosen if one.state is State.ABSENT][:room]
     if spec.replicas is not None:
-        # Who has containers was begun with too, though it was OpenKruise that did.
+        # Pods that already have containers were started too, possibly by OpenKruise.
         marked = [one for one in chosen if one.state is not State.ABSENT]
         done = [one.pod.metadata.uid for one in marked if one.state is State.SUCCEEDED]
         record = begun_with(record, (*(one.pod for one in marked), *inject), done)
@@ -252,13 +252,13 @@ def next_step(
 
 
 def container_names(job: EphemeralJob) -> frozenset[str]:
-    """The names of the containers that the job puts in."""
+    """Return the names of the containers that the job adds."""
     return frozenset(str(one.get("name")) for one in job.spec.template.ephemeral_containers)
 
 
 def _left(chosen: Iterable[Candidate], record: Record, unseen: Collection[str]) -> list[State]:
-    """The places of Pods that were begun with and are gone, or cannot be worked on any more: those that were seen to
-    succeed have, the others have failed."""
+    """Return the states of recorded Pods that are gone or can no longer be processed: succeeded if they were seen to
+    succeed, else failed."""
     there = {one.pod.metadata.uid for one in chosen}
     return [
         State.UNCOUNTED if uid in unseen else State.SUCCEEDED if one.succeeded else State.FAILED
@@ -268,13 +268,13 @@ def _left(chosen: Iterable[Candidate], record: Record, unseen: Collection[str]) 
 
 
 def broken() -> Step:
-    """EJ-12: of a job that says nothing that can be done."""
+    """Return the step of a job with invalid fields. [EJ-12]"""
     error = ("JobError", "Error", "job spec invalid fields.")
     return Step(ERROR, 0, dict.fromkeys(State, 0), conditions=[error], ended=True)
 
 
 def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str, str] | None]:
-    """EJ-11, EJ-14."""
+    """Return the phase and the condition that goes with it. [EJ-11, EJ-14]"""
     succeeded, failed = counts[State.SUCCEEDED], counts[State.FAILED]
     if match == 0:
         return WAITING, ("MatchedEmpty", "MatchEmpty", "job match no pods")
@@ -288,7 +288,7 @@ def _phase(match: int, counts: Mapping[State, int]) -> tuple[str, tuple[str, str
 
 
 def containers_of(job: EphemeralJob) -> list[dict[str, Any]]:
-    """EJ-7, EJ-8: what is put into a Pod."""
+    """Return the containers to add to a Pod. [EJ-7, EJ-8]"""
     mark = {"name": MARK, "value": job.metadata.uid}
     return [
         {**container, "env": [*(container.get("env") or ()), mark]}

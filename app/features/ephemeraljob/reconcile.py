@@ -1,4 +1,4 @@
-"""The controller of EphemeralJobs: adds ephemeral containers and reports their progress."""
+"""EphemeralJob controller: adds ephemeral containers and reports their progress."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from app.kube.selectors import Selector, compile_selector, label_keys, selector_
 from app.kube.store import Change, Store, key_of
 from app.workloads.jobs import End, JobReconciler, JobState, write_each
 
-# The controller's reconcile: read caches, put containers into Pods, report (EJ-3 … EJ-17).
+# Reconcile: read caches, add containers to Pods, write the status. [EJ-3 … EJ-17]
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
-#: The indexes of the jobs that have not ended: by what their selectors ask for, and by their uid.
-BY_SELECTOR: Final = "selector of those that have not ended"
-BY_UID: Final = "uid of those that have not ended"
+#: Indexes of the open jobs by selector and by UID.
+BY_SELECTOR: Final = "selector of open jobs"
+BY_UID: Final = "uid of open jobs"
 
 
 def by_selector(job: EphemeralJob) -> Sequence[str]:
-    """The index function of :data:`BY_SELECTOR`; one that cannot be read is under no key."""
+    """Index function of :data:`BY_SELECTOR`. Jobs with an invalid selector are not indexed."""
     if not by_uid(job):
         return ()
     try:
@@ -65,59 +65,60 @@ def by_selector(job: EphemeralJob) -> Sequence[str]:
 
 
 def by_uid(job: EphemeralJob) -> Sequence[str]:
-    """The index function of :data:`BY_UID`."""
+    """Index function of :data:`BY_UID`."""
     return () if job.status is not None and job.status.completion_time else (job.metadata.uid,)
 
 
 @dataclass(slots=True)
 class _State(JobState):
-    """One job."""
+    """State of one job."""
 
-    #: By uid, each Pod that is meant as it was looked at; all of the generation. A namespace may have very many others.
+    #: By UID: the evaluated targeted Pods of the current generation. A namespace may have very many others.
     candidates: dict[str, Candidate] = field(default_factory=dict)
     generation: int = 0
-    #: The Pods it began with (EJ-17); what of them we wrote; and the annotation that was read last, with what it says.
+    #: The Pods it started with (EJ-17), the part of it that is stored, and the last read annotation with its parsed
+    #: value.
     record: Record = field(default_factory=dict)
     saved: Record = field(default_factory=dict)
     read: tuple[str, Record] = ("", NONE)
-    #: The version of the object that the last write of the record made.
+    #: Resource version after the last write of the record.
     record_version: str = ""
-    #: The uids of those that the API server does not have any more.
+    #: UIDs of Pods that the API server no longer has.
     gone: set[str] = field(default_factory=set)
 
 
 class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
-    """Works on all EphemeralJobs. ``options`` are the engine's; what is expected is by Pod (EJ-13)."""
+    """Reconciles EphemeralJobs. options are passed to the base class; expectations are tracked per Pod. [EJ-13]"""
 
     def __init__(
         self, client: Client, jobs: Store[EphemeralJob], pods: Store[Pod], events: EventRecorder, **options: float
     ) -> None:
         super().__init__(client, OWNER, jobs, events, _State, **options)
         self._pods = pods
-        #: By uid: the generation, and its selector as compiled; None where it says nothing that can be read. There may
-        #: be thousands of jobs, and each change of a Pod asks them all.
+        #: By UID: the generation and its compiled selector, or None if it is invalid. There may be thousands of jobs,
+        #: and each Pod change is matched against all of them.
         self._selectors: dict[str, tuple[int, Selector | None]] = {}
 
-    # ---- what changes concern (EJ-13, EJ-16)
+    # ---- event mapping (EJ-13, EJ-16)
 
     def keys_for_job(self, change: Change[EphemeralJob]) -> Iterable[ObjectKey]:
-        """As for all jobs; the selector of one that is gone is forgotten."""
+        """Return the job as the base class does, and drop the selector of a deleted one."""
         old, new = change.old, change.new
         if new is None:
             self._selectors.pop(change.object.metadata.uid, None)
         elif old is not None and old.metadata.generation == new.metadata.generation and not new.deleting:
             state = self._states.get(key_of(new))
             if state is not None and state.record_version == new.metadata.resource_version:
-                return ()  # the record that we wrote, and went by
+                return ()  # our own write of the record, already in effect
         return super().keys_for_job(change)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The jobs of its namespace that select it, unless nothing changed that counts."""
+        """Return the jobs that select the Pod, unless nothing relevant changed."""
         old, new = change.old, change.new
         if old is not None and new is not None and _facts(old) == _facts(new):
             return []
         namespace, name = change.object.metadata.namespace, change.object.metadata.name
-        # The containers are there, or will never be.
+        # The containers exist or will never exist.
         shown = self._marking(new) if new is not None else self.expected.awaiting(ScaleAction.CREATE, name)
         shown = [key for key in shown if key.namespace == namespace]
         for key in shown:
@@ -129,12 +130,12 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return list(found)
 
     def _marking(self, pod: Pod) -> list[ObjectKey]:
-        """The jobs that the Pod has containers of."""
+        """Return the jobs that have containers in the Pod."""
         jobs = (job for uid in marked_by(pod) for job in self.jobs.by_index(BY_UID, uid))
         return [key_of(job) for job in jobs if job.metadata.namespace == pod.metadata.namespace]
 
     def _selecting(self, pod: Pod) -> Iterator[ObjectKey]:
-        """The jobs that select the Pod."""
+        """Return the jobs that select the Pod."""
         labels = pod.metadata.labels
         for at in label_keys(pod.metadata.namespace, labels):
             for job in self.jobs.by_index(BY_SELECTOR, at):
@@ -153,25 +154,25 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             self._selectors[uid] = known
         return known[1]
 
-    # ---- one reconcile
+    # ---- reconcile
 
     def end_of(self, job: EphemeralJob) -> End | None:
-        """EJ-4."""
+        """Return when the job ended and how long it is kept, or None. [EJ-4]"""
         if job.status is None or not job.status.completion_time:
             return None
         return End(parsed_rfc3339(job.status.completion_time), _ttl(job))
 
     async def let_go(self, job: EphemeralJob, state: _State) -> None:
-        """EJ-3: Kubernetes takes no ephemeral container out of a Pod."""
+        """Remove the finalizer. Added containers stay: Kubernetes cannot remove ephemeral containers. [EJ-3]"""
         if FINALIZER in job.metadata.finalizers:
             await self._finalize(job, state, lambda there: [one for one in there if one != FINALIZER])
 
     async def prepare(self, job: EphemeralJob, state: _State) -> bool:
-        """EJ-3."""
+        """Add the finalizer. Returns whether the job was changed. [EJ-3]"""
         if FINALIZER in job.metadata.finalizers:
             return False
         containers = [{"resources": {}, **one} for one in job.spec.template.ephemeral_containers]
-        # OpenKruise's first write prints the containers with their resources; clients compare.
+        # OpenKruise's first write adds resources to the containers; clients compare them.
         spec = {"template": {"ephemeralContainers": containers}}
         await self._finalize(job, state, lambda there: [*(one for one in there if one != FINALIZER), FINALIZER], spec)
         return True
@@ -190,7 +191,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             )
 
     async def go_on(self, key: ObjectKey, job: EphemeralJob, state: _State) -> Result | None:
-        """One step of the plan (EJ-5)."""
+        """Carry out one step of the plan. [EJ-5]"""
         now = self.clock.now()
         started = parsed_rfc3339(job.status.start_time) if job.status is not None else None
         began = started if started is not None else now.replace(microsecond=0)
@@ -207,10 +208,10 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             begins = {pod.metadata.uid for pod in step.inject}
             if not step.ended and is_needed(step.record, state.saved, begins, candidates):
                 if not await self._record(job, state, step.record):
-                    return None  # it was changed meanwhile, which brings us back
+                    return None  # a concurrent change triggers another reconcile
                 state.saved = step.record
             if step.ended:
-                state.candidates = {}  # nobody asks for them again, and a namespace may have very many
+                state.candidates = {}  # no longer needed, and a namespace may have very many
             else:
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
@@ -222,7 +223,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return self.again(key, left=deadline - passed if deadline is not None else None)
 
     def _candidates(self, job: EphemeralJob, state: _State, selector: Selector) -> Mapping[str, Candidate]:
-        """The Pods of its namespace; one that is meant and has not changed is not looked at again."""
+        """Evaluate the Pods of the namespace. Unchanged targeted Pods are reused."""
         metadata, containers = job.metadata, container_names(job)
         known = state.candidates if state.generation == metadata.generation else {}
         state.generation, found = metadata.generation, dict[str, Candidate]()
@@ -238,7 +239,8 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return found
 
     def _known_record(self, job: EphemeralJob, state: _State) -> Record:
-        """EJ-17: what the annotation says, what we wrote there that the cache does not show, and what we saw."""
+        """Merge the record from the annotation, our last writes that the cache does not show, and our observations.
+        [EJ-17]"""
         if job.spec.replicas is None:
             return NONE
         text = job.metadata.annotations.get(names.EPHEMERAL_JOB_BEGUN, "")
@@ -248,7 +250,8 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         return merged(state.saved, state.record)
 
     async def _unseen(self, job: EphemeralJob, state: _State, there: Container[str]) -> set[str]:
-        """EJ-17: of the Pods it began with, those that the cache lacks and the API server has. Who is gone stays so."""
+        """Return the recorded Pods that exist but are missing from the cache. A Pod found to be gone stays gone.
+        [EJ-17]"""
         namespace, found = job.metadata.namespace, set[str]()
         for uid, one in state.record.items():
             if uid in there or uid in state.gone:
@@ -264,7 +267,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
     # ---- writing
 
     async def _record(self, job: EphemeralJob, state: _State, record: Record) -> bool:
-        """EJ-17: before anything is put into a Pod that is not recorded."""
+        """Store the record, before containers are added to Pods it lacks. [EJ-17]"""
         patch = {"metadata": {"annotations": {names.EPHEMERAL_JOB_BEGUN: written(record)}}}
         if not await self.write_object(job, state, lambda _: patch):
             return False
@@ -273,7 +276,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
-        # The API server ignores the uid in a patch of this subresource; it checks the version.
+        # The API server ignores the UID in a patch of this subresource, but checks the version.
         same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         patch = {"metadata": same, "spec": {"ephemeralContainers": containers_of(job)}}
         self.expected.expect(key, ScaleAction.CREATE, metadata.name)
@@ -290,7 +293,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
         except NotFound:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
         except Conflict as error:
-            # Another has its name, which the cache will show; or somebody wrote it just now.
+            # Either another Pod has the name, which the cache will show, or it was changed just now.
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
             return error
         except KubeError as error:
@@ -317,7 +320,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
 
         def difference(present: Any) -> dict[str, Any]:
             if present.get("completionTime"):
-                return {}  # the cache is late
+                return {}  # the cache lags behind
             kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
             merged = _with_conditions(present.get("conditions") or [], conditions, now)
             new = {**wanted, **kept, "conditions": merged}
@@ -334,7 +337,7 @@ def _ttl(job: EphemeralJob) -> int:
 def _with_conditions(
     present: Sequence[Any], conditions: Iterable[tuple[str, str, str]], now: str
 ) -> list[dict[str, str]]:
-    """EJ-12: those of the types that are new or say something else replaced, the others as they are."""
+    """Replace conditions that are new or differ, and keep the others. [EJ-12]"""
     found = {str(one.get("type")): one for one in present if isinstance(one, dict)}
     for type_, reason, message in conditions:
         old = found.get(type_)
@@ -348,7 +351,7 @@ def _with_conditions(
 
 
 def _facts(pod: Pod) -> tuple[object, ...]:
-    """What of a Pod decides."""
+    """Return the fields of a Pod that affect the plan."""
     metadata, status = pod.metadata, pod.status
     return (
         metadata.labels,
@@ -366,7 +369,7 @@ WATCHED: Final = (EPHEMERAL_JOBS, PODS_BY_NAMESPACE)
 
 
 def ephemeraljob_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the EphemeralJob controller."""
     jobs, pods = context.stores(EPHEMERAL_JOBS), context.stores(PODS_BY_NAMESPACE)
     reconciler = EphemeralJobReconciler(
         context.client, jobs, pods, context.events, expectation_timeout=context.flags.seconds("expectation-timeout")

@@ -1,4 +1,4 @@
-"""The fields of EphemeralJob: what users write and what kubectl explains."""
+"""API types of EphemeralJob."""
 
 from __future__ import annotations
 
@@ -15,83 +15,85 @@ PAUSED: Final = "Paused"
 ERROR: Final = "Error"
 UNKNOWN: Final = "Unknown"
 
-#: Containers whose fields the schema does not name.
+#: Containers, without a schema of their fields.
 Containers = Annotated[list[dict[str, Any]], Keywords({"items": {"type": "object", PRESERVE: True}})]
 
 
 class EphemeralTemplate(ApiModel):
-    """What is put into each Pod."""
+    """EphemeralTemplate defines the containers to add to each Pod."""
 
     ephemeral_containers: Containers
-    """The containers, as in a Pod; imagePullPolicy and terminationMessagePolicy must be given."""
+    """ephemeralContainers are the containers to add. imagePullPolicy and terminationMessagePolicy are required."""
 
 
 class EphemeralJobSpec(ApiModel):
-    """Which Pods, and what is put into them."""
+    """EphemeralJobSpec defines the Pods to target and the containers to add."""
 
     selector: LabelSelector
-    """The Pods, of the job's namespace, by labels."""
+    """selector is a label query over the Pods of the job's namespace."""
     replicas: Int32 | None = None
-    """How many of them at the most; all by default."""
+    """replicas is the maximum number of Pods to target. Defaults to all matching Pods."""
     parallelism: Int32 | None = None
-    """In how many of them containers run at once; 1 by default."""
+    """parallelism is the maximum number of Pods with running containers at any time. Defaults to 1."""
     template: EphemeralTemplate
-    """What is put into each Pod."""
+    """template defines the containers to add to each Pod."""
     paused: bool = False
-    """Puts nothing into further Pods until it is set to false again."""
+    """paused stops adding containers until it is set to false."""
     active_deadline_seconds: Int64 | None = None
-    """After how many seconds the job fails, unless it is paused then; no limit by default."""
+    """activeDeadlineSeconds is the number of seconds after which the job fails, unless it is paused. Defaults to
+    no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """How long the job is kept after its end, in seconds; 1800 by default, 0 deletes it at once."""
+    """ttlSecondsAfterFinished is the number of seconds the job is kept after it ends. 0 deletes it immediately.
+    Defaults to 1800."""
 
 
 class EphemeralJobCondition(ApiModel):
-    """Something that happened to the job."""
+    """EphemeralJobCondition describes an event in the life of the job."""
 
     type: str
-    """Initialized, MatchedEmpty, JobSucceeded, JobFailed or JobError."""
+    """type is one of Initialized, MatchedEmpty, JobSucceeded, JobFailed and JobError."""
     status: str
-    """True."""
+    """status is always True."""
     last_probe_time: Time = ""
-    """When it was last looked at."""
+    """lastProbeTime is the last time the condition was checked."""
     last_transition_time: Time = ""
-    """When it happened."""
+    """lastTransitionTime is the time the condition became true."""
     reason: str = ""
-    """Why, in one word."""
+    """reason is a one-word CamelCase reason."""
     message: str = ""
-    """Why, in a sentence."""
+    """message is a human-readable message."""
 
 
 class EphemeralJobStatus(ApiModel):
-    """How far the job has come."""
+    """EphemeralJobStatus is the observed state of an EphemeralJob."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"match", "running", "succeeded", "waiting", "failed"})
     always_required: ClassVar[bool] = False
 
     conditions: list[EphemeralJobCondition] | None = None
-    """What happened to the job."""
+    """conditions describe the events in the life of the job."""
     start_time: Time = ""
-    """When the job was first worked on."""
+    """startTime is the time the job was first processed."""
     completion_time: Time = ""
-    """When it ended."""
+    """completionTime is the time the job ended."""
     phase: str = ""
-    """Waiting, Running, Succeeded, Failed, Paused, Error or Unknown."""
+    """phase is one of Waiting, Running, Succeeded, Failed, Paused, Error and Unknown."""
     match: Int32 = 0
-    """Pods that are meant."""
+    """match is the number of targeted Pods."""
     running: Int32 = 0
-    """Pods in which a container runs."""
+    """running is the number of Pods in which a container is running."""
     succeeded: Int32 = 0
-    """Pods in which all containers ended well."""
+    """succeeded is the number of Pods in which all containers succeeded."""
     waiting: Int32 = 0
-    """Pods in which a container is about to start."""
+    """waiting is the number of Pods in which a container is waiting to start."""
     failed: Int32 = 0
-    """Pods in which a container failed."""
+    """failed is the number of Pods in which a container failed."""
 
 
 class EphemeralJob(KubeObject):
-    """EphemeralJob puts ephemeral containers into running Pods."""
+    """EphemeralJob adds ephemeral containers to running Pods."""
 
     spec: EphemeralJobSpec
-    """What is wanted."""
+    """Desired state of the EphemeralJob."""
     status: EphemeralJobStatus | None = None
-    """What is."""
+    """Observed state of the EphemeralJob."""

@@ -1,4 +1,4 @@
-"""What makes an EphemeralJob wrong (EJ-1, EJ-2). Pure; texts, paths and their order are OpenKruise's."""
+"""Validates EphemeralJobs. Pure; messages, paths and their order are OpenKruise's. [EJ-1, EJ-2]"""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.kube.validation import is_dns1123_label
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
 _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
 _AT: Final = Path("ephemeralContainers")
-#: What an ephemeral container may have.
+#: Fields an ephemeral container may have.
 _ALLOWED: Final = frozenset(
     (
         *("name", "image", "command", "args", "workingDir", "env", "envFrom", "volumeMounts", "volumeDevices"),
@@ -26,7 +26,7 @@ _NUMBERS: Final = ("replicas", "parallelism", "activeDeadlineSeconds", "ttlSecon
 
 
 def container_errors(containers: Sequence[Mapping[str, Any]]) -> list[FieldError]:
-    """EJ-1: every mistake in the containers. Raises GoTypeError for a field of another type."""
+    """Return all errors in the containers. Raises GoTypeError for a field of the wrong type. [EJ-1]"""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, given in enumerate(containers):
@@ -78,7 +78,7 @@ def _one_of(container: Mapping[str, Any], field: str, known: Sequence[str], path
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """EJ-2: what OpenKruise admits and does not work, or not as it seems to."""
+    """Return warnings about specs that OpenKruise accepts but that do not work as expected. [EJ-2]"""
     selector = spec.get("selector") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield "spec.selector: is empty and selects all Pods of the namespace"
@@ -89,6 +89,6 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     for field in _NUMBERS:
         value = spec.get(field)
         if value is not None and value < 0:
-            yield f"spec.{field}: {value} works as 0"
+            yield f"spec.{field}: {value} is treated as 0"
     if spec.get("parallelism") == 0:
-        yield "spec.parallelism: 0 puts containers into no Pod; use 1 or more"
+        yield "spec.parallelism: 0 adds no containers to any Pod; use 1 or more"

@@ -1,4 +1,4 @@
-"""The webhook of EphemeralJob: refuse containers that no Pod takes (EJ-1, EJ-2)."""
+"""EphemeralJob webhook: rejects containers that no Pod would accept. [EJ-1, EJ-2]"""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ VALIDATE: Final = Webhook(
         Rule((Operation.CREATE, Operation.UPDATE), (names.APPS_GROUP,), (names.V1ALPHA1,), (EPHEMERAL_JOB.plural,)),
     ),
     match_conditions=(SPEC_CHANGED,),
-    summary="Refuses EphemeralJobs with containers that no Pod takes",
+    summary="Rejects EphemeralJobs with containers that no Pod would accept",
 )
 WEBHOOKS: Final = (VALIDATE,)
 
 
 def handlers() -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it."""
+    """Return the webhook declaration with its handler."""
     return (Handler(VALIDATE, validate),)
 
 
 def validate(review: Review) -> Decision:
-    """All mistakes are reported together."""
+    """Validate and report all errors together."""
     given = judged(review.object)
     version = version_to_judge(EPHEMERAL_JOB, given)
     if isinstance(version, Denied):
