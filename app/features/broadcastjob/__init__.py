@@ -1,1 +1,1 @@
-"""BroadcastJob: runs a Pod to completion on every matching node."""
+"""BroadcastJob: runs a Pod to completion on every eligible node."""

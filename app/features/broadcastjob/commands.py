@@ -1,4 +1,4 @@
-"""What the command line says of BroadcastJobs: which nodes come next, which do not, and why."""
+"""Explains BroadcastJobs: the nodes served next, the nodes not served, and why."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ from app.pods.obstacles import ways_out
 from app.pods.predicates import Owner, is_active, is_controlled_by
 
 _SHOWN: Final = {
-    Next.COUNT: "it has failed; no node is served any more",
-    Next.PAUSE: "it is paused; Pods that run go on",
+    Next.COUNT: "it has failed; no more nodes are served",
+    Next.PAUSE: "it is paused; running Pods continue",
     Next.COMPLETE: "it is complete",
 }
 
@@ -52,12 +52,12 @@ class Situation:
     step: Step
 
     def why_not(self, node: Node) -> str:
-        """Why a node gets no Pod; '' if it does."""
+        """Return why a node gets no Pod, or '' if it gets one."""
         return self.fit.obstacle(node)
 
 
 async def situation(client: Client, stored: Stored) -> Situation:
-    """Read what decides. Raises CommandError."""
+    """Read the objects that determine the next step. Raises CommandError."""
     try:
         job = BroadcastJob.model_validate(with_defaults(stored))
     except ValidationError as error:
@@ -79,7 +79,7 @@ async def situation(client: Client, stored: Stored) -> Situation:
 
 
 def rows_of(found: Situation) -> list[tuple[str, ...]]:
-    """One row per node: its Pod, what happens, and why."""
+    """Return one row per node: its Pod, the next action, and the reason."""
     step, limit = found.step, restart_limit(found.job)
     there: dict[str, list[Pod]] = {}
     for pod in found.pods:
@@ -115,33 +115,33 @@ def _state(pod: Pod, limit: int) -> str:
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> str:  # noqa: ARG001
-    """What the job as it would be stored does next on each node."""
+    """Return what the job as it would be stored does next on each node."""
     return planned(await situation(client, stored))
 
 
 def planned(found: Situation) -> str:
-    """What happens next, as text."""
+    """Return the next step as text."""
     job, step = found.job, found.step
     head = f"BroadcastJob {job.metadata.namespace}/{job.name}: {step.desired} nodes are desired"
     if is_finished(job):
-        return f"{head}\nit has ended; nothing happens to any Pod"
+        return f"{head}\nit has ended; its Pods are left unchanged"
     shown = _SHOWN.get(step.next) or (
-        one_line(f"it fails: {step.reason}: {step.message}") if step.next is Next.FAIL else "it goes on"
+        one_line(f"it fails: {step.reason}: {step.message}") if step.next is Next.FAIL else "it is running"
     )
     return f"{head}; {shown}\n{table([('NODE', 'POD', 'ACTION', 'BECAUSE'), *rows_of(found)])}"
 
 
 def todo(found: Situation) -> list[str]:
-    """What a person can do about Pods that do not run or have failed, and where no node is served."""
+    """Return suggested actions for Pods that failed or do not run, and for a job without eligible nodes."""
     limit = restart_limit(found.job)
     ways = ways_out(pod for pod in found.pods if is_active(pod) or has_failed(pod, limit))
     if not found.step.desired and not is_finished(found.job):
-        ways.append("let nodes take its Pods: label or untaint some, or widen the template's affinity and tolerations")
+        ways.append("make nodes eligible: label or untaint some, or widen the template's affinity and tolerations")
     return ways
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:  # noqa: ARG001
-    """How the job stands, what comes next, and what can be done."""
+    """Explain the state of the job, its next step, and suggested actions."""
     found = await situation(client, stored)
     status: Mapping[str, Any] = stored.get("status") or {}
     counts = ", ".join(f"{status.get(name, 0)} {name}" for name in ("desired", "active", "succeeded", "failed"))
@@ -151,7 +151,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:  # noqa: ARG001
-    """What a Pod is to its job."""
+    """Explain a Pod's role in its job."""
     found = await situation(client, stored)
     name = pod.spec.target_node
     lines = [f"of node {name or 'none'}: {_state(pod, restart_limit(found.job))}"]
@@ -159,7 +159,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     if node is None:
         lines.append("its node is gone")
     elif why := found.why_not(node):
-        lines.append(f"a new one would not come there: {why}")
+        lines.append(f"a new Pod would not run there: {why}")
     if any(one.metadata.uid == pod.metadata.uid for one in found.step.delete):
         lines.append(f"next: it is deleted{f', {found.step.reason}' if found.step.reason else ''}")
     else:

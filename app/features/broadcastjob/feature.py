@@ -17,14 +17,14 @@ _KIND: Final = BROADCAST_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     if context.client is None:
         return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled)))
     return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows."""
+    """Return the commands of BroadcastJob."""
     from app.features.broadcastjob.commands import COMMANDS
 
     return (COMMANDS,)
@@ -41,7 +41,8 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("delete", "get", "patch"), (names.APPS_GROUP,), (_KIND,)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), (f"{_KIND}/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                # Setting an owner reference with blockOwnerDeletion requires permission to update the owner's
+                # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), (f"{_KIND}/finalizers",)),
                 PolicyRule(("create", "delete", "get"), ("",), ("pods",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),

@@ -1,4 +1,4 @@
-"""The definition of BroadcastJob, its defaults, and Go's view of its spec."""
+"""BroadcastJob kind: its columns, defaults and Go type."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from app.kube.jsonvalues import json_copy
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    """Both versions say the same in the same words."""
+    """Both versions have the same fields."""
     return obj
 
 
 _COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", ".status.desired", "Nodes that match."),
-    PrinterColumn("ACTIVE", "integer", ".status.active", "Pods that run or are about to."),
-    PrinterColumn("SUCCEEDED", "integer", ".status.succeeded", "Pods that have succeeded."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Pods that have failed."),
+    PrinterColumn("DESIRED", "integer", ".status.desired", "Number of eligible nodes."),
+    PrinterColumn("ACTIVE", "integer", ".status.active", "Number of running and pending Pods."),
+    PrinterColumn("SUCCEEDED", "integer", ".status.succeeded", "Number of succeeded Pods."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of failed Pods."),
     AGE,
 )
 
@@ -40,13 +40,13 @@ BROADCAST_JOB: Final = KindDefinition(
 )
 
 
-# What a BroadcastJob means where it says nothing (BJ-2). Pure; the same in both versions.
+# Defaults of a BroadcastJob (BJ-2). Pure; the same in both versions.
 
 PARALLELISM: Final = 2**31 - 1
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The BroadcastJob (JSON) with the defaults of its own fields, as a copy. Doing it twice changes nothing."""
+    """Return a copy of the BroadcastJob (JSON) with its own fields defaulted. Idempotent."""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if isinstance(spec, dict):

@@ -1,4 +1,4 @@
-"""The plan of a BroadcastJob: which nodes its Pods fit, which Pods to create or delete, when it is done. Pure."""
+"""Plans a BroadcastJob: the nodes its Pods fit, the Pods to create or delete, and the end of the job. Pure."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from app.pods.node_fit import NO_SCHEDULE, Placement, placement_of
 from app.pods.predicates import controller_reference, is_active
 from app.pods.revisions import pod_of_template
 
-# Whether a node takes a Pod of a job (BJ-5, BJ-6): as the scheduler would say if the node were empty.
+# Whether a node can run a Pod of a job: as the scheduler would decide for an empty node. [BJ-5, BJ-6]
 
 _CORDON = Taint(key="node.kubernetes.io/unschedulable", effect=NO_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """What a Pod asks of its node: compiled once, held against any number of nodes. ``requests`` is None where they
-    cannot be read: no node fits."""
+    """A Pod's requirements on its node, compiled once for any number of nodes. If requests is None because they are
+    invalid, no node fits."""
 
     placement: Placement
     requests: Mapping[str, Quantity] | None
 
     def fits(self, node: Node) -> bool:
-        """Whether the node takes one."""
+        """Return whether the node can run the Pod."""
         return not self.obstacle(node)
 
     def obstacle(self, node: Node) -> str:
-        """Why the node takes none; '' if it does."""
+        """Return why the node cannot run the Pod, or '' if it can."""
         if self.requests is None:
-            return "the template's requests cannot be read"
+            return "the template's requests are invalid"
         found = self.placement.eligibility(node)
         if not found.should_run:
             return found.reason
         if node.spec.unschedulable and not any(one.tolerates(_CORDON) for one in self.placement.tolerations):
             return "the node is cordoned"
-        return "" if self._has_room(node.status.allocatable) else "the node has too little room, even when it is empty"
+        return "" if self._has_room(node.status.allocatable) else "the node is too small even when it is empty"
 
     def _has_room(self, allocatable: Mapping[str, str]) -> bool:
         try:
@@ -60,7 +60,7 @@ class Fit:
 
 
 def fit_of(template: Mapping[str, Any]) -> Fit:
-    """What Pods of a template (its JSON, which nobody may have judged) ask of nodes."""
+    """Return the node requirements of a Pod template (JSON, possibly not validated)."""
     spec = template.get("spec")
     spec = spec if isinstance(spec, dict) else {}
     try:
@@ -70,7 +70,8 @@ def fit_of(template: Mapping[str, Any]) -> Fit:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
-    """Of all containers together, or of the largest init container beside those that stay; and the overhead."""
+    """Return the requests of the Pod: the sum of its containers or the largest init container plus sidecars, and the
+    overhead."""
     running: dict[str, Quantity] = {}
     peak: dict[str, Quantity] = {}
     for container in spec.get("initContainers") or ():
@@ -88,7 +89,7 @@ def _requests(spec: Mapping[str, Any]) -> dict[str, Quantity]:
 
 def _of(container: Mapping[str, Any]) -> dict[str, Quantity]:
     resources = container.get("resources") or {}
-    # Kubernetes requests what is limited and not requested.
+    # As in Kubernetes, a missing request defaults to the limit.
     asked = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
     return {name: parse(value) for name, value in asked.items()}
 
@@ -110,20 +111,21 @@ def _raise_to(peak: dict[str, Quantity], values: Mapping[str, Quantity]) -> None
             peak[name] = value
 
 
-# The Pod of a job on a node (BJ-1, BJ-13).
+# The Pod of a job on a node. [BJ-1, BJ-13]
 
 OWNER: Final = BROADCAST_JOB.resource()
 _LONGEST: Final = 57
 
 
 def name_of(job: BroadcastJob, node: str) -> str:
-    """One name per job and node, so that no node is served twice, whatever answers get lost."""
+    """Return the Pod's name, which is unique per job and node so that no node is served twice even if a response is
+    lost."""
     digest = hashlib.sha256(f"{job.metadata.uid}/{node}".encode()).hexdigest()
     return f"{job.name[:_LONGEST]}-{digest[:8]}"
 
 
 def new_pod(job: BroadcastJob, node: str, *, by_scheduler: bool) -> dict[str, Any]:
-    """``by_scheduler``: the scheduler puts it there; else it is bound already."""
+    """Return the Pod for a node. by_scheduler leaves binding to the scheduler; otherwise the Pod is created bound."""
     metadata = job.metadata
     owner = controller_reference(OWNER.api_version, OWNER.kind, metadata.name, metadata.uid)
     body = pod_of_template(
@@ -139,34 +141,34 @@ def new_pod(job: BroadcastJob, node: str, *, by_scheduler: bool) -> dict[str, An
 
 
 def pinned(spec: Mapping[str, Any], node: str) -> dict[str, Any]:
-    """The spec of a Pod with a required node affinity to one node, in place of another."""
+    """Return the Pod spec with a required node affinity to this node only."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     affinity = spec.get("affinity") or {}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     return {**spec, "affinity": {**affinity, "nodeAffinity": {**(affinity.get("nodeAffinity") or {}), **required}}}
 
 
-# What a BroadcastJob does next (BJ-7 … BJ-16).
+# Next step of a BroadcastJob. [BJ-7 … BJ-16]
 
 
 class Next(StrEnum):
-    """What comes next."""
+    """Kind of the next step."""
 
-    #: Only the counts are written.
+    #: Only update the counts.
     COUNT = "count"
-    #: The job is paused: by its user, or by its failure policy.
+    #: The job is paused by its user or by its failure policy.
     PAUSE = "pause"
-    #: It has failed: Pods that run are deleted first.
+    #: The job has failed; running Pods are deleted first.
     FAIL = "fail"
     #: Pods are deleted and created.
     GO_ON = "go on"
-    #: It has ended well.
+    #: The job has succeeded.
     COMPLETE = "complete"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """BJ-9."""
+    """Numbers of Pods by outcome. [BJ-9]"""
 
     active: int = 0
     succeeded: int = 0
@@ -175,7 +177,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes next. ``reason`` and ``message``: of a failure."""
+    """The next step. reason and message describe a failure."""
 
     next: Next
     counts: Counts
@@ -186,38 +188,38 @@ class Step:
     message: str = ""
     #: More Pods run than parallelism allows.
     crowded: bool = False
-    #: parallelism says no number.
+    #: parallelism is invalid.
     unreadable: bool = False
     duplicates: Mapping[str, Sequence[Pod]] = field(default_factory=dict)
 
 
 def restarts(pod: Pod) -> int:
-    """How often its containers were restarted."""
+    """Return how often the Pod's containers have restarted."""
     status = pod.status
     return sum(one.restart_count for one in (*status.init_container_statuses, *status.container_statuses))
 
 
 def restart_limit(job: BroadcastJob) -> int:
-    """BJ-27, BJ-28: per Pod; none is 0."""
+    """Return the restart limit per Pod. Defaults to 0. [BJ-27, BJ-28]"""
     limit = job.spec.failure_policy.restart_limit or job.spec.completion_policy.backoff_limit or 0
     return max(limit, 0)
 
 
 def seen_failures(job: BroadcastJob) -> int:
-    """BJ-22: for how many failed Pods it was paused already."""
+    """Return the number of failed Pods the job has already been paused for. [BJ-22]"""
     text = job.metadata.annotations.get(names.BROADCAST_JOB_SEEN_FAILURES, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def has_failed(pod: Pod, limit: int) -> bool:
-    """BJ-9: it has ended so, or was restarted too often."""
+    """Return whether the Pod failed or restarted too often. [BJ-9]"""
     if pod.status.phase == "Failed":
         return True
     return is_active(pod) and pod.spec.restart_policy == "OnFailure" and restarts(pod) > limit
 
 
 def counted(pods: Iterable[Pod], limit: int) -> Counts:
-    """BJ-9: a Pod that is being deleted and has not ended counts nowhere."""
+    """Count the Pods. A Pod that is being deleted and has not ended is not counted. [BJ-9]"""
     active = succeeded = failed = 0
     for pod in pods:
         if pod.status.phase == "Succeeded":
@@ -238,14 +240,14 @@ def next_step(
     started: datetime,
     seen_failures: int,
 ) -> Step:
-    """``fitting``: the nodes that take a Pod, or may keep the one they have, of those that are ``known``;
-    ``started``: when the job was; ``seen_failures``: failed Pods for which it was paused already."""
+    """Return the next step. fitting holds those of the known nodes that can run a Pod or may keep theirs, started the
+    start of the job, and seen_failures the number of failed Pods it has already been paused for."""
     spec, limit = job.spec, restart_limit(job)
     counts, never = counted(pods, limit), spec.completion_policy.type == NEVER
     on_node: dict[str, list[Pod]] = {}
     for pod in pods:
         on_node.setdefault(pod.spec.target_node, []).append(pod)
-    # BJ-7, BJ-23: what has ended stays, and its node counts as served.
+    # Pods that have ended stay and their nodes count as served. [BJ-7, BJ-23]
     unfit = [pod for name in sorted(known) if name not in fitting for pod in on_node.get(name, ()) if is_active(pod)]
     served = {name for name in known if any(not is_active(pod) for pod in on_node.get(name, ()))}
     desired = served | set(fitting)
@@ -284,7 +286,7 @@ def next_step(
 
 
 def phase_of(step: Step) -> str:
-    """What the status says after it."""
+    """Return the status phase after the step."""
     return {
         Next.COUNT: FAILED,
         Next.PAUSE: PAUSED,
@@ -295,7 +297,7 @@ def phase_of(step: Step) -> str:
 
 
 def is_finished(job: BroadcastJob) -> bool:
-    """BJ-10: what is Never over goes on though it failed."""
+    """Return whether the job has ended. With completion type Never it continues even after a failure. [BJ-10]"""
     conditions = (job.status.conditions if job.status is not None else None) or ()
     ended = any(one.type in ("Complete", "Failed") and one.status == "True" for one in conditions)
     return ended and job.spec.completion_policy.type != NEVER

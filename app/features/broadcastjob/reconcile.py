@@ -1,4 +1,4 @@
-"""The controller of BroadcastJobs: creates their Pods and reports their progress."""
+"""BroadcastJob controller: creates Pods and reports their progress."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ from app.pods.predicates import BY_CONTROLLER, Owner, is_active, is_controlled_b
 from app.workloads.jobs import End, JobReconciler, JobState, write_each
 from app.workloads.state import MAX_CONCURRENT_WRITES
 
-# The controller's reconcile: read caches, carry the plan out, report (BJ-7 … BJ-26).
+# Reconcile: read caches, apply the plan, write the status. [BJ-7 … BJ-26]
 
-#: A patch of nothing.
+#: An empty patch.
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is read."""
+    """Caches the controller reads."""
 
     jobs: Store[BroadcastJob]
     pods: Store[Pod]
@@ -64,20 +64,20 @@ class Caches:
 
 @dataclass(slots=True)
 class _State(JobState):
-    """One job."""
+    """State of one job."""
 
     template: Any = None
     fit: Fit | None = None
-    #: Node → the state of it that was looked at, and whether it fits.
+    #: Node name → the evaluated node and whether the Pod fits.
     nodes: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    #: Uid of a Pod → the state of its node that was looked at, and whether it fits there by its own spec.
+    #: Pod UID → its evaluated node and whether the Pod fits there by its own spec.
     own: dict[str, tuple[Node, bool]] = field(default_factory=dict)
-    #: Uids of Pods that were stopped and that no status counts as failed yet.
+    #: UIDs of stopped Pods that no status counts as failed yet.
     stopped: set[str] = field(default_factory=set)
 
 
 class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
-    """Serves the nodes of all BroadcastJobs. ``options`` are the engine's; what is expected is by node (BJ-19)."""
+    """Reconciles BroadcastJobs. options are passed to the base class; expectations are tracked per node. [BJ-19]"""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         self._caches = caches
         self._by_scheduler = by_scheduler
 
-    # ---- what changes concern (BJ-19)
+    # ---- event mapping (BJ-19)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The job it belongs to, unless nothing changed that counts."""
+        """Return the job that owns the Pod, unless nothing relevant changed."""
         old, new = change.old, change.new
         pod = change.object
         owner = pod.metadata.controller
@@ -104,7 +104,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         key, node = ObjectKey(pod.metadata.namespace, owner.name), pod.spec.target_node
         job = self.jobs.by_key(key)
         if job is None or not refers_to(owner, key.namespace, Owner.of(OWNER, job.metadata)):
-            return (key,)  # of a former job of this name, or forged: nothing that was expected
+            return (key,)  # of an earlier job of this name, or forged: no expectation applies
         if new is not None:
             self.expected.observe(key, ScaleAction.CREATE, node)
         if new is None or new.metadata.deletion_timestamp is not None:
@@ -112,23 +112,23 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return () if old is not None and new is not None and _counts_of(old) == _counts_of(new) else (key,)
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """The jobs that go on and for which the node is another than before: most changes are heartbeats."""
+        """Return the unfinished jobs if the node changed in a relevant way; most changes are heartbeats."""
         old, new = change.old, change.new
         if old is not None and new is not None and _same_node(old, new):
             return []
         return [key_of(job) for job in self.jobs.list() if not is_finished(job)]
 
-    # ---- one reconcile
+    # ---- reconcile
 
     def end_of(self, job: BroadcastJob) -> End | None:
-        """BJ-10, BJ-16."""
+        """Return when the job ended and how long it is kept, or None. [BJ-10, BJ-16]"""
         if not is_finished(job):
             return None
         ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
         return End(ended, job.spec.completion_policy.ttl_seconds_after_finished)
 
     async def go_on(self, key: ObjectKey, job: BroadcastJob, state: _State) -> Result | None:
-        """One step of the plan."""
+        """Carry out one step of the plan."""
         try:
             go_value(POD_TEMPLATE, job.spec.template, "spec.template")
         except GoTypeError as error:
@@ -156,7 +156,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if step.next is Next.PAUSE and step.reason:
             await self._pause(job, state, counts.failed)
         if step.next is Next.GO_ON and counts.failed < seen and not await self._note_seen(job, state, counts.failed):
-            return None  # it was changed meanwhile, which brings us back
+            return None  # a concurrent change triggers another reconcile
         if step.next in (Next.FAIL, Next.GO_ON):
             counts = await self._carry_out(key, job, state, step, pods)
         await self._report(job, state, step, counts, started)
@@ -166,14 +166,14 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
     async def _carry_out(
         self, key: ObjectKey, job: BroadcastJob, state: _State, step: Step, pods: Iterable[Pod]
     ) -> Counts:
-        """Delete and create; the counts afterwards (BJ-12, BJ-24)."""
+        """Delete and create Pods, and return the resulting counts. [BJ-12, BJ-24]"""
         limit, counts = restart_limit(job), step.counts
         stopped = {pod.metadata.uid for pod in step.delete if not has_failed(pod, limit)}
-        # Stopped in a reconcile in which a write failed, and neither ended nor running now.
+        # Stopped in a reconcile with a failed write; these Pods have neither ended nor are they running.
         counted = {pod.metadata.uid for pod in pods if has_failed(pod, limit) or pod.status.phase == "Succeeded"}
         before = len(state.stopped - stopped - counted)
         state.stopped |= stopped
-        # BJ-24: what cannot be deleted now is tried again before the job counts as ended.
+        # Failed deletions are retried before the job counts as ended. [BJ-24]
         await write_each(step.delete, partial(self._drop, key, job), first=MAX_CONCURRENT_WRITES)
         counts = Counts(counts.active - len(stopped), counts.succeeded, counts.failed + len(stopped) + before)
         if step.crowded:
@@ -186,7 +186,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
 
     def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
-        """BJ-16, BJ-20."""
+        """Return when to reconcile again: at the deadline or when the job expires. [BJ-16, BJ-20]"""
         policy = job.spec.completion_policy
         kept = left = None
         if policy.type != NEVER and step.next in (Next.FAIL, Next.COMPLETE):
@@ -196,7 +196,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return self.again(key, kept=kept, left=left)
 
     def _fitting(self, job: BroadcastJob, state: _State) -> set[str]:
-        """The nodes that take a Pod; one that has not changed is not judged again."""
+        """Return the nodes that can run a Pod. Unchanged nodes are not evaluated again."""
         if state.fit is None or state.template != job.spec.template:
             state.template, state.fit = job.spec.template, fit_of(job.spec.template)
             state.nodes.clear()
@@ -210,8 +210,8 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return {name for name, (_, fits) in state.nodes.items() if fits}
 
     async def _keeping(self, state: _State, fitting: Collection[str], pods: Iterable[Pod]) -> set[str]:
-        """BJ-4, BJ-7: other nodes whose running Pod fits by its own spec, which may be of a former template. No cache
-        holds that much of a Pod, and it is seldom asked for: the API server is."""
+        """Return other nodes whose running Pod fits by its own spec, which may be of an earlier template. Pods are read
+        from the API server, since no cache holds the whole spec and this is rarely needed. [BJ-4, BJ-7]"""
         known, state.own = state.own, {}
         found = set()
         for pod in pods:
@@ -259,7 +259,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         try:
             await self.client.create(PODS, body, namespace, decode=decode_pod)
         except AlreadyExists as error:
-            # An answer was lost, or the cache is late: it is there.
+            # The Pod exists: a response was lost or the cache lags behind.
             if await self._is_ours(job, name):
                 if self._caches.pods.get(name, namespace) is not None:
                     self.expected.observe(key, ScaleAction.CREATE, node)
@@ -282,14 +282,15 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         return is_controlled_by(found.metadata, Owner.of(OWNER, job.metadata))
 
     async def _pause(self, job: BroadcastJob, state: _State, failed: int) -> None:
-        """BJ-22: in the object, so that whoever sets it back goes on."""
+        """Pause the job by setting spec.paused, so that the user can resume it. [BJ-22]"""
         if await self._note_seen(job, state, failed, {"spec": {"paused": True}}):
             self.record_event(job, "Warning", "Paused", "job is paused, due to failed pod")
 
     async def _note_seen(
         self, job: BroadcastJob, state: _State, failed: int, more: Mapping[str, Any] = NOTHING
     ) -> bool:
-        """BJ-22: for how many failed Pods it was paused. Where some are gone, the next one is a new failure."""
+        """Store the number of failed Pods the job was paused for. If some are deleted, the next failure counts as new.
+        [BJ-22]"""
         annotations = {names.BROADCAST_JOB_SEEN_FAILURES: str(failed)}
         return await self.write_object(job, state, lambda _: {"metadata": {"annotations": annotations}, **more})
 
@@ -316,7 +317,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
         def difference(present: Any) -> dict[str, Any]:
             if has_ended(present) and job.spec.completion_policy.type != NEVER:
-                return {}  # the cache is late
+                return {}  # the cache lags behind
             kept = {"startTime": present["startTime"]} if present.get("startTime") else {}
             return {key: value for key, value in (wanted | kept).items() if present.get(key) != value}
 
@@ -332,7 +333,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
 
 
 def has_ended(status: Any) -> bool:
-    """Whether a status (its JSON) says so."""
+    """Return whether a status (JSON) says that the job has ended."""
     conditions = status.get("conditions") or ()
     return any(one.get("type") in ("Complete", "Failed") and one.get("status") == "True" for one in conditions)
 
@@ -353,7 +354,7 @@ def _counts_of(pod: Pod) -> tuple[object, ...]:
 
 
 def _same_node(old: Node, new: Node) -> bool:
-    """Whether nothing of a node changed that decides on Pods."""
+    """Return whether nothing that affects Pod placement changed on the node."""
     return (
         old.metadata.labels == new.metadata.labels
         and old.spec == new.spec
@@ -367,7 +368,7 @@ WATCHED: Final = (BROADCAST_JOBS, WATCHED_PODS, NODES)
 
 
 def broadcastjob_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the BroadcastJob controller."""
     caches = Caches(context.stores(BROADCAST_JOBS), context.stores(WATCHED_PODS), context.stores(NODES))
     reconciler = BroadcastJobReconciler(
         context.client,

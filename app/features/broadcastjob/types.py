@@ -1,4 +1,4 @@
-"""The fields of BroadcastJob: what users write and what kubectl explains. Both versions say the same."""
+"""API types of BroadcastJob. Both versions have the same fields."""
 
 from __future__ import annotations
 
@@ -24,91 +24,93 @@ FAILED: Final = "failed"
 
 
 class CompletionPolicy(ApiModel):
-    """When the job has ended."""
+    """CompletionPolicy defines when the job has ended."""
 
     type: str = ""
-    """Always (the default): when every matching node has been served. Never: it goes on, for nodes that come later
-    too."""
+    """type is Always (the default) to end the job when every eligible node has been served, or Never to keep
+    serving new nodes."""
     active_deadline_seconds: Int64 | None = None
-    """With Always: after how many seconds the job fails and its running Pods are deleted; no limit by default."""
+    """activeDeadlineSeconds is the number of seconds after which the job fails and its running Pods are deleted.
+    Only for type Always. Defaults to no limit."""
     ttl_seconds_after_finished: Int32 | None = None
-    """With Always: how long the job is kept after its end, in seconds; 0 deletes it at once. Kept for ever by
-    default."""
+    """ttlSecondsAfterFinished is the number of seconds the job is kept after it ends. 0 deletes it immediately.
+    Only for type Always. Kept forever by default."""
     backoff_limit: Int32 | None = None
-    """Deprecated: the same as failurePolicy.restartLimit, which wins where both are set."""
+    """Deprecated: use failurePolicy.restartLimit, which takes precedence if both are set."""
 
 
 class FailurePolicy(ApiModel):
-    """What happens when a Pod fails."""
+    """FailurePolicy defines what happens when a Pod fails."""
 
     type: str = ""
-    """FailFast (the default) fails the job and deletes its running Pods. Continue goes on to other nodes. Pause stops
-    creating Pods until paused is set to false."""
+    """type is FailFast (the default) to fail the job and delete its running Pods, Continue to continue with other
+    nodes, or Pause to stop creating Pods until paused is set to false."""
     restart_limit: Int32 = 0
-    """With restartPolicy OnFailure: how often the containers of one Pod may be restarted before it counts as failed; 0
-    by default."""
+    """restartLimit is the number of container restarts after which a Pod with restartPolicy OnFailure counts as
+    failed. Defaults to 0."""
 
 
 class BroadcastJobSpec(ApiModel):
-    """What runs, on how many nodes at once, and when the job has ended."""
+    """BroadcastJobSpec defines the Pods to run, the parallelism and the policies."""
 
     parallelism: IntOrString | None = None
-    """On how many nodes at once, as a number or a percentage of the matching nodes (rounded up); on all by default."""
+    """parallelism is the maximum number or percentage (rounded up) of eligible nodes served at the same time.
+    Defaults to all."""
     template: RawObject
-    """What a Pod is made from: the metadata and spec of a Pod. restartPolicy must be Never or OnFailure."""
+    """template is the metadata and spec of the Pods. restartPolicy must be Never or OnFailure."""
     completion_policy: CompletionPolicy = Field(default_factory=CompletionPolicy)
-    """When the job has ended."""
+    """completionPolicy defines when the job has ended."""
     paused: bool = False
-    """Stops the job until it is set to false again; Pods that run go on."""
+    """paused stops creating Pods until it is set to false. Running Pods continue."""
     failure_policy: FailurePolicy = Field(default_factory=FailurePolicy)
-    """What happens when a Pod fails."""
+    """failurePolicy defines what happens when a Pod fails."""
 
 
 class JobCondition(ApiModel):
-    """How the job ended."""
+    """JobCondition describes how the job ended."""
 
     type: str
-    """Complete or Failed."""
+    """type is Complete or Failed."""
     status: str
-    """True, False or Unknown."""
+    """status is one of True, False and Unknown."""
     last_probe_time: Time = ""
-    """When it was last looked at."""
+    """lastProbeTime is the last time the condition was checked."""
     last_transition_time: Time = ""
-    """When the status last changed."""
+    """lastTransitionTime is the last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """reason is a one-word CamelCase reason."""
     message: str = ""
-    """Why, in a sentence."""
+    """message is a human-readable message."""
 
 
 class BroadcastJobStatus(ApiModel):
-    """How far the job has come."""
+    """BroadcastJobStatus is the observed state of a BroadcastJob."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"active", "succeeded", "failed", "desired"})
     always_required: ClassVar[bool] = False
 
     conditions: list[JobCondition] | None = None
-    """How the job ended; empty as long as it goes on."""
+    """conditions describe how the job ended. Empty while the job is running."""
     start_time: Time = ""
-    """When the job was first worked on."""
+    """startTime is the time the job was first processed."""
     completion_time: Time = ""
-    """When it ended."""
+    """completionTime is the time the job ended."""
     active: Int32 = 0
-    """Pods that run or are about to."""
+    """active is the number of running and pending Pods."""
     succeeded: Int32 = 0
-    """Pods that have succeeded."""
+    """succeeded is the number of succeeded Pods."""
     failed: Int32 = 0
-    """Pods that have failed."""
+    """failed is the number of failed Pods."""
     desired: Int32 = 0
-    """Nodes that match."""
+    """desired is the number of eligible nodes."""
     phase: str = ""
-    """running, paused, completed or failed."""
+    """phase is one of running, paused, completed and failed."""
 
 
 class BroadcastJob(KubeObject):
-    """BroadcastJob runs one Pod to its end on every node that matches."""
+    """BroadcastJob runs one Pod to completion on every eligible node."""
 
     spec: BroadcastJobSpec
-    """What is wanted."""
+    """Desired state of the BroadcastJob."""
     status: BroadcastJobStatus | None = None
-    """What is."""
+    """Observed state of the BroadcastJob."""

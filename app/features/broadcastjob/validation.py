@@ -1,4 +1,4 @@
-"""What makes a BroadcastJob wrong (BJ-3, BJ-25). Pure; texts, paths and their order are OpenKruise's."""
+"""Validates BroadcastJobs. Pure; messages, paths and their order are OpenKruise's. [BJ-3, BJ-25]"""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _is_percent = re.compile(r"[0-9]{1,9}%", re.ASCII).fullmatch
 
 
 def name_errors(metadata: Mapping[str, Any], path: Path = _METADATA) -> list[FieldError]:
-    """BJ-3, ACJ-3: names of jobs become parts of labels and names of Pods."""
+    """Validate the name, which becomes part of labels and Pod names. [BJ-3, ACJ-3]"""
     name = metadata.get("name") or ""
     if not name or _is_name(name):
         return []
@@ -29,7 +29,8 @@ def name_errors(metadata: Mapping[str, Any], path: Path = _METADATA) -> list[Fie
 def spec_errors(
     spec: Mapping[str, Any], template: Sequence[FieldError | str], path: Path = _SPEC
 ) -> list[FieldError | str]:
-    """Every mistake in a spec, in OpenKruise's order. ``template``: what Kubernetes says about the Pod template."""
+    """Return all errors of a spec in OpenKruise's order. template holds the errors Kubernetes reports for the Pod
+    template."""
     errors: list[FieldError | str] = []
     policy, at = spec.get("completionPolicy") or {}, path.child("completionPolicy")
     if policy.get("type") == NEVER:
@@ -48,7 +49,7 @@ def spec_errors(
 
 
 def restart_policy_errors(template: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """BJ-3, U-55: a Pod that is always restarted never ends."""
+    """Require a restartPolicy under which Pods end. [BJ-3, U-55]"""
     policy = (template.get("spec") or {}).get("restartPolicy") or "Always"
     if policy in RESTART_POLICIES:
         return []
@@ -57,7 +58,7 @@ def restart_policy_errors(template: Mapping[str, Any], path: Path) -> list[Field
 
 
 def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
-    """BJ-25: what OpenKruise admits and surely was not meant so, and what has no effect."""
+    """Return warnings about fields that OpenKruise accepts but that are likely mistakes or have no effect. [BJ-25]"""
     parallelism = spec.get("parallelism")
     if parallelism is not None and not is_readable(parallelism):
         yield (
@@ -83,9 +84,9 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
     ):
         number = (failure if part == "failurePolicy" else policy).get(name) or 0
         if number < 0:
-            yield f"{path}.{part}.{name}: {number} works as 0; use a number from 0"
+            yield f"{path}.{part}.{name}: {number} is treated as 0; use a number from 0"
     if failure.get("restartLimit") and policy.get("backoffLimit") is not None:
-        yield f"{path}.completionPolicy.backoffLimit: has no effect beside failurePolicy.restartLimit; leave it out"
+        yield f"{path}.completionPolicy.backoffLimit: is ignored if failurePolicy.restartLimit is set; leave it out"
     restart = ((spec.get("template") or {}).get("spec") or {}).get("restartPolicy")
     restarts = (failure.get("restartLimit") or 0) > 0
     if restart == "Never" and (restarts or (policy.get("backoffLimit") or 0) > 0):
@@ -94,5 +95,5 @@ def warnings(spec: Mapping[str, Any], path: Path = _SPEC) -> Iterator[str]:
 
 
 def is_readable(value: int | str) -> bool:
-    """Whether a parallelism says how many: a number from 0, or a percentage."""
+    """Return whether parallelism is valid: a number from 0 or a percentage."""
     return _is_percent(value) is not None if isinstance(value, str) else value >= 0

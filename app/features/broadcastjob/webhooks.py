@@ -1,4 +1,4 @@
-"""The two webhooks of BroadcastJob: fill in what is left out, refuse what cannot work (BJ-2, BJ-3, BJ-25)."""
+"""Mutating and validating webhooks of BroadcastJob. [BJ-2, BJ-3, BJ-25]"""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 
-MUTATE: Final = mutating_webhook(BROADCAST_JOB, "Fills in the defaults of a BroadcastJob and of its Pod template")
-VALIDATE: Final = validating_webhook(BROADCAST_JOB, "Refuses BroadcastJobs that cannot work", MAY_CHECK_TEMPLATES)
+MUTATE: Final = mutating_webhook(BROADCAST_JOB, "Sets the defaults of a BroadcastJob and of its Pod template")
+VALIDATE: Final = validating_webhook(BROADCAST_JOB, "Rejects invalid BroadcastJobs", MAY_CHECK_TEMPLATES)
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = Path("spec.template")
 
 
 def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhook declarations with their handlers."""
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
-    """BJ-2."""
+    """Set defaults. [BJ-2]"""
 
     def complete(given: Mapping[str, Any]) -> dict[str, Any]:
         defaulted = with_defaults(given)
@@ -60,7 +60,7 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
 
 
 async def validate(lookups: TemplateLookups, review: Review) -> Decision:
-    """BJ-3; all mistakes are reported together."""
+    """Validate and report all errors together. [BJ-3]"""
     given = judged(review.object)
     version = version_to_judge(BROADCAST_JOB, given)
     if isinstance(version, Denied):
@@ -69,7 +69,7 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
         spec = normalized(SPECS[version.name], given["spec"], "spec")
         if is_leaving(review):
             return Allowed()
-        # A template that stays was judged when it came.
+        # An unchanged template is not validated again.
         changed = _template_changed(spec, _former(review))
         found = await judge_template(lookups, spec["template"], _TEMPLATE) if changed else ()
     except GoTypeError as error:
@@ -81,6 +81,6 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:
-    """The stored spec in the version of the request; None if there is none to compare with."""
+    """Return the stored spec in the version of the request, or None if there is none."""
     old = stored_object(BROADCAST_JOB, SPECS, review)
     return old["spec"] if old is not None else None

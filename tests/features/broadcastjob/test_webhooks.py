@@ -60,9 +60,9 @@ def test_what_is_refused(obj: Json, words: str) -> None:
         (job(completionPolicy={"activeDeadlineSeconds": 0}), "fails the job at once"),
         (
             job(completionPolicy={"ttlSecondsAfterFinished": -1}),
-            "spec.completionPolicy.ttlSecondsAfterFinished: -1 works as 0",
+            "spec.completionPolicy.ttlSecondsAfterFinished: -1 is treated as 0",
         ),
-        (job(failurePolicy={"restartLimit": -1}), "spec.failurePolicy.restartLimit: -1 works as 0"),
+        (job(failurePolicy={"restartLimit": -1}), "spec.failurePolicy.restartLimit: -1 is treated as 0"),
         (job(failurePolicy={"restartLimit": 3}), "spec.failurePolicy.restartLimit: has no effect with restartPolicy"),
         (job(completionPolicy={"backoffLimit": 3}), "completionPolicy.backoffLimit: has no effect with restartPolicy"),
     ],
