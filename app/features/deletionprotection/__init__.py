@@ -1,1 +1,1 @@
-"""Deletion protection: objects with the label ``policy.kruise.io/delete-protection`` cannot be deleted by mistake."""
+"""Deletion protection: the label ``policy.kruise.io/delete-protection`` protects objects from accidental deletion."""

@@ -1,4 +1,4 @@
-"""The feature of deletion protection: the label policy.kruise.io/delete-protection keeps an object."""
+"""Deletion protection feature: the label policy.kruise.io/delete-protection protects objects."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from app.kube.admission import Webhook
 
 
 def declared(policies: Path | None) -> tuple[Webhook, ...]:
-    """The webhooks that follow from the table of protected kinds. Raises TableError."""
+    """Return the webhooks derived from the table of protected kinds. Raises TableError."""
     return webhooks(load_table(policies))
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of all protected kinds. Raises TableError."""
-    # Who has no cluster has nothing to tell.
+    """Return the handlers of all protected kinds. Raises TableError."""
+    # Without a cluster there is nothing to reveal to unknown callers.
     known_callers = context.client is None or bool(context.flags.text("client-ca-file"))
     enabled = context.enabled
     gates = Gates(enabled(GATE), enabled(CRD_GATE), enabled(PODS_GATE), known_callers)
@@ -42,8 +42,8 @@ FEATURE: Final = Feature(
     gates=(
         GATE,
         CRD_GATE,
-        # OpenKruise lets go what is scaled to 0 though its Pods are there still.
-        Gate(PODS_GATE, "Cascading keeps a workload while its Pods are there"),
+        # OpenKruise allows deleting a workload scaled to 0 while its Pods still exist.
+        Gate(PODS_GATE, "Cascading protects a workload while it has Pods"),
     ),
     flags=("protection-log-path",),
 )

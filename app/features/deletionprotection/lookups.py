@@ -1,6 +1,6 @@
-"""What deletion protection has to know about the cluster: asked live, since it is asked rarely and must be true.
+"""Cluster lookups of deletion protection. Requests are live: they are rare and must be accurate.
 
-Lists stop at the first page that settles the question; Pods and custom resources are listed by metadata alone.
+Lists stop at the first page that decides. Pods and custom resources are listed by metadata only.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ from app.kube.resources import PERSISTENTVOLUMECLAIMS, PODS, Resource
 
 T = TypeVar("T")
 
-#: Objects per request: enough that ordinary namespaces are counted exactly.
+#: Page size of lists. Large enough to count ordinary namespaces exactly.
 PAGE_SIZE: Final = 500
-#: An API server that is slower than this is taken as one that does not answer (the webhook's own limit is 10 s).
+#: Timeout of a list, below the webhook's own timeout of 10 s.
 LIST_SECONDS: Final = 8.0
 _NOT_FINISHED: Final = "status.phase!=Succeeded,status.phase!=Failed"
 
 
 class NotKnownError(Exception):
-    """There is nobody to ask; the message says what is not known."""
+    """There is no cluster to query. The message says what is unknown."""
 
 
 class DeletionLookups(Protocol):
-    """Counts of what must be gone first. They raise KubeError or TimeoutError where a list fails, NotKnownError where
-    there is no cluster."""
+    """Counts objects that must be deleted first. Raises KubeError or TimeoutError if a list fails, NotKnownError
+    without a cluster."""
 
     async def uid(self, resource: Resource, name: str) -> str:
-        """The uid of a cluster-scoped object, '' if there is none of that name."""
+        """Return the UID of a cluster-scoped object, or '' if it does not exist."""
         ...
 
     async def active_pods(self, namespace: str) -> Count:
-        """Pods of the namespace that are neither finished nor being deleted."""
+        """Count the Pods of the namespace that are neither finished nor being deleted."""
         ...
 
     async def bound_claims(self, namespace: str) -> Count:
-        """Volume claims of the namespace that are Bound and not being deleted."""
+        """Count the volume claims of the namespace that are Bound and not being deleted."""
         ...
 
     async def custom_resources(self, resource: Resource) -> Count:
-        """Objects of that resource in all namespaces that are not being deleted."""
+        """Count the objects of the resource in all namespaces that are not being deleted."""
         ...
 
 
@@ -66,13 +66,13 @@ _decode_claim = decoder(_Claim)
 
 
 class LiveLookups:
-    """Asks the API server."""
+    """Queries the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def uid(self, resource: Resource, name: str) -> str:
-        """DP-57."""
+        """Return the object's UID. [DP-57]"""
         try:
             found = await self._in_time(self._client.get(resource, name, decode=_decode_named))
         except NotFound:
@@ -80,24 +80,24 @@ class LiveLookups:
         return found.metadata.uid
 
     async def active_pods(self, namespace: str) -> Count:
-        """DP-22; the server leaves out finished Pods itself."""
+        """Count the active Pods. The API server filters out finished ones. [DP-22]"""
         return await self._in_time(
             self._count(PODS, namespace, _decode_named, _is_live, field_selector=_NOT_FINISHED, metadata_only=True)
         )
 
     async def bound_claims(self, namespace: str) -> Count:
-        """DP-23."""
+        """Count the bound volume claims. [DP-23]"""
         return await self._in_time(self._count(PERSISTENTVOLUMECLAIMS, namespace, _decode_claim, _is_bound))
 
     async def custom_resources(self, resource: Resource) -> Count:
-        """DP-27, DP-51: by metadata alone, for custom resources may be large."""
+        """Count the custom resources by metadata only, because they may be large. [DP-27, DP-51]"""
         return await self._in_time(self._count(resource, "", _decode_named, _is_live, metadata_only=True))
 
     async def _in_time(self, asking: Awaitable[T]) -> T:
         try:
             return await self._client.clock.wait_for(asking, LIST_SECONDS)
         except TimeoutError:
-            raise TimeoutError(f"no answer from the API server within {LIST_SECONDS:g} s") from None
+            raise TimeoutError(f"no response from the API server within {LIST_SECONDS:g} s") from None
 
     async def _count(
         self,
@@ -127,22 +127,22 @@ class LiveLookups:
 
 
 class WithoutCluster:
-    """Standalone mode: what a cluster holds cannot be known, and whoever asks is told so."""
+    """Standalone mode: every lookup raises NotKnownError."""
 
     async def uid(self, resource: Resource, name: str) -> str:
-        """Not known."""
+        """Raise NotKnownError."""
         raise NotKnownError(f"whether there is a {resource.kind} {name}")
 
     async def active_pods(self, namespace: str) -> Count:
-        """Not known."""
+        """Raise NotKnownError."""
         raise NotKnownError(f"whether Namespace {namespace} has active Pods or Bound volume claims")
 
     async def bound_claims(self, namespace: str) -> Count:
-        """Not known."""
+        """Raise NotKnownError."""
         raise NotKnownError(f"whether Namespace {namespace} has Bound volume claims")
 
     async def custom_resources(self, resource: Resource) -> Count:
-        """Not known."""
+        """Raise NotKnownError."""
         raise NotKnownError(f"whether there are objects of {resource.plural}.{resource.group}")
 
 

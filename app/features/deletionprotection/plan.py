@@ -1,8 +1,7 @@
-"""Deletion protection decided: may this object go? Pure; what it has to know about the cluster it asks for by value.
+"""Decides whether an object may be deleted. Pure; lookups are requested by returning a question.
 
-``judge`` answers at once where the object itself tells. For Namespaces and CustomResourceDefinitions with
-``Cascading`` it returns what to look up, and the other functions here turn what was found into the answer.
-Rules DP-1 … DP-54.
+``judge`` decides at once where the object itself is sufficient. For Namespaces and CustomResourceDefinitions with
+``Cascading`` it returns the lookup to make, and the other functions turn the result into a decision. [DP-1 … DP-54]
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _FORBIDDEN_BY: Final = "forbidden by ResourcesProtectionDeletion for"
 
 
 class Protection(StrEnum):
-    """The values of the label that mean something; they are case-sensitive."""
+    """Effective values of the label; they are case-sensitive."""
 
     ALWAYS = "Always"
     CASCADING = "Cascading"
@@ -34,8 +33,8 @@ class Protection(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gates:
-    """The feature gates that matter: whether labels are obeyed at all, ``Cascading`` on CRDs, and whether Pods that are
-    still there keep a workload (DP-5, DP-26, DP-53). ``known_callers``: only API servers can ask (DP-56)."""
+    """Relevant feature gates: labels in general, ``Cascading`` on CRDs, and protection of workloads that still have
+    Pods (DP-5, DP-26, DP-53). known_callers means that only API servers can call. [DP-56]"""
 
     enabled: bool = True
     crd_cascading: bool = False
@@ -45,12 +44,12 @@ class Gates:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """How many objects were found; with ``at_least`` there may be more."""
+    """The number of objects found, a lower bound if ``at_least`` is set."""
 
     number: int
     at_least: bool = False
 
-    #: A number that whoever asks is not told.
+    #: The number must not be shown to the caller.
     secret: bool = False
 
     def __str__(self) -> str:
@@ -61,22 +60,22 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceContents:
-    """To be looked up: active Pods, and only if there are none, Bound volume claims of the Namespace. ``uid``: the
-    Namespace's, as the review has it."""
+    """Lookup of a Namespace's active Pods and, if there are none, of its Bound volume claims. uid is the Namespace's in
+    the review."""
 
     namespace: str
     uid: str = ""
 
     @property
     def subject(self) -> tuple[Resource, str]:
-        """The object that is to be deleted: its kind and name."""
+        """Return the kind and name of the object to delete."""
         return NAMESPACES, self.namespace
 
 
 @dataclass(frozen=True, slots=True)
 class CustomResources:
-    """To be looked up: objects of the defined kind in all namespaces. ``shown`` is how messages name the kind,
-    ``uid`` the definition's as the review has it."""
+    """Lookup of the objects of a defined kind in all namespaces. shown is the kind's name in messages, uid the
+    definition's in the review."""
 
     resource: Resource
     shown: str
@@ -84,20 +83,22 @@ class CustomResources:
 
     @property
     def subject(self) -> tuple[Resource, str]:
-        """The object that is to be deleted: its kind and name. A definition's name says what it defines."""
+        """Return the kind and name of the object to delete. A definition's name is that of the resource it defines."""
         return CUSTOMRESOURCEDEFINITIONS, f"{self.resource.plural}.{self.resource.group}"
 
 
 class _UndecodableError(ValueError):
-    """A field of the old object does not hold what it must."""
+    """A field of the old object has the wrong type."""
 
 
 def judge(kind: ProtectedKind, review: Review, gates: Gates) -> Allowed | Denied | NamespaceContents | CustomResources:
-    """The answer to a review of that kind, or what has to be looked up for it.
+    """Return the decision on a review, or the lookup to make first.
 
-    Who asks, how (propagation, grace period, preconditions) and whether it is a dry run changes nothing (DP-9, DP-11).
+    The user, the delete options (propagation, grace period, preconditions) and dry run make no difference. [DP-9,
+    DP-11]
     """
-    # DP-1, DP-10: an update is free, so removing the label frees the object at once. DP-2: nothing to judge.
+    # Updates are always allowed, so removing the label unprotects the object at once [DP-1, DP-10]. Without an old
+    # object there is nothing to decide [DP-2].
     if review.operation is not Operation.DELETE or review.subresource or not review.old_object:
         return Allowed()
     if not gates.enabled:  # DP-5, DP-44
@@ -114,7 +115,7 @@ def _judge(
     metadata = _field(old, "metadata", dict, {})
     if metadata.get("deletionTimestamp"):  # DP-4
         return Allowed()
-    # DP-3: the label as it was when the deletion was asked for.
+    # The label as it was when the deletion was requested. [DP-3]
     value = _field(metadata, "labels", dict, {}, "metadata.").get(names.DELETE_PROTECTION)
     if value == Protection.ALWAYS:  # DP-8
         return _refused(refusal_text(Protection.ALWAYS))
@@ -138,18 +139,19 @@ def _judge(
 
 def _judge_replicas(old: Mapping[str, Any], gates: Gates) -> Allowed | Denied:
     replicas = _field(_field(old, "spec", dict, {}), "replicas", int, 0, "spec.")
-    # DP-20: what is asked for counts, not what runs. DP-21: absent asks for nothing.
+    # The desired replicas count, not the running ones [DP-20]. A missing value means none [DP-21].
     if replicas > 0:
         return _refused(f"{refusal_text(Protection.CASCADING)} and replicas {replicas}>0")
     if gates.pods_count:
-        # DP-53: what is scaled to 0 and deleted in one breath would take with it what is there still.
+        # A workload scaled to 0 and deleted right away would take its remaining Pods with it. [DP-53]
         there = _field(_field(old, "status", dict, {}), "replicas", int, 0, "status.")
         return judge_pods(Count(there)) or Allowed()
     return Allowed()
 
 
 def _custom_resources(spec: Mapping[str, Any], uid: str) -> CustomResources:
-    """DP-27, DP-52: through the storage version, by resource; the message names the kind as OpenKruise does."""
+    """Return the lookup by resource and storage version. The message names the kind as OpenKruise does. [DP-27,
+    DP-52]"""
     group = _field(spec, "group", str, "", "spec.")
     defined = _field(spec, "names", dict, {}, "spec.")
     kind = _field(defined, "kind", str, "", "spec.names.")
@@ -169,17 +171,18 @@ def _storage_version(spec: Mapping[str, Any]) -> str:
             raise _UndecodableError(f"spec.versions[{index}]: expected an object")
         if version.get("storage") is True:
             return _field(version, "name", str, "", f"spec.versions[{index}].")
-    return _field(spec, "version", str, "", "spec.")  # apiextensions.k8s.io/v1beta1 could name a single one
+    return _field(spec, "version", str, "", "spec.")  # apiextensions.k8s.io/v1beta1 could have a single version
 
 
-# ---- what was found
+# ---- lookup results
 
 
 def judge_identity(question: NamespaceContents | CustomResources, live: str) -> Denied | None:
-    """DP-57: the refusal of a review that is not about the object that is there. ``live``: its uid, '' for none.
+    """Deny a review that is not about the live object. live is the live object's UID, or '' if it does not exist.
 
-    The API server judges the object that it is about to delete, so it gets this only where that was deleted meanwhile;
-    whoever makes up a review does not know the uid of what he may not read."""
+    The API server reviews the object it is about to delete, so it only gets this if the object was deleted meanwhile. A
+    caller who forges a review does not know the UID of an object it may not read. [DP-57]
+    """
     if live and live == question.uid:
         return None
     resource, name = question.subject
@@ -188,32 +191,33 @@ def judge_identity(question: NamespaceContents | CustomResources, live: str) -> 
 
 
 def not_identified(question: NamespaceContents | CustomResources, error: str) -> Denied:
-    """DP-24, DP-28: an object that cannot be read is kept."""
+    """Deny the deletion of an object that cannot be read. [DP-24, DP-28]"""
     return _refused(f"{_FORBIDDEN_BY} get {question.subject[0].plural} error: {error}")
 
 
 def judge_pods(found: Count) -> Denied | None:
-    """DP-22: the refusal because of active Pods, None if there are none."""
+    """Deny the deletion if there are active Pods. [DP-22]"""
     return _refused(f"{refusal_text(Protection.CASCADING)} and active pods {found}>0") if found.number else None
 
 
 def judge_claims(found: Count) -> Denied | None:
-    """DP-23: the refusal because of Bound volume claims, None if there are none."""
+    """Deny the deletion if there are Bound volume claims. [DP-23]"""
     return _refused(f'{refusal_text(Protection.CASCADING)} and "Bound" status pvc {found}>0') if found.number else None
 
 
 def judge_custom_resources(found: Count) -> Denied | None:
-    """DP-27: the refusal because of live custom resources, None if there are none."""
+    """Deny the deletion if there are live custom resources. [DP-27]"""
     return _refused(f"{refusal_text(Protection.CASCADING)} and active CRs {found}>0") if found.number else None
 
 
 def contents_not_listed(what: str, error: str) -> Denied:
-    """DP-24: what cannot be looked at counts as there. ``what`` is ``pods`` or ``pvc``."""
+    """Deny the deletion because a list failed. what is ``pods`` or ``pvc``. [DP-24]"""
     return _refused(f"{_FORBIDDEN_BY} list {what} error: {error}")
 
 
 def custom_resources_not_listed(question: CustomResources, error: str, forbidden: bool) -> Denied:
-    """DP-28: the same for custom resources. D-14: where it is a right that is missing, how to give it."""
+    """Deny the deletion because custom resources could not be listed [DP-28]. If permission is missing, the message
+    says how to grant it. [D-14]"""
     message = f"failed to list CRs of {question.shown}: {error}"
     if forbidden:
         resource = f"{question.resource.plural}.{question.resource.group}"
@@ -225,7 +229,7 @@ def custom_resources_not_listed(question: CustomResources, error: str, forbidden
 
 
 def refusal_text(value: Protection) -> str:
-    """How every refusal by a label's value begins."""
+    """Return the start of every denial message for a label value."""
     return f"{_FORBIDDEN_BY} {names.DELETE_PROTECTION}={value}"
 
 
@@ -233,11 +237,12 @@ def _refused(message: str) -> Denied:
     return Denied(message, code=403, reason="Forbidden")  # DP-50
 
 
-# ---- labels that do nothing
+# ---- ineffective labels
 
 
 def label_warnings(kinds: Mapping[tuple[str, str], ProtectedKind], review: Review) -> tuple[str, ...]:
-    """DP-54: what to tell somebody who writes a label that protects nothing. ``kinds`` by group and resource."""
+    """Return warnings for a user who sets a label value that protects nothing. kinds is keyed by group and resource.
+    [DP-54]"""
     metadata = (review.object or {}).get("metadata")
     labels = metadata.get("labels") if isinstance(metadata, dict) else None
     value = labels.get(names.DELETE_PROTECTION) if isinstance(labels, dict) else None
@@ -247,14 +252,14 @@ def label_warnings(kinds: Mapping[tuple[str, str], ProtectedKind], review: Revie
     if value == Protection.CASCADING and kind.cascading is not Cascading.NOTHING:
         return ()
     known = "Always and Cascading" if kind.cascading is not Cascading.NOTHING else "Always"
-    return (f"label {names.DELETE_PROTECTION}={value!s:.63} protects nothing here: kind {kind.kind} knows {known}",)
+    return (f"label {names.DELETE_PROTECTION}={value!s:.63} protects nothing here: kind {kind.kind} supports {known}",)
 
 
-# ---- reading
+# ---- parsing
 
 
 def _field(holder: Mapping[str, Any], name: str, wanted: type[T], absent: T, prefix: str = "") -> T:
-    """A field of that JSON type; ``absent`` where it is missing or null."""
+    """Return a field of this JSON type, or ``absent`` if it is missing or null."""
     value = holder.get(name)
     if value is None:
         return absent

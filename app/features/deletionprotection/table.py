@@ -1,6 +1,6 @@
-"""The table of protected kinds, as an operator may change it: ``policies/protected-kinds.yaml``.
+"""Table of protected kinds, which the operator may edit: ``policies/protected-kinds.yaml``.
 
-Everything else about a kind follows from its row: webhook, permissions, metrics, command line, admission policies.
+Everything else about a kind is derived from its row: webhook, permissions, metrics, commands, admission policies.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from pydantic.alias_generators import to_camel
 from app.kube.resources import Resource
 
 FILE_NAME: Final = "protected-kinds.yaml"
-#: Beside ``app``, in a clone as in an installation.
+#: Next to ``app``, both in a clone and in an installation.
 SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policies" / FILE_NAME
 
 
 def is_ours(group: str) -> bool:
-    """Whether the kinds of an API group are OpenKruise's."""
+    """Return whether the API group belongs to OpenKruise."""
     return group.endswith(".kruise.io")
 
 
 class TableError(ValueError):
-    """The table cannot be used; the message names file, row and field."""
+    """The table is invalid. The message names file, row and field."""
 
 
 class Cascading(StrEnum):
-    """What the value ``Cascading`` looks at before it lets an object of a kind go."""
+    """What the value ``Cascading`` checks before an object of a kind may be deleted."""
 
     REPLICAS = "replicas"
     NAMESPACE = "namespace"
@@ -49,7 +49,7 @@ _ONLY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ProtectedKind:
-    """One row: a kind, what ``Cascading`` means for it, and how its webhook is called."""
+    """One row: a kind, the meaning of ``Cascading`` for it, and the names of its webhook."""
 
     kind: str
     group: str
@@ -63,12 +63,12 @@ class ProtectedKind:
 
     @property
     def full_name(self) -> str:
-        """``deployments.apps``, ``namespaces``: as kubectl names a resource."""
+        """Return the resource name as kubectl writes it: ``deployments.apps``, ``namespaces``."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     @property
     def endpoint(self) -> Resource:
-        """Where objects of the kind are read and written."""
+        """Return the resource for API requests."""
         return Resource(self.group, self.versions[0], self.resource, self.kind, self.namespaced)
 
 
@@ -86,7 +86,7 @@ class _Row(BaseModel):
     path: Annotated[str, Field(pattern=r"^/[-a-z0-9/]+$")] = ""
 
     def protected_kind(self) -> ProtectedKind:
-        """The row with its names filled in."""
+        """Return the row with defaulted names."""
         kind = self.kind.lower()
         group = f"{self.group.replace('.', '-')}-" if self.group else ""
         return ProtectedKind(
@@ -97,7 +97,7 @@ class _Row(BaseModel):
             namespaced=self.namespaced,
             short_names=tuple(self.short_names),
             cascading=self.cascading,
-            # CS-173: a kind of ours is judged under one name, whether it is written or deleted.
+            # A kind of ours has one webhook for both writes and deletions. [CS-173]
             webhook=self.webhook or (f"v{kind}.kb.io" if is_ours(self.group) else f"v{kind}deletion.kb.io"),
             path=self.path or f"/validate-{group}{kind}",
         )
@@ -110,7 +110,7 @@ class _Table(BaseModel):
 
 
 def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
-    """The table of an operator's folder where that has one, else the one this build came with. Raises TableError."""
+    """Load the table from the operator's folder, or the built-in one. Raises TableError."""
     own = folder / FILE_NAME if folder is not None and folder.is_dir() else None
     path = own if own is not None and own.exists() else SHIPPED
     try:
@@ -124,7 +124,7 @@ def load_table(folder: Path | None = None) -> tuple[ProtectedKind, ...]:
 
 @lru_cache(maxsize=4)
 def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
-    """The rows of a YAML document; ``source`` is its name in messages. Raises TableError."""
+    """Parse the rows of a YAML document. source is its name in messages. Raises TableError."""
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -139,14 +139,14 @@ def parse_table(text: str, source: str) -> tuple[ProtectedKind, ...]:
     for index, kind in enumerate(kinds):
         only = _ONLY.get(kind.cascading)
         if only is not None and (kind.group, kind.resource) != only:
-            raise TableError(f"{source}: kinds.{index}.cascading: {kind.cascading} has a meaning for {only[1]} only")
+            raise TableError(f"{source}: kinds.{index}.cascading: {kind.cascading} is only valid for {only[1]}")
     return kinds
 
 
 def find_kind(table: Iterable[ProtectedKind], name: str) -> ProtectedKind | None:
-    """The kind a person means by ``name``: its kind, resource or short name, with the group behind a dot or without.
+    """Find a kind by its kind, resource or short name, optionally with its group after a dot.
 
-    Where several kinds have one name, the first row is meant, as kubectl prefers the built-in one.
+    If several kinds share a name the first row wins, as kubectl prefers the built-in one.
     """
     wanted = name.lower()
     for kind in table:

@@ -1,4 +1,4 @@
-"""The webhooks of deletion protection, and a record of what they refuse."""
+"""Deletion protection webhooks and the record of denied deletions."""
 
 from __future__ import annotations
 
@@ -48,26 +48,26 @@ from app.kube.text import BoundedLabels
 
 logger = logging.getLogger(__name__)
 
-#: Told of each refusal: kind, namespace (empty for cluster-scoped objects), name, user.
+#: Called for each denial with kind, namespace (empty for cluster-scoped objects), name and user.
 Refused: TypeAlias = Callable[[str, str, str, str], None]
 
 GATE: Final = "ResourcesDeletionProtection"
-#: DP-30: an object without the label is deleted without a call.
+#: Objects without the label are deleted without a webhook call. [DP-30]
 LABELLED: Final = {"matchExpressions": [{"key": names.DELETE_PROTECTION, "operator": "Exists"}]}
-#: DP-30 where the entry is called for other operations too.
+#: The same for an entry that also handles other operations. [DP-30]
 _DELETED_WITH_LABEL: Final = (
     MatchCondition(
         "deleted-with-label",
         "request.operation != 'DELETE' || (has(oldObject.metadata.labels) && "
         f"'{names.DELETE_PROTECTION}' in oldObject.metadata.labels) || "
-        # A conversion note may tell the labels of another version from those that are stored.
+        # A conversion note may make the labels of another version differ from the stored ones.
         f"(request.resource.version != '{names.V1BETA1}' && "
         f"oldObject.metadata[?'annotations'][?'{names.CONVERSION_DATA}'].hasValue())",
     ),
 )
 _LABEL_NAME: Final = "vdeletionprotectionlabel.kb.io"
 _LABEL_PATH: Final = "/validate-deletion-protection-label"
-#: What is looked up, and the object itself (DP-57).
+#: Lookups that need the identity check. [DP-57]
 _PERMISSIONS: Final = {
     Cascading.NAMESPACE: (
         PolicyRule(("list",), ("",), ("persistentvolumeclaims", "pods")),
@@ -78,14 +78,14 @@ _PERMISSIONS: Final = {
 
 
 def webhooks(table: Sequence[ProtectedKind]) -> tuple[Webhook, ...]:
-    """The declarations that follow from a table."""
+    """Return the webhooks derived from a table."""
     return (*map(deletion_webhook, table), label_webhook(table))
 
 
 def handlers(
     table: Sequence[ProtectedKind], lookups: DeletionLookups, gates: Gates, refused: Refused
 ) -> tuple[Handler, ...]:
-    """The handlers of all protected kinds. ``refused`` is told of each refusal."""
+    """Return the handlers of all protected kinds. refused is called for each denial."""
     by_resource = {(kind.group, kind.resource): kind for kind in table}
 
     def warn(review: Review) -> Decision:
@@ -96,7 +96,7 @@ def handlers(
 
 
 def deletion_webhook(kind: ProtectedKind) -> Webhook:
-    """The declaration of a row."""
+    """Return the webhook of a row."""
     cascading = "" if kind.cascading is Cascading.NOTHING else " or Cascading"
     ours = is_ours(kind.group)
     called = f"an {kind.kind}" if kind.kind.startswith(("A", "E", "I", "O")) else f"a {kind.kind}"
@@ -104,24 +104,25 @@ def deletion_webhook(kind: ProtectedKind) -> Webhook:
         name=kind.webhook,
         path=kind.path,
         mutating=False,
-        summary=f"Refuses to delete {called} whose label {names.DELETE_PROTECTION} says Always{cascading}",
+        summary=f"Rejects the deletion of {called} with label {names.DELETE_PROTECTION}: Always{cascading}",
         rules=(Rule((Operation.DELETE,), (kind.group,), kind.versions, (kind.resource,)),),
-        # DP-31: a label is meant also while no replica runs. policies/webhooks.yaml may say Ignore.
+        # Labels apply even while no replica is running. policies/webhooks.yaml may set Ignore. [DP-31]
         failure_policy="Fail",
         timeout_seconds=10,
-        # The entry of a kind of ours also stands for what is written (CS-173), labelled or not.
+        # The entry of a kind of ours also handles writes (CS-173), whether labeled or not.
         object_selector=None if ours else LABELLED,
         match_conditions=_DELETED_WITH_LABEL if ours else (),
-        # DP-5: with the gate off these are not served at all; the others stay registered and allow.
+        # With the gate off these are not registered; the others stay registered and allow everything. [DP-5]
         gate=GATE if kind.cascading is Cascading.NOTHING else "",
-        # DP-7: a version nobody knows of a built-in kind passes.
+        # Unknown versions of a built-in kind are allowed. [DP-7]
         unknown_passes=not ours,
         permissions=_PERMISSIONS.get(kind.cascading, ()),
     )
 
 
 def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
-    """DP-54: called only when a value without effect is written; being warned is not worth a refused write."""
+    """Return the webhook that warns about ineffective values. It is called only for those and ignores failures, since a
+    warning is not worth a failed write. [DP-54]"""
     always_only = [f"{kind.group}/{kind.resource}" for kind in table if kind.cascading is Cascading.NOTHING]
     value = f"object.metadata.labels[?'{names.DELETE_PROTECTION}'].orValue('{Protection.ALWAYS}')"
     without_effect = (
@@ -132,7 +133,7 @@ def label_webhook(table: Sequence[ProtectedKind]) -> Webhook:
         name=_LABEL_NAME,
         path=_LABEL_PATH,
         mutating=False,
-        summary=f"Warns of a label {names.DELETE_PROTECTION} that protects nothing",
+        summary=f"Warns about a label {names.DELETE_PROTECTION} that protects nothing",
         rules=tuple(
             Rule((Operation.CREATE, Operation.UPDATE), (kind.group,), kind.versions, (kind.resource,)) for kind in table
         ),
@@ -154,7 +155,7 @@ def _label_changed() -> str:
 
 
 class DeletionJudge:
-    """Decides about deletions of one kind: asks the plan, looks up what that wants to know, tells of refusals."""
+    """Decides about deletions of one kind: runs the plan, makes the lookups and records denials."""
 
     __slots__ = ("_gates", "_kind", "_lookups", "_refused")
 
@@ -165,7 +166,7 @@ class DeletionJudge:
         self._refused = refused
 
     async def __call__(self, review: Review) -> Decision:
-        """The decision; only two kinds of questions are put to the cluster."""
+        """Return the decision. Only two kinds of lookups query the cluster."""
         verdict = judge(self._kind, review, self._gates)
         if isinstance(verdict, NamespaceContents | CustomResources):
             return await self._look_up(verdict, review)
@@ -180,11 +181,11 @@ class DeletionJudge:
             else:
                 denied = await self._custom_resources(question)
         except NotKnownError as unknown:
-            return Allowed((f"not known without a cluster: {unknown}",))
+            return Allowed((f"unknown without a cluster: {unknown}",))
         return self._recorded(denied or Allowed(), review)
 
     async def _stranger(self, question: NamespaceContents | CustomResources) -> Denied | None:
-        """DP-57: the refusal where the review may be made up."""
+        """Deny a review that may be forged. [DP-57]"""
         if self._gates.known_callers:
             return None
         try:
@@ -214,13 +215,13 @@ class DeletionJudge:
         return judge_custom_resources(self._shown_to_caller(found))
 
     def _shown_to_caller(self, found: Count) -> Count:
-        """DP-56: how many objects there are elsewhere is nothing for who may have made up the question."""
+        """Hide the number of objects from a caller who may have forged the review. [DP-56]"""
         return found if self._gates.known_callers else dataclasses.replace(found, secret=True)
 
     def _recorded(self, decision: Allowed | Denied, review: Review) -> Decision:
-        """The decision, counted and recorded if it is a refusal (what cannot be decoded is none)."""
+        """Count and record a denial and return the decision. Undecodable reviews are not recorded."""
         if isinstance(decision, Denied) and decision.code == 403:
-            # In a deletion of a collection only the object itself has its name.
+            # When a collection is deleted, only the object itself has its name.
             metadata = (review.old_object or {}).get("metadata") or {}
             namespace = review.namespace if self._kind.namespaced else ""
             self._refused(self._kind.kind, namespace, str(metadata.get("name") or review.name), review.username)
@@ -228,36 +229,37 @@ class DeletionJudge:
 
 
 def _text(error: Exception) -> str:
-    """What the API server said, without the request that we made of it."""
+    """Return the API server's message without our request."""
     return error.message if isinstance(error, ApiError) else str(error)
 
 
-# What is kept of each refused deletion: a count and a line in the protection log (DP-40, DP-41, DP-55).
+# Record of a denied deletion: a count and a line in the protection log. [DP-40, DP-41, DP-55]
 
 _EXTRA: Final = {
-    "Namespace": ("namespace_deletion_protection", "Refused deletions of Namespaces."),
-    "CustomResourceDefinition": ("crd_deletion_protection", "Refused deletions of CustomResourceDefinitions."),
+    "Namespace": ("namespace_deletion_protection", "Number of denied deletions of Namespaces."),
+    "CustomResourceDefinition": ("crd_deletion_protection", "Number of denied deletions of CustomResourceDefinitions."),
 }
-_WORKLOAD: Final = ("workload_deletion_protection", "Refused deletions of workloads, Services and Ingresses.")
+_WORKLOAD: Final = ("workload_deletion_protection", "Number of denied deletions of workloads, Services and Ingresses.")
 
 
 class RefusalCounters(Collector):
-    """Refusals as metrics. The names are OpenKruise's, which have no ``_total`` as prometheus-client's own counters."""
+    """Counts denials as metrics. The names are OpenKruise's and lack the ``_total`` that prometheus-client adds to
+    counters."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], int] = {}
-        #: Anybody who reaches the port can make up objects and users.
+        #: Limits the series, because any caller that reaches the port can make up objects and users.
         self._labels = BoundedLabels()
 
     def count(self, kind: str, namespace: str, name: str, username: str) -> None:
-        """One more refusal."""
+        """Count one denial."""
         family, _ = _EXTRA.get(kind, _WORKLOAD)
         label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
         key = (family, label, *self._labels.of(value, username))
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """The families that have a refusal; one without does not appear (DP-40)."""
+        """Return the metric families that have a denial. Empty ones are omitted. [DP-40]"""
         for family, documentation in (*_EXTRA.values(), _WORKLOAD):
             metric = Metric(family, documentation, "counter")
             for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting
@@ -268,20 +270,20 @@ class RefusalCounters(Collector):
 
 
 def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
-    """The counters, registered."""
+    """Create and register the counters."""
     counters = RefusalCounters()
     registry.register(counters)
     return counters
 
 
 class RefusalRecord:
-    """Counts and logs; what the handlers tell of refusals."""
+    """Counts and logs denials reported by the handlers."""
 
     def __init__(self, counters: RefusalCounters, log: ProtectionLog) -> None:
         self._counters = counters
         self._log = log
 
     def __call__(self, kind: str, namespace: str, name: str, username: str) -> None:
-        """One deletion was refused; ``namespace`` is empty for cluster-scoped objects."""
+        """Record a denied deletion. namespace is empty for cluster-scoped objects."""
         self._counters.count(kind, namespace, name, username)
         self._log.write("DeletionProtection", kind, namespace, name, username)

@@ -105,6 +105,6 @@ async def test_an_api_server_that_hangs_is_given_up_before_the_review_times_out(
     transport = Connections()
     transport.answers.append(never)
     clock = VirtualClock()
-    with pytest.raises(TimeoutError, match="no answer from the API server within 8 s"):
+    with pytest.raises(TimeoutError, match="no response from the API server within 8 s"):
         await LiveLookups(Client(transport, clock)).active_pods("shop")
     assert clock.monotonic() == pytest.approx(LIST_SECONDS)

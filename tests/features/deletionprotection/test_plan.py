@@ -381,7 +381,7 @@ def test_cascading_protects_no_service_and_no_ingress(kind: str) -> None:
 def test_without_a_cluster_the_answer_says_what_is_not_known(review: Any) -> None:
     unknown = NotKnownError("whether …")
     cluster = Cluster(pods=unknown, crs=unknown)
-    assert cluster.decide(review) == Allowed(("not known without a cluster: whether …",))
+    assert cluster.decide(review) == Allowed(("unknown without a cluster: whether …",))
 
 
 async def test_standalone_lookups_know_nothing() -> None:

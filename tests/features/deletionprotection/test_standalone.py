@@ -35,7 +35,7 @@ async def test_always_is_refused() -> None:
 
 async def test_what_only_a_cluster_knows_passes_with_a_warning() -> None:
     decision = await decide(deletion("Namespace", protected("Namespace", "Cascading")))
-    text = "not known without a cluster: whether Namespace shop has active Pods or Bound volume claims"
+    text = "unknown without a cluster: whether Namespace shop has active Pods or Bound volume claims"
     assert decision == Allowed((text,))
 
 

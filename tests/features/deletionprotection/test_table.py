@@ -121,7 +121,7 @@ ROW = "kind: Gadget, group: example.com, resource: gadgets, versions: [v1]"
         ("kinds: [{kind: Gadget}]", "kinds.0.group: is required; kinds.0.resource: is required"),
         (f"kinds: [{{{ROW}, color: red}}]", "kinds.0.color: unknown field"),
         (f"kinds: [{{{ROW}, cascading: pods}}]", "kinds.0.cascading: Input should be 'replicas'"),
-        (f"kinds: [{{{ROW}, cascading: namespace}}]", "kinds.0.cascading: namespace has a meaning for namespaces only"),
+        (f"kinds: [{{{ROW}, cascading: namespace}}]", "kinds.0.cascading: namespace is only valid for namespaces"),
         (f"kinds: [{{{ROW}, webhook: v}}]", "kinds.0.webhook: String should match"),
         (
             f"kinds: [{{{ROW}}}, {{{ROW}}}]",

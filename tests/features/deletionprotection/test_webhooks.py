@@ -28,10 +28,10 @@ def decide(review: Review) -> Any:
 @pytest.mark.parametrize(
     ("kind", "value", "warning"),
     [
-        ("Deployment", "always", "always protects nothing here: kind Deployment knows Always and Cascading"),
-        ("Service", "on", "on protects nothing here: kind Service knows Always"),
-        ("Service", "Cascading", "Cascading protects nothing here: kind Service knows Always"),
-        ("Ingress", "Cascading", "Cascading protects nothing here: kind Ingress knows Always"),
+        ("Deployment", "always", "always protects nothing here: kind Deployment supports Always and Cascading"),
+        ("Service", "on", "on protects nothing here: kind Service supports Always"),
+        ("Service", "Cascading", "Cascading protects nothing here: kind Service supports Always"),
+        ("Ingress", "Cascading", "Cascading protects nothing here: kind Ingress supports Always"),
     ],
 )
 @pytest.mark.behaviour("DP-54", "DP-6")
