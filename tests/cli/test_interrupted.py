@@ -82,7 +82,7 @@ async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plur
 async def test_a_debug_container_that_does_not_run_yet_is_taken_back(at_creation: bool) -> None:
     server = Busy(at_creation=at_creation)
     asked, _ = call(server, "pod/web-0", image="busybox:1", name="tools")
-    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* was taken away") as ended:
+    with pytest.raises(CommandError, match=r"interrupted; EphemeralJob shop/debug-web-0-.* was deleted") as ended:
         await debug(asked)
     assert ended.value.exit_code == 130
     assert not [path for path in server.objects if "ephemeraljobs" in path]

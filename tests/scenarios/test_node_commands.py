@@ -115,7 +115,7 @@ def test_what_jobs_do_next_is_told(world: World) -> None:
     active = lambda: world.get("broadcastjob", "once").get("status", {}).get("active") == 1  # noqa: E731
     eventually(active, "one Pod is there")
     told = world.pykruise("explain", "broadcastjob", "once").stdout
-    assert f"BroadcastJob {world.namespace}/once: {len(nodes(world))} nodes are desired; it goes on" in told
+    assert f"BroadcastJob {world.namespace}/once: {len(nodes(world))} nodes are desired; it is running" in told
     assert told.count("parallelism 1") == len(nodes(world)) - 1
     assert "phase running:" in told
     (pod,) = world.list("pods", "-l", "broadcastjob-name=once")

@@ -1,4 +1,4 @@
-"""The feature of launch priority: containers of a Pod start in an order."""
+"""Launch priority feature: starts the containers of a Pod in order."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from app.kube.controller import Watch
 
 NAME: Final = "container-launch-priority-controller"
 WORKERS: Final = 4
-#: PM-151: without this gate no Pod gets a barrier, so there is nothing to run.
+#: Without this gate no Pod gets a barrier, so the controller is not needed. [PM-151]
 GATE: Final = "PodWebhook"
 
 
 def launch_barrier(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the launch barrier controller."""
     pods = context.stores(PODS)
     reconciler = LaunchBarrierReconciler(context.client, pods, context.events)
     return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod)])
 
 
 def step(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation."""
+    """Return the Pod creation step."""
     return Decisions(steps=(LaunchPriorityStep(context.rng),))
 
 

@@ -1,4 +1,4 @@
-"""The plan of launch priorities: what new Pods get, and which containers a barrier lets start. Pure."""
+"""Plans launch priorities: the barrier of new Pods, and the containers that may start. Pure."""
 
 from __future__ import annotations
 
@@ -16,23 +16,21 @@ from app.pods.container_meta import barrier_config_map, launch_priorities, prior
 from app.pods.draft import Container, PodRefusedError
 from app.pods.predicates import Owner, is_active, is_condition_true, refers_to
 
-# Container launch priority at admission: which container waits for which key of the Pod's barrier ConfigMap. Pure.
-#
-# Rules PW-11 … PW-15, PM-141 … PM-144, decision D-4.
+# Admission: which key of the Pod's barrier ConfigMap each container waits for. [PW-11 … PW-15, PM-141 … PM-144, D-4]
 
-#: U-68: what a priority may be.
+#: Range of a priority. [U-68]
 MAX_PRIORITY = 2147483647
-#: strconv.Atoi.
+#: Syntax of strconv.Atoi.
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
-#: PW-13: what is left of generateName before the random characters.
+#: Part of generateName that is kept before the random suffix. [PW-13]
 GENERATE_NAME_KEPT = 58
 
 
 def requested_priorities(containers: Sequence[Container], annotation: str | None) -> list[int] | None:
-    """The priority of each container, or None if they start in no order of ours.
+    """Return the priority of each container, or None if the containers are not ordered.
 
-    ``annotation`` is the value of apps.kruise.io/container-launch-priority. Raises PodRefusedError naming the
-    container and the value.
+    annotation is the value of apps.kruise.io/container-launch-priority. Raises PodRefusedError naming the container and
+    the value.
     """
     if len(containers) < 2:
         return None  # PW-14
@@ -42,18 +40,18 @@ def requested_priorities(containers: Sequence[Container], annotation: str | None
         priorities = _from_object(containers, annotation)  # D-4
     else:
         priorities = [_from_env(container) for container in containers]
-    # PW-12: equal priorities, zeroes among them, are no order.
+    # Equal priorities, including all zeros, are no order. [PW-12]
     return priorities if len(set(priorities)) > 1 else None
 
 
 def barrier_env(pod_name: str, priority: int) -> Mapping[str, Any]:
-    """PW-13: the env entry by which a container waits for its turn."""
+    """Return the env variable that makes a container wait for its key. [PW-13]"""
     key = {"name": f"{pod_name}{names.BARRIER_CONFIG_MAP_SUFFIX}", "key": f"{names.BARRIER_KEY_PREFIX}{priority}"}
     return {"name": names.ENV_CONTAINER_BARRIER, "valueFrom": {"configMapKeyRef": key}}
 
 
 def generated_name(generate_name: str, suffix: str) -> str:
-    """PM-144: the name of a Pod that came with ``generateName`` only."""
+    """Return the name of a Pod that only has ``generateName``. [PM-144]"""
     return generate_name[:GENERATE_NAME_KEPT] + suffix
 
 
@@ -62,7 +60,7 @@ def _from_env(container: Container) -> int:
     priority = 0
     for entry in container.get("env") or ():
         if entry.get("name") == names.ENV_CONTAINER_PRIORITY:
-            # Of several the last counts, as it does for the kubelet; each must be right.
+            # The last entry wins, as in the kubelet, but each must be valid.
             priority = _from_entry(entry, where)
     return priority
 
@@ -84,7 +82,7 @@ def _from_object(containers: Sequence[Container], annotation: str) -> list[int]:
         if name not in known:
             raise PodRefusedError(
                 f"{where}: the Pod has no container {name}; it has {', '.join(sorted(known))} (init containers start "
-                f"in the order they stand in)",
+                f"in the order they are listed)",
                 400,
             )
         if not isinstance(value, _Integer):
@@ -93,18 +91,18 @@ def _from_object(containers: Sequence[Container], annotation: str) -> list[int]:
 
 
 class _Integer(str):
-    """An integer as it is written: its digits are counted before they are read."""
+    """An integer as written, so that its digits are counted before it is parsed."""
 
     __slots__ = ()
 
 
 def _loads(annotation: str, where: str) -> dict[str, Any]:
-    """The members of the annotation; an integer as ``_Integer``, all else as it is."""
+    """Parse the annotation. Integers are returned as ``_Integer``."""
 
     def pairs(members: list[tuple[str, Any]]) -> dict[str, Any]:
         given = dict(members)
         if len(given) != len(members):
-            raise PodRefusedError(f"{where}: a container is named twice", 400)
+            raise PodRefusedError(f"{where}: a container is listed twice", 400)
         return given
 
     try:
@@ -120,7 +118,7 @@ def _loads(annotation: str, where: str) -> dict[str, Any]:
 
 
 def _in_range(digits: str, where: str) -> int:
-    # int() refuses to read thousands of digits; no priority has more than ten that count.
+    # int() rejects thousands of digits; no valid priority has more than ten.
     counting = digits.lstrip("+-").lstrip("0") or "0"
     value = int(counting) if len(counting) <= 10 else MAX_PRIORITY + 1
     if value > MAX_PRIORITY:
@@ -128,15 +126,14 @@ def _in_range(digits: str, where: str) -> int:
     return -value if digits.startswith("-") else value
 
 
-# The launch barrier decided: which key of a Pod's barrier ConfigMap to add next. Pure.
-#
-# A container of launch priority p cannot start before key ``p_<p>`` is there. Keys come one by one from the highest
-# priority down, each when every container of a higher one is ready. Rules PM-146 … PM-150.
+# Launch barrier: which key of a Pod's barrier ConfigMap to add next. A container of priority p cannot start before the
+# key ``p_<p>`` exists. Keys are added from the highest priority down, each when all containers of higher priority are
+# ready. [PM-146 … PM-150]
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The containers that are not ready yet: those that may start, and those that wait for them."""
+    """Containers that are not ready: those that may start, and those waiting for them."""
 
     priority: int
     awaited: tuple[str, ...]
@@ -151,7 +148,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do now: ``add`` this key, then mark the Pod ``completed``, or wait for containers."""
+    """The next action: ``add`` this key, then mark the Pod ``completed`` or wait for containers."""
 
     add: int | None = None
     completed: bool = False
@@ -159,7 +156,7 @@ class Step:
 
 
 def not_ready(pod: Pod) -> Mapping[str, int]:
-    """Container → launch priority of those that have one and are not ready."""
+    """Return the launch priority of each container that has one and is not ready."""
     priorities = launch_priorities(pod)
     if not priorities:
         return priorities
@@ -168,7 +165,7 @@ def not_ready(pod: Pod) -> Mapping[str, int]:
 
 
 def is_held(pod: Pod) -> bool:
-    """PM-146: whether the Pod still has containers to let start."""
+    """Return whether the Pod still has containers waiting to start. [PM-146]"""
     return (
         is_active(pod)
         and pod.metadata.annotations.get(names.CONTAINER_LAUNCH_PRIORITY_COMPLETED) != "true"
@@ -178,7 +175,7 @@ def is_held(pod: Pod) -> bool:
 
 
 def plan(pod: Pod, added: Collection[int]) -> Step:
-    """PM-147, PM-148: the next step when the keys of ``added`` are there."""
+    """Return the next step if the keys in ``added`` exist. [PM-147, PM-148]"""
     missing = not_ready(pod)
     if not missing or min(missing.values()) in added:
         return Step(completed=True)
@@ -192,7 +189,7 @@ def plan(pod: Pod, added: Collection[int]) -> Step:
 
 
 def config_map(pod: Pod, priority: int) -> dict[str, Any]:
-    """PM-147: the ConfigMap with its first key. It goes with the Pod, which is its owner but does not manage it."""
+    """Return the ConfigMap with its first key. The Pod owns it but is not its controller. [PM-147]"""
     owner = {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
@@ -212,17 +209,18 @@ def config_map(pod: Pod, priority: int) -> dict[str, Any]:
 
 
 def data(priority: int) -> dict[str, str]:
-    """The ``data`` that lets containers of this priority start."""
+    """Return the ``data`` that lets containers of this priority start."""
     return {f"{names.BARRIER_KEY_PREFIX}{priority}": "true"}
 
 
 def added_in(found: ConfigMap) -> set[int]:
-    """The priorities whose keys a ConfigMap has."""
+    """Return the priorities whose keys the ConfigMap has."""
     return {priority for key in found.data if (priority := priority_of_key(key)) is not None}
 
 
 def is_left_behind(found: ConfigMap, pod: Pod) -> bool:
-    """Whether the ConfigMap belongs to an earlier Pod of the same name: all its keys are there, and soon it is gone."""
+    """Return whether the ConfigMap belongs to an earlier Pod of the same name. It has all keys and will soon be
+    deleted."""
     metadata, owner = found.metadata, Owner.of(PODS, pod.metadata)
     references = [one for one in metadata.owner_references if (one.kind, one.name) == (owner.kind, owner.name)]
     return bool(references) and not any(refers_to(one, metadata.namespace, owner) for one in references)

@@ -1,4 +1,4 @@
-"""The launch priority step of Pod admission: the barrier env on every container, after sidecars were injected."""
+"""Launch priority step of Pod admission: adds the barrier env to every container after sidecars are injected."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.pods.hashes import Random, random_suffix
 
 
 class LaunchPriorityStep:
-    """PW-11 … PW-15 on one Pod. ``random`` makes the ending of a generated name."""
+    """Applies launch priorities to one Pod. random makes the suffix of a generated name. [PW-11 … PW-15]"""
 
     order = MutatorOrder.START_ORDER
 
@@ -22,7 +22,7 @@ class LaunchPriorityStep:
         self._random = random
 
     def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
-        """Append the barrier env where the containers have an order."""
+        """Append the barrier env if the containers are ordered."""
         containers = draft.containers
         if len(containers) < 2:
             return None
@@ -39,11 +39,11 @@ class LaunchPriorityStep:
         if priorities is None:
             return None
         if len(draft.name) > DNS1123_SUBDOMAIN_MAX_LENGTH:
-            return None  # the API server refuses it
+            return None  # the API server rejects it
         if not draft.name:
             if not draft.generate_name:
-                return None  # the API server refuses a Pod without any name
-            # PM-144: the ConfigMap's name needs the Pod's.
+                return None  # the API server rejects a Pod without a name
+            # The ConfigMap's name is derived from the Pod's. [PM-144]
             draft.set_name(generated_name(draft.generate_name, random_suffix(self._random)), "PM-144")
         for index, priority in enumerate(priorities):
             draft.append_env(index, barrier_env(draft.name, priority), "PM-142")

@@ -1,7 +1,7 @@
-"""Carrying out the launch barrier: keys into the Pod's ConfigMap, one write per step, and a word where it takes long.
+"""Launch barrier controller: adds keys to the Pod's ConfigMap, one write per step, and reports long waits.
 
-ConfigMaps are not watched: a cluster holds many, and ours change by our own hand. Which keys are there is remembered
-per Pod, asked once after a restart, and looked at again now and then while a Pod waits.
+ConfigMaps are not watched: a cluster has many, and only this controller changes its own. The keys are remembered per
+Pod, read once after a restart, and checked occasionally while a Pod waits.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from app.pods.container_meta import barrier_config_map
 
 logger = logging.getLogger(__name__)
 
-#: Seconds a Pod waits for the same containers before that is told and its ConfigMap is looked at again; then twice as
-#: long each time, up to the second figure.
+#: Seconds a Pod may wait for the same containers before an event is recorded and its ConfigMap is checked again.
+#: Doubles each time up to the maximum.
 STALL_SECONDS: Final = 30.0
 MAX_STALL_SECONDS: Final = 600.0
 WAITING_REASON: Final = "LaunchPriorityWaiting"
@@ -33,19 +33,19 @@ WAITING_REASON: Final = "LaunchPriorityWaiting"
 
 @dataclass(slots=True)
 class _Barrier:
-    """What is known of one Pod; all of it can be found out anew."""
+    """State of one Pod; it can be rebuilt."""
 
-    #: The ConfigMap's uid, and the keys that it has; None: not known yet.
+    #: The ConfigMap's UID and keys; None if unknown.
     found: tuple[str, set[int]] | None = None
     completed: bool = False
-    #: The priority the Pod waits for now, how long that is accepted, and until when.
+    #: The priority the Pod waits for, the accepted wait, and its end.
     awaited: int | None = None
     stall_seconds: float = STALL_SECONDS
     until: float = 0.0
 
 
 class LaunchBarrierReconciler:
-    """Lets the containers of Pods start in their order."""
+    """Lets the containers of Pods start in order."""
 
     def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder) -> None:
         self._client = client
@@ -55,14 +55,14 @@ class LaunchBarrierReconciler:
         self._barriers: dict[str, _Barrier] = {}
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """PM-146: the Pod, if it has containers that are not ready and have an order."""
+        """Return the Pod if it has ordered containers that are not ready. [PM-146]"""
         if change.new is not None and is_held(change.new):
             return (key_of(change.new),)
         self._barriers.pop(change.object.metadata.uid, None)
         return ()
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Take the steps that can be taken now."""
+        """Take all steps that are possible now."""
         pod = self._pods.by_key(key)
         if pod is None or not is_held(pod):
             return None
@@ -71,7 +71,7 @@ class LaunchBarrierReconciler:
             return None  # the cache does not show our annotation yet
         step = await self._open(pod, barrier)
         if step.completed:
-            # PM-147: nothing is held back any more.
+            # No container is waiting any more. [PM-147]
             done = {names.CONTAINER_LAUNCH_PRIORITY_COMPLETED: "true", names.CONTAINER_LAUNCH_PRIORITY_CURRENT: None}
             await self._annotate(pod, done)
             barrier.completed = True
@@ -79,7 +79,7 @@ class LaunchBarrierReconciler:
         return await self._wait(pod, barrier, step)
 
     async def _open(self, pod: Pod, barrier: _Barrier) -> Step:
-        """Make sure that the highest key the Pod needs is there; the step that is left."""
+        """Ensure that the highest key the Pod needs exists, and return the remaining step."""
         if barrier.found is None:
             barrier.found = await self._create(pod, max(not_ready(pod).values()))
         step = plan(pod, barrier.found[1])
@@ -109,8 +109,8 @@ class LaunchBarrierReconciler:
                 continue
             if not is_left_behind(found, pod):
                 return found.metadata.uid, added_in(found)
-            # The garbage collector would take it, from under the containers that were started by its keys.
-            logger.info("Pod %s: replacing the barrier ConfigMap of the Pod before it", key_of(pod))
+            # It would be garbage collected while containers started by its keys are running.
+            logger.info("Pod %s: replacing the barrier ConfigMap of its predecessor", key_of(pod))
             try:
                 await self._client.delete(CONFIGMAPS, found.metadata.name, namespace, uid=found.metadata.uid)
             except (NotFound, Conflict):
@@ -119,8 +119,8 @@ class LaunchBarrierReconciler:
         return made.metadata.uid, {priority}
 
     async def _add(self, pod: Pod, uid: str, priority: int) -> tuple[str, set[int]]:
-        """Add a key to this very ConfigMap (none is ever removed); return its uid and all its keys. One of another Pod
-        of this name must not let that Pod's containers start. [PM-149]"""
+        """Add a key to this very ConfigMap (keys are never removed) and return its UID and all keys. The ConfigMap of
+        another Pod of the same name must not start that Pod's containers. [PM-149]"""
         namespace = pod.metadata.namespace
         try:
             found = await self._client.patch(
@@ -135,17 +135,18 @@ class LaunchBarrierReconciler:
         return found.metadata.uid, added_in(found)
 
     async def _annotate(self, pod: Pod, annotations: Mapping[str, str | None]) -> None:
-        """Say how far the Pod is, after the key was added. That wakes the kubelet, which has tried in vain to start
-        the next container and would do so again only after 10 to 15 seconds."""
+        """Annotate the Pod with its progress after a key was added. The update wakes the kubelet, which otherwise
+        retries the next container only after 10 to 15 seconds."""
         body = {"metadata": {"uid": pod.metadata.uid, "annotations": annotations}}
         try:
             await self._client.patch(PODS, pod.metadata.name, body, pod.metadata.namespace, decode=decode_metadata)
         except (NotFound, Conflict):
-            # The Pod is gone, or another one has its name.
+            # The Pod is gone, or another Pod has its name.
             logger.debug("Pod %s is gone", key_of(pod))
 
     async def _wait(self, pod: Pod, barrier: _Barrier, step: Step) -> Result:
-        """B-14, PM-150: there is no time-out, but who is waited for is told, and the key is made sure of."""
+        """Keep waiting without a timeout, but record an event about the awaited containers and check the key. [B-14,
+        PM-150]"""
         now = self._clock.monotonic()
         waiting = step.waiting
         assert waiting is not None  # noqa: S101  # a step that does not complete waits

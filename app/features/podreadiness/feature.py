@@ -1,4 +1,4 @@
-"""The declaration of the feature, and its mutator of new Pods."""
+"""Pod readiness feature and its Pod creation step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ from app.pods.readiness_writes import PodReadinessReconciler
 
 
 class ReadinessGateStep:
-    """PM-176: Pods of OpenKruise workloads get the gate; all Pods with feature gate KruisePodReadinessGate."""
+    """Adds the gate to Pods of OpenKruise workloads, or to all Pods with feature gate KruisePodReadinessGate.
+    [PM-176]"""
 
     order = MutatorOrder.READINESS_GATE
 
@@ -34,27 +35,27 @@ class ReadinessGateStep:
         self._every_pod = every_pod
 
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
-        """Append the gate, once."""
+        """Append the gate unless it is present."""
         owners = draft.owner_references
         if self._every_pod or (owners and is_controlled_by_group(owners, APPS_GROUP)):
             draft.add_readiness_gate(KRUISE_POD_READY, "PM-176")
 
 
 NAME: Final = "pod-readiness-controller"
-#: A worker is a request under way; OpenKruise has 3.
+#: One per concurrent request; OpenKruise has 3.
 WORKERS: Final = 16
 _EVERY_POD: Final = "KruisePodReadinessGate"
 
 
 def pod_readiness(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the Pod readiness controller."""
     pods = context.stores(PODS)
     reconciler = PodReadinessReconciler(context.client, pods, context.provided(InitialMetadata))
     return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod, reconciler.delay)])
 
 
 def steps(context: AdmissionContext) -> Decisions:
-    """The two steps of Pod creation."""
+    """Return the two Pod creation steps."""
     return Decisions(steps=(ReadinessGateStep(context.enabled(_EVERY_POD)), FieldTrackingStep()))
 
 

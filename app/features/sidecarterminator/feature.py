@@ -1,4 +1,4 @@
-"""The feature of the sidecar terminator: a controller of Pods, without a kind of its own."""
+"""Sidecar terminator feature: a Pod controller without a kind of its own."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GATE: Final = "SidecarTerminator"
 
 
 def sidecarterminator_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Return the sidecar terminator controller."""
     pods = context.stores(PODS)
     reconciler = SidecarTerminatorReconciler(context.client, pods, context.events)
     return Reconciling(reconciler, [Watch(pods, reconciler.keys_for_pod)])

@@ -1,4 +1,4 @@
-"""The plan of the terminator: which sidecars to end, and how. Pure."""
+"""Plans which sidecars to stop, and how. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.kube.objects import ContainerStatus, ObjectMeta, PlainEnvVar, Pod, PodS
 
 
 class JobContainer(Struct, frozen=True):
-    """A container: what it runs, and the env that says what it is."""
+    """A container with its image and the env that marks it as a sidecar."""
 
     name: str = ""
     image: str = ""
@@ -22,7 +22,7 @@ class JobContainer(Struct, frozen=True):
 
 
 class JobPodSpec(Struct, frozen=True):
-    """What was asked of a Pod."""
+    """Relevant fields of a Pod spec."""
 
     node_name: str = ""
     restart_policy: str = ""
@@ -40,10 +40,9 @@ class JobPod(Struct, frozen=True):
 decode_job_pod: Final = decoder(JobPod)
 
 
-# When the sidecars of a job's Pod are stopped, and how (SS-111 … SS-115). Pure.
-#
-# On an ordinary node the node agent stops them, asked by a ContainerRecreateRequest; on a virtual one, which has no
-# agent, they get an image that ends. Sidecars whose exit code must not count come last: the Pod gets its phase first.
+# When and how to stop the sidecars of a job's Pod (SS-111 … SS-115). On an ordinary node the node agent stops them on
+# behalf of a ContainerRecreateRequest. A virtual node has no agent, so they get an image that exits. Sidecars whose
+# exit code must not count are stopped last, after the Pod's phase is set.
 
 REQUESTS: Final = CONTAINER_RECREATE_REQUEST.resource()
 NEVER: Final = "Never"
@@ -53,31 +52,31 @@ FAILED: Final = "Failed"
 ENDED: Final = (SUCCEEDED, FAILED)
 TERMINATED_MESSAGE: Final = "Terminated by Sidecar Terminator"
 _REQUEST_PREFIX: Final = "sidecar-termination-"
-#: SS-115: the second step has a request of its own.
+#: The second step has its own request. [SS-115]
 _LAST_SUFFIX: Final = "-ignore-exit-code"
 
 
 class Kind(Enum):
-    """What a container is."""
+    """Kind of a container."""
 
     MAIN = "main"
     SIDECAR = "sidecar"
-    #: A sidecar whose exit code does not count.
+    #: A sidecar whose exit code is ignored.
     IGNORED = "ignored"
-    #: Only the image says that it is one: an ordinary node leaves it alone.
+    #: Only its image env marks it as a sidecar; ordinary nodes ignore it.
     BY_IMAGE = "by image"
 
 
 @dataclass(frozen=True, slots=True)
 class Sidecar:
-    """One container, as its env describes it. ``image``: what ends it on a virtual node; empty if nothing does."""
+    """A container as described by its env. image stops it on a virtual node; empty if none is set."""
 
     kind: Kind
     image: str = ""
 
 
 def sidecar(container: JobContainer) -> Sidecar:
-    """SS-111; of env entries with one name the last counts, as it does for the container."""
+    """Classify a container. As in the container, the last env entry of a name wins. [SS-111]"""
     env = {entry.name: entry.value for entry in container.env}
     image = env.get(names.ENV_TERMINATE_SIDECAR_WITH_IMAGE, "")
     if env.get(names.ENV_TERMINATE_SIDECAR, "").lower() == "true":
@@ -87,12 +86,13 @@ def sidecar(container: JobContainer) -> Sidecar:
 
 
 def has_sidecars(pod: JobPod) -> bool:
-    """SS-111."""
+    """Return whether the Pod has sidecars. [SS-111]"""
     return any(sidecar(one).kind is not Kind.MAIN for one in pod.spec.containers)
 
 
 def may_be_due(pod: Pod) -> bool:
-    """SS-112 as far as the cache can tell, which does not keep the env: some containers have ended, some have not."""
+    """Return whether the Pod may need action as far as the cache shows, which lacks the env: some containers have
+    ended, others not. [SS-112]"""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return False
     statuses = pod.status.container_statuses
@@ -104,33 +104,33 @@ def may_be_due(pod: Pod) -> bool:
 
 def _is_job(restart_policy: str, status: PodStatus) -> bool:
     if status.phase in ENDED and not is_terminated_by_us(status):
-        return False  # its node ends it
+        return False  # its node stops it
     return restart_policy in (NEVER, ON_FAILURE) and status.phase not in ("", "Pending")
 
 
 def _is_over(status: ContainerStatus, restart_policy: str) -> bool:
-    """Whether the container has ended and is not started again."""
+    """Return whether the container has ended and will not restart."""
     terminated = status.state.terminated
     return terminated is not None and (restart_policy == NEVER or terminated.exit_code == 0)
 
 
 def is_terminated_by_us(status: PodStatus) -> bool:
-    """Whether the Pod has its phase from here."""
+    """Return whether this controller set the Pod's phase."""
     return any(one.type == names.SIDECAR_TERMINATED_CONDITION and one.status == "True" for one in status.conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is due now; nothing if all is empty. Carried out in this order."""
+    """The actions to take now, in this order. Empty if there are none."""
 
-    #: SS-114: the image that ends each sidecar.
+    #: The image that stops each sidecar. [SS-114]
     images: dict[str, str] = field(default_factory=dict)
-    #: SS-115: the phase the Pod gets before its last sidecars are stopped.
+    #: The phase to set before the last sidecars are stopped. [SS-115]
     phase: str = ""
-    #: SS-113: the containers that are stopped, by the request of this name.
+    #: The containers to stop, and the name of the request that does so. [SS-113]
     stop: tuple[str, ...] = ()
     request: str = ""
-    #: Sidecars whose env says nothing that works on such a node.
+    #: Sidecars whose env does not work on this type of node.
     unreachable: tuple[str, ...] = ()
 
 
@@ -138,7 +138,7 @@ NOTHING: Final = Step()
 
 
 def plan(pod: JobPod, *, virtual: bool) -> Step:
-    """What is due for the Pod; ``virtual``: whether its node is."""
+    """Return the actions for the Pod. virtual tells whether its node is virtual."""
     if pod.metadata.deletion_timestamp is not None or not _is_job(pod.spec.restart_policy, pod.status):
         return NOTHING
     statuses = {one.name: one for one in pod.status.container_statuses}
@@ -155,14 +155,14 @@ def plan(pod: JobPod, *, virtual: bool) -> Step:
 
 
 def _on_virtual_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str]) -> Step:
-    """SS-114."""
+    """Return the actions on a virtual node. [SS-114]"""
     runs = {one.name: one.image for one in pod.spec.containers}
     images = {name: sidecars[name].image for name in left if sidecars[name].image not in ("", runs[name])}
     return Step(images=images, unreachable=tuple(name for name in left if not sidecars[name].image))
 
 
 def _on_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str], main: Iterable[ContainerStatus]) -> Step:
-    """SS-113, SS-115."""
+    """Return the actions on an ordinary node. [SS-113, SS-115]"""
     by_kind = {kind: tuple(name for name in left if sidecars[name].kind is kind) for kind in Kind}
     unreachable, ordinary, ignored = by_kind[Kind.BY_IMAGE], by_kind[Kind.SIDECAR], by_kind[Kind.IGNORED]
     request = f"{_REQUEST_PREFIX}{pod.metadata.uid}"
@@ -178,7 +178,7 @@ def _on_node(pod: JobPod, sidecars: dict[str, Sidecar], left: list[str], main: I
 
 
 def recreate_request(pod: JobPod, step: Step) -> dict[str, Any]:
-    """SS-113: the request that has the node agent stop them. It goes with the Pod."""
+    """Return the request that makes the node agent stop the sidecars. The Pod owns it. [SS-113]"""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid, "controller": True}
     return {
         "apiVersion": REQUESTS.api_version,

@@ -1,4 +1,4 @@
-"""Stopping the sidecars of a Pod whose main containers have ended."""
+"""Sidecar terminator controller: stops the sidecars of Pods whose main containers have ended."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from app.kube.store import Change, Store, key_of
 logger = logging.getLogger(__name__)
 
 REASON: Final = "SidecarTerminator"
-#: After so long sidecars that still run are looked at again: a node that did not answer is asked once more.
+#: Seconds until sidecars that still run are checked again and an unanswered request is repeated.
 CHECK_SECONDS: Final = 75.0
 
 
 class SidecarTerminatorReconciler:
-    """The shell."""
+    """Reconciles Pods with sidecars."""
 
     def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder) -> None:
         self._client = client
         self._clock = client.clock
         self._pods = pods
         self._events = events
-        #: Uids of Pods without sidecars; which containers are some never changes.
+        #: UIDs of Pods without sidecars; a Pod's sidecars never change.
         self._without: set[str] = set()
-        #: By uid: the sidecars that were said to be out of reach.
+        #: By UID: the sidecars reported as unreachable.
         self._last_events: dict[str, tuple[str, ...]] = {}
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """SS-112."""
+        """Return the Pod if it may need action. [SS-112]"""
         uid = change.object.metadata.uid
         if change.new is None:
             self._without.discard(uid)
@@ -57,7 +57,8 @@ class SidecarTerminatorReconciler:
         return (key_of(change.new),) if uid not in self._without and may_be_due(change.new) else ()
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One Pod. The API server is asked for it: the cache does not keep the env of containers."""
+        """Reconcile one Pod. The Pod is read from the API server, because the cache does not keep the env of
+        containers."""
         cached = self._pods.by_key(key)
         if cached is None or cached.metadata.uid in self._without or not may_be_due(cached):
             return None
@@ -94,18 +95,19 @@ class SidecarTerminatorReconciler:
     async def _is_on_virtual_node(self, pod: JobPod) -> bool:
         node = await get_or_none(self._client, NODES, pod.spec.node_name, decode=decode_node)
         if node is None:
-            return False  # the Pod goes with its node
+            return False  # the Pod is deleted with its node
         return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
 
     async def _set_images(self, pod: JobPod, step: Step) -> None:
-        """SS-114."""
+        """Set the images that stop the sidecars. [SS-114]"""
         containers = [{"name": name, "image": image} for name, image in step.images.items()]
         body = {"metadata": {"uid": pod.metadata.uid}, "spec": {"containers": containers}}
         await self._patch(pod, body)
         self._record_events(pod, tuple(step.images), "in-place update")
 
     async def _set_phase(self, pod: JobPod, phase: str) -> None:
-        """SS-115; only as the Pod was seen: its node may have told its end meanwhile."""
+        """Set the Pod's phase, unless the Pod changed since it was read: its node may have reported the end.
+        [SS-115]"""
         condition = {
             "type": names.SIDECAR_TERMINATED_CONDITION,
             "status": "True",
@@ -122,7 +124,7 @@ class SidecarTerminatorReconciler:
         )
 
     async def _stop(self, pod: JobPod, step: Step) -> None:
-        """SS-113: one request per step. One whose node did not answer is taken away, and made again by and by."""
+        """Create one request per step. An unanswered request is deleted and recreated later. [SS-113]"""
         namespace = pod.metadata.namespace
         try:
             await self._client.create(REQUESTS, recreate_request(pod, step), namespace, decode=decode_metadata)
@@ -139,7 +141,7 @@ class SidecarTerminatorReconciler:
         self._events.event(reference(PODS, pod), "Normal", REASON, message)
 
     def _record_unreachable(self, pod: JobPod, step: Step) -> None:
-        """SS-114: once per Pod and containers."""
+        """Record an event, once per Pod and set of containers. [SS-114]"""
         if not step.unreachable or self._last_events.get(pod.metadata.uid) == step.unreachable:
             return
         self._last_events[pod.metadata.uid] = step.unreachable
@@ -151,6 +153,6 @@ class SidecarTerminatorReconciler:
 
 
 def is_unanswered(request: dict[str, Any]) -> bool:
-    """Whether the request (JSON) has ended before its node began."""
+    """Return whether the request (JSON) ended before its node started on it."""
     status = request.get("status") or {}
     return bool(status.get("completionTime")) and not status.get("containerRecreateStates")

@@ -85,7 +85,7 @@ def test_priorities(given: list[Json], annotation: str | None, expected: list[in
         (None, '{"a":true}', f"annotation {ANNOTATION}: container a: the priority must be an integer"),
         (None, '{"a":null}', f"annotation {ANNOTATION}: container a: the priority must be an integer"),
         (None, '{"a":{"a":1}}', f"annotation {ANNOTATION}: container a: the priority must be an integer"),
-        (None, '{"a":1,"a":2}', f"annotation {ANNOTATION}: a container is named twice"),
+        (None, '{"a":1,"a":2}', f"annotation {ANNOTATION}: a container is listed twice"),
         (None, '{"a":99999999999}', f"annotation {ANNOTATION}: container a: 99999999999 is outside"),
     ],
 )
