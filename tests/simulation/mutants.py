@@ -155,13 +155,14 @@ def _hangs(*_: object) -> None:
 
 def copied(to: Path) -> None:
     """The code and what is compiled of it, without data, which is linked."""
-    folders = [ROOT / "app", ROOT / "policies", ROOT / "tests/simulation"]
+    folders = [ROOT / "app", ROOT / "policies", ROOT / "tests/kit", ROOT / "tests/simulation"]
     data = [path for folder in folders for path in folder.rglob("data") if path.is_dir()]
     for folder in folders:
         shutil.copytree(folder, to / folder.relative_to(ROOT), ignore=shutil.ignore_patterns("data"))
     for path in data:
         (to / path.relative_to(ROOT)).symlink_to(path)
-    shutil.copy2(ROOT / "tests/__init__.py", to / "tests/__init__.py")
+    for name in ("__init__", "planted", "selection"):
+        shutil.copy2(ROOT / f"tests/{name}.py", to / f"tests/{name}.py")
 
 
 if __name__ == "__main__":

@@ -216,7 +216,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
         # EJ-8, EJ-9
-        await write_each(step.inject, partial(self._put, key, job))
+        await write_each([pod for pod in step.inject if self._is_current(pod)], partial(self._put, key, job))
         if step.ended:
             return self.again(key, kept=_ttl(job))
         deadline = job.spec.active_deadline_seconds if not job.spec.paused else None
@@ -273,6 +273,11 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             return False
         state.record_version = state.written.version if state.written is not None else ""
         return True
+
+    def _is_current(self, pod: Pod) -> bool:
+        """Return whether the cache shows our last write of the Pod. If not, its event brings all its jobs back."""
+        name, namespace = pod.metadata.name, pod.metadata.namespace
+        return all(key.namespace != namespace for key in self.expected.awaiting(ScaleAction.CREATE, name))
 
     async def _put(self, key: ObjectKey, job: EphemeralJob, pod: Pod) -> KubeError | None:
         metadata = pod.metadata
