@@ -1,4 +1,4 @@
-"""What the agent does to containers: probes, hooks, and ending them."""
+"""Actions on containers: run a probe, run a hook, stop a container."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from app.kube.http1 import Connection, ConnectionLost, Head, HttpError
 from app.kube.objects import ObjectReference
 from app.kube.resources import PODS
 
-# What probes and hooks do: run a command in a container, send a request, open a connection (KD-51, KD-64).
+# Actions of probes and hooks: run a command in a container, send an HTTP request, open a connection. [KD-51, KD-64]
 
-#: How much is read of what a command prints or a server answers.
+#: Bytes read of a command's output or a server's response.
 MAX_OUTPUT: Final = 10 * 1024
-#: KD-65: of a message with more characters than this, so many bytes are reported.
+#: Messages with more characters are cut to this many bytes. [KD-65]
 MAX_MESSAGE: Final = 1024
 MAX_REDIRECTS: Final = 10
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-#: What a path may have as it stands.
+#: Characters of a path that are not percent-encoded.
 _PATH_SAFE: Final = "/?#[]@!$&'()*+,;=:%~"
 
 
 class HookError(Exception):
-    """The hook could not be run, or failed. ``output``: what it said."""
+    """The hook could not be run, or failed. ``output`` is what it printed."""
 
     def __init__(self, why: str, output: str = "") -> None:
         super().__init__(why)
@@ -45,25 +45,25 @@ class HookError(Exception):
 
 
 class ProbeError(Exception):
-    """The probe itself could not be made: nothing is known of the container."""
+    """The probe could not be run, so the state of the container is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a probe found out."""
+    """Result of a probe."""
 
     succeeded: bool
     message: str = ""
 
 
 def text_of(output: bytes) -> str:
-    """Output as a message: KD-65, cut at a character (KD-95), without what no status may contain."""
+    """Return output as a status message, without NUL and cut at a character boundary. [KD-65, KD-95]"""
     text = output[:MAX_OUTPUT].decode("utf-8", "ignore").replace("\x00", "")
     return text if len(text) <= MAX_MESSAGE else text.encode()[:MAX_MESSAGE].decode("utf-8", "ignore")
 
 
 def port_number(port: int | str, ports: Sequence[ContainerPort]) -> int:
-    """The number of a port that may have a name. Raises ``LookupError``."""
+    """Return the number of a port given by number or name. Raises ``LookupError``."""
     if isinstance(port, str):
         if port.isascii() and port.isdigit() and len(port) < 6:
             port = int(port)
@@ -79,11 +79,13 @@ def _unknown(port: str) -> int:
 
 
 async def probe_command(runtime: Runtime, container_id: str, action: ExecAction, seconds: float) -> Outcome:
-    """KD-64: exit code 0 is success. Raises ``ProbeError`` where the runtime cannot say."""
+    """Run a command in the container; exit code 0 is success. Raises ``ProbeError`` if the runtime cannot run it.
+    [KD-64]"""
     try:
         result = await runtime.execute(container_id, action.command, seconds)
     except DeadlineExceeded:
-        # The runtime's own words differ with who noticed first, and each time they differ would be news.
+        # The runtime's message depends on which side timed out first, and every new message would be reported as a
+        # change.
         said = f"command timed out: {quote(' '.join(action.command))} timed out after {duration(seconds)}"
         return Outcome(succeeded=False, message=text_of(said.encode("utf-8", "replace")))
     except CriError as error:
@@ -94,7 +96,7 @@ async def probe_command(runtime: Runtime, container_id: str, action: ExecAction,
 
 
 async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-    """KD-64: that it can be opened is success."""
+    """Open a connection; success if it can be opened. [KD-64]"""
     try:
         port = port_number(action.port, ())
     except LookupError as error:
@@ -112,7 +114,8 @@ async def probe_connection(action: TcpSocketAction, pod_ip: str, seconds: float)
 
 
 async def probe_request(action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-    """KD-64: 200 to 399 is success; redirects are followed on the same host, and count as success to others."""
+    """Send a request; status codes 200 to 399 are success. Redirects are followed on the same host; a redirect to
+    another host is success. [KD-64]"""
     try:
         port = port_number(action.port, ())
     except LookupError as error:
@@ -155,7 +158,7 @@ def _joined(host: str, port: int) -> str:
 
 
 def _not_dialled(host: str, port: int, error: Exception) -> str:
-    """Why there is no connection, in the words that Go has for it; those of the system without their capital."""
+    """Return why the connection failed, worded as Go words it; system errors start in lower case."""
     if isinstance(error, ssl.SSLError):
         if error.reason == "WRONG_VERSION_NUMBER":
             return "http: server gave HTTP response to HTTPS client"
@@ -182,7 +185,7 @@ async def _get(action: HttpGetAction, host: str, port: int) -> tuple[int, bytes]
 
 
 def _redirected(scheme: str, host: str, port: int, target: str, location: str) -> SplitResult:
-    """Where a redirect leads. Raises ``HttpError``: whoever is probed may answer with anything."""
+    """Return the target of a redirect. Raises ``HttpError``: the probed server may answer with anything."""
     shown = f"[{host}]" if ":" in host else host
     try:
         parts = urlsplit(urljoin(f"{scheme}://{shown}:{port}{target}", location))
@@ -216,18 +219,18 @@ async def _ask(action: HttpGetAction, scheme: str, host: str, port: int, target:
 
 
 class Network:
-    """How Pods are reached from the node. A simulation answers in its place."""
+    """Sends requests from the node to Pods. Simulations replace it."""
 
     async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:
-        """A connection as a probe."""
+        """Open a connection as a probe."""
         return await probe_connection(action, pod_ip, seconds)
 
     async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:
-        """A request as a probe."""
+        """Send a request as a probe."""
         return await probe_request(action, pod_ip, seconds)
 
     async def hook(self, action: HttpGetAction, host: str, port: int) -> int:
-        """A request as a hook: the status code. Raises ``OSError`` and ``HttpError``."""
+        """Send a request as a hook and return the status code. Raises ``OSError`` and ``HttpError``."""
         return (await _get(action, host, port))[0]
 
 
@@ -235,7 +238,7 @@ _context: ssl.SSLContext | None = None
 
 
 def _unverified() -> ssl.SSLContext:
-    """As the kubelet: a container's certificate is rarely one that anybody else trusts."""
+    """Return a context that verifies nothing, as the kubelet does: few containers have a trusted certificate."""
     global _context
     if _context is None:
         _context = ssl.create_default_context()
@@ -253,7 +256,7 @@ async def run_hook(
     clock: Clock,
     network: Network,
 ) -> None:
-    """KD-51, CRR-61: the preStop hook. Raises ``HookError`` or ``CriError``; whoever calls limits the time."""
+    """Run the preStop hook. Raises ``HookError`` or ``CriError``; the caller limits the time. [KD-51, CRR-61]"""
     if hook.exec is not None:
         result = await runtime.execute(container_id, hook.exec.command, 0)
         if result.code != 0:
@@ -284,16 +287,16 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-# Ending one container as the kubelet does: tell, run its hook, give it time (KD-50 … KD-52).
+# Stopping a container as the kubelet does: record an event, run the hook, wait for the grace period. [KD-50 … KD-52]
 
 logger = logging.getLogger(__name__)
 
-#: KD-50: where neither the request nor the Pod says how long.
+#: Grace period in seconds if neither the request nor the Pod sets one. [KD-50]
 DEFAULT_GRACE: Final = 30
 SHORTEST_GRACE: Final = 2
-#: A runtime is never asked to wait longer than a day.
+#: Longest grace period passed to a runtime, in seconds (one day).
 LONGEST_GRACE: Final = 86400
-#: KD-14: what the kubelet records on every container.
+#: Annotations that the kubelet records on every container. [KD-14]
 PRE_STOP: Final = "io.kubernetes.container.preStopHandler"
 PORTS: Final = "io.kubernetes.container.ports"
 _decode_hook: Final = msgspec.json.Decoder(Handler).decode
@@ -301,7 +304,7 @@ _decode_ports: Final = msgspec.json.Decoder(tuple[ContainerPort, ...]).decode
 
 
 def grace_left(grace: int, elapsed: float) -> int:
-    """KD-50: what of the grace period the hook leaves for the container, in whole seconds."""
+    """Return what the hook leaves of the grace period, in whole seconds. [KD-50]"""
     return max(SHORTEST_GRACE, min(grace, LONGEST_GRACE) - int(elapsed))
 
 
@@ -323,7 +326,7 @@ def _recorded_ports(details: ContainerDetails) -> tuple[ContainerPort, ...]:
 
 
 def container_reference(namespace: str, name: str, uid: str, container: str) -> ObjectReference:
-    """How events name a container of a Pod."""
+    """Return the reference to a container of a Pod, for events."""
     return ObjectReference(
         api_version=PODS.api_version,
         kind=PODS.kind,
@@ -335,7 +338,7 @@ def container_reference(namespace: str, name: str, uid: str, container: str) -> 
 
 
 def hook_failed(hook: Handler, regarding: ObjectReference, error: Exception) -> str:
-    """KD-51: that a hook failed, as the kubelet tells it of hooks that it runs."""
+    """Return the event message for a failed hook, in the kubelet's words. [KD-51]"""
     if hook.exec is not None:
         kind, shown = "Exec", f"[{' '.join(hook.exec.command)}]"
     elif hook.http_get is not None:
@@ -352,7 +355,7 @@ def hook_failed(hook: Handler, regarding: ObjectReference, error: Exception) -> 
 
 
 class Stopper:
-    """Ends containers and tells their Pods."""
+    """Stops containers and records events on their Pods."""
 
     def __init__(self, clock: Clock, recorder: EventRecorder, network: Network) -> None:
         self._clock = clock
@@ -369,10 +372,10 @@ class Stopper:
         grace: int | None,
         pod_ip: str = "",
     ) -> None:
-        """End the container; that it is gone already is as good. Raises ``CriError``.
+        """Stop the container; succeed if it is already gone. Raises ``CriError``.
 
-        Its hook is the one the runtime has on record: a request is written by tenants, and hooks reach the node's
-        network. [CRR-68]
+        The hook is the one recorded in the runtime, not the one in the request: tenants write requests, and hooks reach
+        the node's network. [CRR-68]
         """
         container_id, hook = details.id, recorded_hook(details)
         self._recorder.event(regarding, "Normal", "Killing", message)
@@ -383,7 +386,7 @@ class Stopper:
         try:
             await runtime.stop(container_id, grace_left(grace, self._clock.monotonic() - began))
         except NoSuchContainer:
-            logger.info("container %s had ended already", container_id)
+            logger.info("container %s had already exited", container_id)
 
     async def _run_hook(
         self,
@@ -394,7 +397,7 @@ class Stopper:
         pod_ip: str,
         grace: int,
     ) -> None:
-        """KD-51: at most as long as the grace period; that it fails is told, and changes nothing."""
+        """Run the hook for at most the grace period. A failure is only recorded as an event. [KD-51]"""
         try:
             ports = _recorded_ports(details)
             running = run_hook(runtime, details.id, hook, ports, pod_ip, self._clock, self._network)

@@ -1,4 +1,4 @@
-"""The agent of one node, put together: what it watches and what it does about it (KD-3, KD-5)."""
+"""The agent of one node: its watches and its controllers. [KD-3, KD-5]"""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ from app.kube.store import Store
 
 logger = logging.getLogger(__name__)
 
-#: After how long somebody should know that the node is not known.
+#: Seconds without a NodeImage before the agent logs a warning.
 _UNKNOWN_NODE_SECONDS: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """KD-3: what the gates leave of the agent."""
+    """Parts of the agent that feature gates turn on or off. [KD-3]"""
 
     probes: bool = True
     pods: bool = True
@@ -53,7 +53,7 @@ class Features:
 
 
 class Agent:
-    """Everything that runs for one node. ``run`` it as a task and cancel that to stop."""
+    """All components of one node's agent. Start ``run`` as a task and cancel the task to stop."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Agent:
         network: Network | None = None,
         watches: bool = True,
     ) -> None:
-        """``runtimes``: the first is the one for images and probes (KD-12). ``watches``: False where somebody else
-        fills the stores."""
+        """The first of ``runtimes`` serves images and probes [KD-12]. With ``watches=False`` the caller fills the
+        stores."""
         features = features if features is not None else Features()
         network = network if network is not None else Network()
         self.node = node
@@ -81,7 +81,7 @@ class Agent:
         self.node_pod_probes: Store[NodePodProbe] = Store()
         self.pods: Store[Pod] | None = Store() if features.pods else None
         own = f"metadata.name={node}"
-        # KD-5: the node's own objects, and nothing else.
+        # Only the node's own objects. [KD-5]
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, NODE_IMAGES, self.node_images, decode=decode_node_image, rng=rng, field_selector=own),
             Reflector(
@@ -152,7 +152,7 @@ class Agent:
 
     @property
     def controllers(self) -> list[Controller]:
-        """Whatever works off a queue."""
+        """Every controller of the agent."""
         found = [self.puller.controller, self.recreator.controller]
         if self.prober is not None:
             found += [self.prober.controller, self.prober.teller]
@@ -161,7 +161,7 @@ class Agent:
         return found
 
     def failing(self) -> str:
-        """KD-4: the first check that fails; '' if all is well."""
+        """Return the first failing check; '' if the agent is healthy. [KD-4]"""
         checks = {
             "nodeImageInformerSynced": self.node_images.ready,
             "crrInformerSynced": self.requests.ready,
@@ -170,7 +170,7 @@ class Agent:
         return next((f"{name} has not synced yet" for name, ready in checks.items() if not ready), "")
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run(), name=f"reflector {reflector.resource.kind}")
@@ -189,5 +189,6 @@ class Agent:
         await self._clock.sleep(_UNKNOWN_NODE_SECONDS)
         if not len(self.node_images):
             logger.warning(
-                "there is no NodeImage %s: if the manager runs, NODE_NAME is not the name of a Ready node", self.node
+                "NodeImage %s does not exist: if the manager is running, NODE_NAME is not the name of a Ready node",
+                self.node,
             )

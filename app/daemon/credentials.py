@@ -1,4 +1,4 @@
-"""Registry credentials: those of pull secrets, and those of credential provider plugins."""
+"""Registry credentials from pull secrets and credential provider plugins."""
 
 from __future__ import annotations
 
@@ -24,28 +24,27 @@ from app.kube.clock import Clock
 from app.kube.images import parse_image
 from app.kube.objects import Secret, Struct
 
-# Credentials of registries: read from Secrets, and found for an image (KD-36, KD-37). Pure.
-#
-# Follows the kubelet, so that a Secret works for a pull ahead exactly if it works for a Pod.
+# Registry credentials: read from Secrets and matched to images. Pure. Follows the kubelet, so that a Secret works for a
+# pre-pull exactly if it works for a Pod. [KD-36, KD-37]
 
 CONFIG_JSON: Final = ("kubernetes.io/dockerconfigjson", ".dockerconfigjson")
 CONFIG_FILE: Final = ("kubernetes.io/dockercfg", ".dockercfg")
 _DOCKER_HUB: Final = "docker.io"
 _DEFAULT_REGISTRY: Final = "index.docker.io"
-#: A registry is known by a name this long at most, with parts this long; more is no name.
+#: Longest registry key and longest label in it; longer keys are ignored.
 _MAX_KEY: Final = 1024
 _MAX_LABEL: Final = 255
-#: KD-104: a Secret that holds more is not read. Anybody may write one of 1 MiB, of 100,000 registries.
+#: Larger Secrets are rejected. Any tenant may write a Secret of 1 MiB with 100,000 registries. [KD-104]
 MAX_SECRET_BYTES: Final = 256 * 1024
 MAX_REGISTRIES: Final = 256
 
 
 class CredentialsError(ValueError):
-    """Credentials that cannot be read. The text never shows any part of them."""
+    """Credentials that cannot be read. The message never contains any part of them."""
 
 
 class Entry(Struct, frozen=True):
-    """What is known for one registry."""
+    """Credentials of one registry."""
 
     username: str | None = None
     password: str | None = None
@@ -59,14 +58,14 @@ class _Config(Struct, frozen=True):
     auths: Entries = None
 
 
-#: What is null is as good as not there.
+#: null is treated as absent.
 _decode_config: Final = msgspec.json.Decoder(_Config | None).decode
 _decode_file: Final = msgspec.json.Decoder(Entries).decode
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Which images a key is for: ``*.example.com:5000/team``."""
+    """Pattern of the images that a key covers: ``*.example.com:5000/team``."""
 
     host: tuple[str, ...]
     port: str
@@ -74,7 +73,7 @@ class Pattern:
 
     @classmethod
     def of(cls, key: str) -> Pattern | None:
-        """The pattern of a key, or None if it is none."""
+        """Parse a key; None if it is not a valid pattern."""
         if len(key) > _MAX_KEY:
             return None
         text = key if key.startswith(("http://", "https://")) else f"https://{key}"
@@ -94,11 +93,11 @@ class Pattern:
 
     @property
     def text(self) -> str:
-        """The key in one form."""
+        """The key in canonical form."""
         return ".".join(self.host) + (f":{self.port}" if self.port else "") + self.path
 
     def matches(self, repository: str) -> bool:
-        """Whether the key is for that repository (with its registry)."""
+        """Return whether the pattern matches the repository (registry included)."""
         registry, _, rest = repository.partition("/")
         host, _, port = registry.partition(":")
         labels = host.split(".")
@@ -112,19 +111,19 @@ class Pattern:
 
 @dataclass(frozen=True, slots=True)
 class Credential:
-    """Who may pull, and for which images."""
+    """Credentials and the images they are valid for."""
 
     pattern: Pattern
     auth: Auth
 
 
 def read_secret(secret: Secret) -> list[Credential]:
-    """The credentials in a Secret; none in one of another type. Raises :class:`CredentialsError`."""
+    """Return the credentials in a Secret; none for other Secret types. Raises :class:`CredentialsError`."""
     name = f"{secret.metadata.namespace}/{secret.metadata.name}"
     if secret.type not in (CONFIG_JSON[0], CONFIG_FILE[0]):
         return []
     if (size := sum(map(len, secret.data.values()))) > MAX_SECRET_BYTES:
-        raise CredentialsError(f"Secret {name} is not read: it holds {size} bytes, more than {MAX_SECRET_BYTES}")
+        raise CredentialsError(f"Secret {name} is ignored: it holds {size} bytes, more than {MAX_SECRET_BYTES}")
     try:
         if secret.type == CONFIG_JSON[0]:
             config = _decode_config(secret.data.get(CONFIG_JSON[1], b""))
@@ -137,9 +136,9 @@ def read_secret(secret: Secret) -> list[Credential]:
 
 
 def credentials(entries: Mapping[str, Entry | None], where: str) -> list[Credential]:
-    """Entries by registry as credentials. Raises :class:`CredentialsError`."""
+    """Convert entries by registry to credentials. Raises :class:`CredentialsError`."""
     if len(entries) > MAX_REGISTRIES:
-        raise CredentialsError(f"{where} is not read: it is for {len(entries)} registries, more than {MAX_REGISTRIES}")
+        raise CredentialsError(f"{where} is ignored: it lists {len(entries)} registries, more than {MAX_REGISTRIES}")
     found = []
     for key, entry in entries.items():
         pattern = Pattern.of(key)
@@ -154,7 +153,7 @@ def credentials(entries: Mapping[str, Entry | None], where: str) -> list[Credent
 
 
 def _decoded(text: str, where: str) -> tuple[str, str]:
-    # As the kubelet: lines may be wrapped, and there need be no padding.
+    # As in the kubelet, lines may be wrapped and padding is optional.
     text = text.replace("\r", "").replace("\n", "")
     if not text.endswith("="):
         text += "=" * (-len(text) % 4)
@@ -168,7 +167,7 @@ def _decoded(text: str, where: str) -> tuple[str, str]:
 
 
 def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
-    """KD-36: those that are for an image, the most specific first."""
+    """Return the credentials that match an image, most specific first. [KD-36]"""
     parsed = parse_image(image)
     if parsed is None:
         return []
@@ -185,12 +184,12 @@ def for_image(known: Iterable[Credential], image: str) -> list[Credential]:
 
 
 def lookup(known: Iterable[Credential], image: str) -> list[Auth]:
-    """KD-36: what is tried for an image, one after the other, each once."""
+    """Return the distinct credentials to try for an image, in order. [KD-36]"""
     return list(dict.fromkeys(one.auth for one in for_image(known, image)))
 
 
 def matches_any(patterns: Iterable[str], image: str) -> bool:
-    """Whether an image is one of those that a plugin is for."""
+    """Return whether an image matches any of a plugin's patterns."""
     parsed = parse_image(image)
     if parsed is None:
         return False
@@ -199,7 +198,7 @@ def matches_any(patterns: Iterable[str], image: str) -> bool:
 
 
 def without_credentials(text: str, used: Iterable[Auth]) -> str:
-    """``text`` with everything taken out that gives the credentials away: a registry or a runtime may repeat them."""
+    """Return ``text`` with credentials masked: registries and runtimes may repeat them in errors."""
     for auth in used:
         both = f"{auth.username}:{auth.password}"
         for secret in (auth.password, base64.b64encode(both.encode()).decode()):
@@ -208,10 +207,9 @@ def without_credentials(text: str, used: Iterable[Auth]) -> str:
     return text
 
 
-# Credential provider plugins, as the kubelet has them: a configuration that says which images each is for, and
-# programs that are asked for credentials on their standard input (KD-36).
-#
-# Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/
+# Credential provider plugins, as in the kubelet: a configuration lists the images of each plugin, and the plugins are
+# programs that read a request from standard input. [KD-36]  Source:
+# https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/
 
 logger = logging.getLogger(__name__)
 
@@ -226,12 +224,12 @@ _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class PluginConfigError(ValueError):
-    """The configuration of the plugins cannot be used."""
+    """The plugin configuration is invalid."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """One program and the images it is for."""
+    """One plugin program and the images it serves."""
 
     name: str
     match_images: tuple[str, ...]
@@ -252,12 +250,12 @@ _decode_response: Final = msgspec.json.Decoder(_Response).decode
 
 
 def read_config(document: Any) -> list[Plugin]:
-    """The plugins of a parsed configuration file. Raises :class:`PluginConfigError`."""
+    """Return the plugins of a parsed configuration file. Raises :class:`PluginConfigError`."""
     if not isinstance(document, dict) or document.get("kind") != "CredentialProviderConfig":
         raise PluginConfigError("not a CredentialProviderConfig")
     providers = document.get("providers")
     if not isinstance(providers, list) or not providers:
-        raise PluginConfigError("providers: name at least one")
+        raise PluginConfigError("providers: at least one is required")
     return [_plugin(provider, f"providers[{number}]") for number, provider in enumerate(providers)]
 
 
@@ -265,22 +263,22 @@ def _plugin(provider: Any, path: str) -> Plugin:
     fields = provider if isinstance(provider, dict) else {}
     name, version, images = fields.get("name"), fields.get("apiVersion"), fields.get("matchImages")
     if not isinstance(name, str) or not name or "/" in name or name in (".", "..") or " " in name:
-        raise PluginConfigError(f"{path}.name: the name of a file in the folder of the plugins")
+        raise PluginConfigError(f"{path}.name: must be the name of a file in the plugin directory")
     if version not in _VERSIONS:
-        raise PluginConfigError(f"{path}.apiVersion: one of {', '.join(_VERSIONS)}")
+        raise PluginConfigError(f"{path}.apiVersion: must be one of {', '.join(_VERSIONS)}")
     if not isinstance(images, list) or not images or not all(_is_pattern(image) for image in images):
-        raise PluginConfigError(f"{path}.matchImages: a list of registries such as *.example.com")
+        raise PluginConfigError(f"{path}.matchImages: must be a list of registries such as *.example.com")
     arguments, environment = fields.get("args") or [], fields.get("env") or []
     if not isinstance(arguments, list) or not all(isinstance(one, str) for one in arguments):
-        raise PluginConfigError(f"{path}.args: a list of strings")
+        raise PluginConfigError(f"{path}.args: must be a list of strings")
     if not isinstance(environment, list) or not all(
         isinstance(one, dict) and isinstance(one.get("name"), str) and isinstance(one.get("value"), str)
         for one in environment
     ):
-        raise PluginConfigError(f"{path}.env: a list of name and value")
+        raise PluginConfigError(f"{path}.env: must be a list of name and value")
     seconds = duration(fields.get("defaultCacheDuration"))
     if seconds is None:
-        raise PluginConfigError(f"{path}.defaultCacheDuration: a duration such as 12h")
+        raise PluginConfigError(f"{path}.defaultCacheDuration: must be a duration such as 12h")
     pairs = tuple((one["name"], one["value"]) for one in environment)
     return Plugin(name, tuple(images), seconds, version, tuple(arguments), pairs)
 
@@ -290,7 +288,7 @@ def _is_pattern(text: Any) -> bool:
 
 
 def duration(text: Any) -> float | None:
-    """A Go duration in seconds; None if it is none."""
+    """Parse a Go duration into seconds; None if it is invalid."""
     if text in ("0", 0):
         return 0.0
     if not isinstance(text, str) or not text or _DURATION.sub("", text):
@@ -299,21 +297,21 @@ def duration(text: Any) -> float | None:
 
 
 class Plugins:
-    """The plugins of the node, asked as needed; what they say is kept as long as they allow."""
+    """The node's plugins, run on demand. Answers are cached for as long as the plugins allow."""
 
     def __init__(self, plugins: Sequence[Plugin], folder: str, clock: Clock) -> None:
         self._plugins = plugins
         self._folder = folder
         self._clock = clock
-        #: Plugin and what the answer is for → until when, and the answer.
+        #: (Plugin, cache key) → (expiry, credentials).
         self._cache: dict[tuple[str, str], tuple[float, list[Credential]]] = {}
 
     @classmethod
     def load(cls, file: str, folder: str, clock: Clock) -> Plugins:
-        """KD-2: those of a configuration file; none if there is no such file. Raises :class:`PluginConfigError`."""
+        """Load a configuration file; no plugins if it does not exist. Raises :class:`PluginConfigError`. [KD-2]"""
         if not file or not Path(file).exists():
             return cls((), folder, clock)
-        import yaml  # an agent without plugins does without
+        import yaml  # only agents with plugins need it
 
         try:
             document = yaml.safe_load(Path(file).read_bytes())
@@ -325,11 +323,11 @@ class Plugins:
             raise PluginConfigError(f"{file}: {error}") from None
         for plugin in plugins:
             if not os.access(Path(folder, plugin.name), os.X_OK):
-                raise PluginConfigError(f"{file}: {folder}/{plugin.name} is no program")
+                raise PluginConfigError(f"{file}: {folder}/{plugin.name} is not an executable file")
         return cls(plugins, folder, clock)
 
     async def credentials(self, image: str) -> list[Credential]:
-        """What the plugins know for an image. One that fails is logged, without what it said, and counts as silent."""
+        """Return the plugins' credentials for an image. A failing plugin is logged without its output and skipped."""
         found: list[Credential] = []
         for plugin in self._plugins:
             if matches_any(plugin.match_images, image):
@@ -340,7 +338,7 @@ class Plugins:
         return found
 
     def forget(self) -> None:
-        """KD-94: what was answered may be out of date."""
+        """Drop cached answers, which may be out of date. [KD-94]"""
         self._cache.clear()
 
     async def _ask(self, plugin: Plugin, image: str) -> list[Credential]:
@@ -386,7 +384,7 @@ class Plugins:
         finally:
             await _end(process)
         if code != 0:
-            raise CredentialsError(f"ended with exit code {code}")
+            raise CredentialsError(f"exited with code {code}")
         try:
             answer = _decode_response(output)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -397,7 +395,7 @@ class Plugins:
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill what is left of the program and of what it has started; what it still says is thrown away."""
+    """Kill the program and its children; discard any remaining output."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     assert process.stdout is not None  # noqa: S101 - it is a pipe
@@ -418,5 +416,5 @@ async def _exchange(process: asyncio.subprocess.Process, request: bytes) -> byte
     while len(output) <= _MAX_ANSWER and (more := await process.stdout.read(_MAX_ANSWER)):
         output += more
     if len(output) > _MAX_ANSWER:
-        raise CredentialsError("answered with more than a mebibyte")
+        raise CredentialsError("answered with more than 1 MiB")
     return output

@@ -1,4 +1,4 @@
-"""What the node pulls, and what its NodeImage says about it (KD-30 … KD-40). Pure."""
+"""Image pulls of a node and their status in its NodeImage. Pure. [KD-30 … KD-40]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MAX_MESSAGE: Final = 1024
 
 
 class Key(NamedTuple):
-    """Which tag of which repository."""
+    """Repository and tag."""
 
     image: str
     tag: str
@@ -34,7 +34,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One pull as it is asked for."""
+    """One requested pull."""
 
     key: Key
     version: int
@@ -47,17 +47,18 @@ class Task:
 
     @property
     def reference(self) -> str:
-        """KD-35, IMG-100: what the runtime is asked for."""
+        """Image reference passed to the runtime. [KD-35, IMG-100]"""
         return str(FamiliarImage(*self.key))
 
     @property
     def attempts(self) -> int:
-        """KD-34: how often to try."""
+        """Maximum number of attempts. [KD-34]"""
         limit = self.policy.backoff_limit
         return (BACKOFF_LIMIT if limit is None or limit < 0 else limit) + 1
 
     def attempt_seconds(self, elapsed: float) -> float:
-        """KD-34: how long the next attempt may take, that long after the first began; 0: there is no time left."""
+        """Return the timeout of the next attempt, ``elapsed`` seconds after the first began; 0 if no time is left.
+        [KD-34]"""
         seconds = float(self.policy.timeout_seconds or TIMEOUT_SECONDS)
         if seconds <= 0:
             seconds = float(TIMEOUT_SECONDS)
@@ -66,9 +67,10 @@ class Task:
 
 
 def may_use(task: Task, secret: Secret) -> bool:
-    """KD-97: a copy of a pull secret is for jobs of the namespace that it is from.
+    """Return whether the pull may use the Secret. Copies of pull secrets serve jobs of their own namespace only.
+    [KD-97]
 
-    All jobs of a repository stand in one entry: else whoever may make a job would pull with the credentials of all.
+    All jobs for a repository share one entry; without this check each job could pull with the credentials of all.
     """
     source = secret.metadata.annotations.get(names.COPIED_FROM)
     if source is None or not task.owners:
@@ -77,16 +79,16 @@ def may_use(task: Task, secret: Secret) -> bool:
 
 
 def pause_after(attempt: int) -> float:
-    """KD-34: how long to wait after the attempt of that number (1, 2 …) has failed."""
+    """Return the back-off after failed attempt number ``attempt`` (from 1). [KD-34]"""
     return min(LONGEST_PAUSE, 2.0 ** min(attempt - 1, 10))
 
 
 def tasks(node_image: NodeImage) -> dict[Key, Task]:
-    """Every pull that is asked for, whether it has been done or not."""
+    """Return every requested pull, finished or not."""
     found: dict[Key, Task] = {}
     for image, entry in node_image.spec.images.items():
         sandbox = entry.sandbox_config
-        # KD-35: policies of a cluster may want to know who pulls.
+        # Cluster policies may need to identify the puller. [KD-35]
         annotations = {**sandbox.annotations, names.PULLED_BY: DAEMON}
         for tag in entry.tags:
             key = Key(image, tag.tag)
@@ -94,7 +96,7 @@ def tasks(node_image: NodeImage) -> dict[Key, Task]:
                 key=key,
                 version=tag.version,
                 policy=tag.pull_policy,
-                # KD-33: nothing said is Always.
+                # Unset means Always. [KD-33]
                 if_not_present=tag.image_pull_policy == IF_NOT_PRESENT,
                 owners=tag.owner_references,
                 secrets=entry.pull_secrets,
@@ -105,7 +107,7 @@ def tasks(node_image: NodeImage) -> dict[Key, Task]:
 
 
 def finished(node_image: NodeImage) -> dict[Key, ImageTagStatus]:
-    """KD-31: the pulls that have ended, by what the status says; of the version that is asked for now."""
+    """Return the pulls of the requested version that the status reports as finished. [KD-31]"""
     wanted = tasks(node_image)
     return {
         key: status
@@ -119,14 +121,15 @@ def finished(node_image: NodeImage) -> dict[Key, ImageTagStatus]:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to begin, and what to stop."""
+    """Pulls to start and to stop."""
 
     start: tuple[Task, ...]
     stop: tuple[Key, ...]
 
 
 def changes(node_image: NodeImage | None, running: Mapping[Key, int]) -> Changes:
-    """KD-31: ``running``: the version of each pull that is under way, or has ended and is not in the status yet."""
+    """Return the pulls to start and stop. ``running`` maps pulls that are in progress, or finished but not yet in the
+    status, to their versions. [KD-31]"""
     if node_image is None:
         return Changes((), tuple(running))
     wanted, done = tasks(node_image), finished(node_image)
@@ -137,10 +140,9 @@ def changes(node_image: NodeImage | None, running: Mapping[Key, int]) -> Changes
 
 
 def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) -> dict[str, Any] | None:
-    """KD-40: what the status must say differently; None if it says all already.
+    """Return the merge patch for the status; None if it is up to date. Fields it does not name are unchanged. [KD-40]
 
-    ``progress``: how far the pulls are that the status does not show as ended. A merge patch: whatever is not named
-    here stays.
+    ``progress`` holds the pulls that the status does not show as finished.
     """
     wanted, done = tasks(node_image), finished(node_image)
     tags: dict[str, list[ImageTagStatus]] = {}
@@ -168,7 +170,7 @@ def status_patch(node_image: NodeImage, progress: Mapping[Key, ImageTagStatus]) 
     }
     images |= {image: None for image in old.image_statuses if image not in tags}
     if images:
-        # Like the counts, what is empty looks as in OpenKruise: there is nothing.
+        # As in OpenKruise, empty means absent, like the counts.
         patch["imageStatuses"] = images if tags else None
     return patch or None
 
@@ -189,7 +191,7 @@ def _json(status: ImageTagStatus) -> dict[str, Any]:
 
 
 def find(images: Sequence[Image], key: Key) -> Image | None:
-    """KD-33, IMG-100: the image of that tag, or of that digest, if the node has it."""
+    """Return the node's image with this tag or digest; None if it has none. [KD-33, IMG-100]"""
     by_digest = ":" in key.tag
     for image in images:
         for text in image.digests if by_digest else image.tags:
@@ -200,16 +202,16 @@ def find(images: Sequence[Image], key: Key) -> Image | None:
 
 
 def image_id(key: Key, image: Image | None) -> str:
-    """KD-32: how the status names the image."""
+    """Return the image ID to report in the status. [KD-32]"""
     return f"{key.image}@{image.id}" if image is not None else ""
 
 
 def joined(errors: Sequence[str]) -> str:
-    """KD-37: several errors as one, as Go shows them; each once."""
+    """Join distinct errors as Go formats an aggregate error. [KD-37]"""
     each = list(dict.fromkeys(errors))
     return each[0] if len(each) == 1 else f"[{', '.join(each)}]"
 
 
 def short(message: str) -> str:
-    """A message as a status and an event can take it."""
+    """Cut a message to the length allowed in a status or event."""
     return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"

@@ -1,4 +1,4 @@
-"""Pulls what the node's NodeImage asks for, and reports how far it is (KD-30 … KD-41)."""
+"""Pulls the images listed in the node's NodeImage and reports progress. [KD-30 … KD-41]"""
 
 from __future__ import annotations
 
@@ -39,27 +39,27 @@ from app.kube.store import Store
 
 logger = logging.getLogger(__name__)
 
-#: KD-40: status writes per second, and at once.
+#: Rate limit of status writes. [KD-40]
 _WRITES_PER_SECOND: Final = 0.5
 _BURST: Final = 5
-#: KD-30: the back-off of a sync that failed.
+#: Back-off of failed syncs. [KD-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: KD-38: how long a Secret is taken as it was read.
+#: Range of seconds a Secret is cached. [KD-38]
 _SECRET_SECONDS: Final = (300.0, 600.0)
-#: KD-104: how much of Secrets is kept, how many are read at once, and how many credentials one image may have.
+#: Limits: cached bytes of Secrets, concurrent reads, credentials per image. [KD-104]
 _SECRET_BYTES: Final = 2 * 1024 * 1024
 _READ_AT_ONCE: Final = 4
 _MAX_CREDENTIALS: Final = 256
-#: KD-106: of fewer pulls at once none is kept back for other namespaces.
+#: Below this many workers, none is reserved for other namespaces. [KD-106]
 _SHARED_FROM: Final = 4
 _RUNTIME_AWAY_SECONDS: Final = 1.0
-#: Whoever asked for a tag is told when it fails; no more of them than this.
+#: Maximum number of owners of a tag that receive an event when its pull fails.
 _MAX_TOLD: Final = 20
 
 
 @dataclass(slots=True)
 class _Pull:
-    """One pull under way, or ended and not seen in the status yet."""
+    """A pull that is in progress, or finished but not yet in the status."""
 
     task: Task
     status: ImageTagStatus
@@ -68,19 +68,19 @@ class _Pull:
 
 @dataclass(slots=True)
 class SecretCache:
-    """KD-38: Secrets, read when they are needed; few at once, for each may have a megabyte."""
+    """Caches Secrets, read on demand; few at a time because each may hold 1 MiB. [KD-38]"""
 
     client: Client
     rng: Random
-    #: Until when each is believed, and its size; the one that was read first comes first.
+    #: Secret → (expiry, Secret, size), oldest read first.
     _known: dict[SecretReference, tuple[float, Secret, int]] = field(default_factory=dict)
     _reading: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_READ_AT_ONCE))
 
     async def get(self, wanted: SecretReference) -> Secret | None:
-        """The Secret; None where it cannot be read, which is logged."""
+        """Return the Secret. If it cannot be read, log why and return None."""
         if not (wanted.namespace and wanted.name):
-            # That would ask for all Secrets of somewhere.
-            logger.warning("a pull secret without a namespace or a name is passed over")
+            # A request without a name would list Secrets.
+            logger.warning("ignoring a pull secret without a namespace or a name")
             return None
         async with self._reading:
             known = self._known.get(wanted)
@@ -89,13 +89,13 @@ class SecretCache:
             try:
                 secret: Secret = await self.client.get(SECRETS, wanted.name, wanted.namespace, decode=decode_secret)
             except KubeError as error:
-                logger.warning("the pull secret %s/%s cannot be read: %s", wanted.namespace, wanted.name, error)
+                logger.warning("cannot read pull secret %s/%s: %s", wanted.namespace, wanted.name, error)
                 return None
             self._remember(wanted, secret)
             return secret
 
     def _remember(self, wanted: SecretReference, secret: Secret) -> None:
-        """Keep it, and of the others those that are believed still and take no more room than there is."""
+        """Cache the Secret; drop expired ones, then the oldest until all fit."""
         now = self.client.clock.monotonic()
         self._known.pop(wanted, None)
         self._known[wanted] = (now + self.rng.uniform(*_SECRET_SECONDS), secret, sum(map(len, secret.data.values())))
@@ -108,17 +108,17 @@ class SecretCache:
 
     @property
     def known(self) -> tuple[SecretReference, ...]:
-        """Those that are held in memory."""
+        """Secrets in the cache."""
         return tuple(self._known)
 
     def forget(self, secrets: Iterable[SecretReference]) -> None:
-        """KD-94: they may have been changed."""
+        """Drop Secrets that may have changed. [KD-94]"""
         for secret in secrets:
             self._known.pop(secret, None)
 
 
 class ImagePuller:
-    """One per node. ``run`` it as a task."""
+    """Image puller of one node. Start ``run`` as a task."""
 
     def __init__(
         self,
@@ -144,12 +144,12 @@ class ImagePuller:
         self._plugins = plugins
         self._secrets = SecretCache(client, rng)
         self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
-        #: How many of these the jobs of one namespace get, whose registry may be slow. [KD-106]
+        #: Workers available to one namespace, whose registry may be slow. [KD-106]
         self._share = max(1, max_workers * share // 100) if max_workers >= _SHARED_FROM else max_workers
         self._shares: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._writes = TokenBucket(client.clock, qps=_WRITES_PER_SECOND, burst=_BURST)
         self._pulls: dict[Key, _Pull] = {}
-        #: The version our last write gave the NodeImage.
+        #: Resource version after the last write to the NodeImage.
         self._written = ""
         self.controller = Controller(
             "imagepuller",
@@ -164,7 +164,7 @@ class ImagePuller:
         )
 
     async def run(self) -> None:
-        """Pull until cancelled; what is under way then is cancelled too."""
+        """Run until canceled; pulls in progress are canceled too."""
         try:
             await self.controller.run()
         finally:
@@ -175,10 +175,10 @@ class ImagePuller:
 
     @property
     def pulls(self) -> dict[Key, ImageTagStatus]:
-        """What is under way, for whoever wants to look."""
+        """Status of every pull that is in progress or not yet in the status."""
         return {key: pull.status for key, pull in self._pulls.items()}
 
-    # ---- one look at the NodeImage
+    # ---- syncing the NodeImage
 
     async def _sync(self, key: ObjectKey) -> Result | None:
         if key != self._key:
@@ -193,7 +193,7 @@ class ImagePuller:
         if node_image is None or node_image.metadata.deletion_timestamp is not None:
             return None
         if self._written and not is_at_least(node_image.metadata.resource_version, self._written):
-            return None  # our own write is still on its way into the cache, and its event comes
+            return None  # the cache does not show our last write yet; its event triggers the next sync
         patch = image_plan.status_patch(node_image, {key: pull.status for key, pull in self._pulls.items()})
         if patch is None:
             return None
@@ -244,9 +244,9 @@ class ImagePuller:
         self._show(pull, phase=PULLING, start_time=self._now())
         try:
             image_id, error = await self._attempts(task, began)
-        except Exception:  # one pull must not take the others with it
+        except Exception:  # one pull must not stop the others
             logger.exception("pulling %s failed unexpectedly", task.reference)
-            image_id, error = "", "pulling failed unexpectedly; the log of the node's agent says why"
+            image_id, error = "", "pulling failed unexpectedly; see the log of the node agent"
         took = self._clock.monotonic() - began
         if error:
             logger.warning("pulling %s failed: %s", task.reference, error)
@@ -257,7 +257,7 @@ class ImagePuller:
         self._record_events(task, error, took)
 
     async def _attempts(self, task: Task, began: float) -> tuple[str, str]:
-        """The id of the image, or why there is none."""
+        """Return the image ID and the error; one of them is empty."""
         error = ""
         for attempt in range(1, task.attempts + 1):
             if attempt > 1:
@@ -275,7 +275,7 @@ class ImagePuller:
         return "", error
 
     async def _attempt(self, task: Task, seconds: float) -> str:
-        """KD-33: one attempt. A runtime that is away is waited for: it comes back after its own restart."""
+        """Make one attempt. While the runtime is unavailable, wait: it may be restarting. [KD-33]"""
         while True:
             try:
                 if task.if_not_present and (image := image_plan.find(await self._runtime.images(seconds), task.key)):
@@ -287,7 +287,7 @@ class ImagePuller:
                 await self._clock.sleep(_RUNTIME_AWAY_SECONDS)
 
     async def _pull(self, task: Task, seconds: float) -> None:
-        """KD-37: with each of the credentials in turn; without any only if there are none."""
+        """Try each of the credentials in turn; pull without credentials only if there are none. [KD-37]"""
         auths = lookup(await self._credentials(task), task.reference)
         errors = []
         tries: list[Auth | None] = [*auths] if auths else [None]
@@ -297,11 +297,11 @@ class ImagePuller:
             except RuntimeUnavailable:
                 raise
             except CriError as error:
-                # Neither the runtime nor the registry can be trusted not to repeat what they were given.
+                # Runtimes and registries may repeat credentials in their errors.
                 errors.append(without_credentials(str(error), auths))
             else:
                 return
-        # KD-94
+        # The credentials may have been rotated. [KD-94]
         self._secrets.forget(task.secrets)
         self._plugins.forget()
         raise CriError(image_plan.joined(errors))
@@ -313,11 +313,11 @@ class ImagePuller:
             if secret is not None and image_plan.may_use(task, secret):
                 found += for_image(read_secret(secret), task.reference)
                 if len(found) > _MAX_CREDENTIALS:
-                    raise CredentialsError(f"more than {_MAX_CREDENTIALS} credentials are for {task.reference}")
+                    raise CredentialsError(f"{task.reference} has more than {_MAX_CREDENTIALS} matching credentials")
         return found + await self._plugins.credentials(task.reference)
 
     def _record_events(self, task: Task, error: str, took: float) -> None:
-        """KD-41, in OpenKruise's words and spelling."""
+        """Record events with OpenKruise's wording and spelling. [KD-41]"""
         node_image = self._store.by_key(self._key)
         if node_image is None:
             return

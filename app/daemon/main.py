@@ -1,4 +1,4 @@
-"""The command of the node agent: its options, its start, and giving back memory that only the start needs."""
+"""The ``pykruise daemon`` command: options, start-up, and release of memory that only start-up needs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,12 @@ from app.kube.config import ClusterConfig, in_cluster, load_config, read_kubecon
 from app.kube.errors import KubeError
 from app.kube.http1 import PlainTransport
 
-# How the agent reaches the API server: by its Pod's service account, or by a kubeconfig.
-#
-# What an agent meets on a node is a token or a certificate. For kubeconfigs with plugins the whole loader is used.
+# API server access: the Pod's service account or a kubeconfig. Agents usually use a token or a certificate; the full
+# loader is imported only for kubeconfigs with plugins.
 
 
 async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> ClusterConfig:
-    """KD-2: ``--kubeconfig``, or what every controller looks for. Raises ``ConfigError``."""
+    """Load ``--kubeconfig`` or the usual in-cluster configuration. Raises ``ConfigError``. [KD-2]"""
     path = kubeconfig or environ.get("KUBECONFIG", "")
     if not path and environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ)
@@ -41,11 +40,9 @@ async def cluster_config(kubeconfig: str, environ: Mapping[str, str]) -> Cluster
     return await load_config(kubeconfig, environ=environ)
 
 
-# Giving memory back that only the start has needed: an agent runs on every node, for months, and mostly waits.
-#
-# Half of what a process of ours has in memory are pages of programs and libraries that are read once, while everything
-# is imported. The kernel keeps them mapped until memory is short; unmapped, they come back one by one as they are
-# needed.
+# Release memory that only start-up needs: an agent runs on every node for months and is mostly idle.  About half of the
+# process's resident memory is pages of programs and libraries that are read once, during imports. The kernel keeps them
+# mapped until memory is short; once unmapped, they are read back as needed.
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ _SMAPS: Final = Path("/proc/self/smaps")
 
 
 def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
-    """Address and length of mapped files of which no page was changed, so that each can be read from its file again."""
+    """Return address and length of file mappings without modified pages, which can be read from the file again."""
     start = length = 0
     is_file = False
     for line in smaps.splitlines():
@@ -63,7 +60,7 @@ def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
             fields = line.split()
             first, _, last = name.partition("-")
             start, length = int(first, 16), int(last, 16) - int(first, 16)
-            # Not writable, private, and a file of its own.
+            # Read-only, private and backed by a file.
             is_file = len(fields) >= 6 and fields[1][1] == "-" and fields[1][3] == "p" and fields[5].startswith("/")
         elif is_file and name in ("Private_Dirty:", "Anonymous:", "Swap:", "Locked:") and rest.split()[0] != "0":
             is_file = False
@@ -72,7 +69,7 @@ def unmodified_mappings(smaps: str) -> Iterator[tuple[int, int]]:
 
 
 def give_back() -> None:
-    """Give back what can be read again, and what the heap does not use. What cannot be done is left."""
+    """Release file pages that can be read again and unused heap. Failures are ignored."""
     gc.collect()
     try:
         library = ctypes.CDLL(None, use_errno=True)
@@ -82,44 +79,48 @@ def give_back() -> None:
             madvise(address, length, _MADV_DONTNEED)
         library.malloc_trim(0)
     except (OSError, AttributeError, ValueError) as error:
-        logger.debug("memory cannot be given back: %s", error)
+        logger.debug("cannot release memory: %s", error)
 
 
-# The command ``pykruise daemon``: the agent of the node it runs on (KD-1 … KD-4).
+# The command ``pykruise daemon`` runs the agent of its node. [KD-1 … KD-4]
 
 USER_AGENT: Final = "kruise-daemon"
 _STOP_SECONDS: Final = 5.0
-#: By then every cache is filled and everything was used once.
+#: By then caches are filled and every code path has run once.
 _SETTLED_SECONDS: Final = 5.0
 _BOOLEANS: Final = {"true": True, "t": True, "1": True, "false": False, "f": False, "0": False}
-_LOGS: Final = "accepted for OpenKruise's sake; logs always go to standard error"
+_LOGS: Final = "accepted for compatibility with OpenKruise; logs always go to standard error"
 
 
 class UsageError(Exception):
-    """The command line or the environment cannot be used."""
+    """Invalid command line or environment."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """It says what is wrong in one line, as all commands do."""
+    """Argument parser that reports errors in one line, like all commands."""
 
     def error(self, message: str) -> NoReturn:
-        """End with exit code 2."""
+        """Print the error and exit with code 2."""
         self.exit(2, f"pykruise: {message} (pykruise daemon --help lists all)\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """The flags of OpenKruise's agent, and --kubeconfig."""
-    found = _Parser(prog="pykruise daemon", description="Run the agent of a node.", allow_abbrev=False)
+    """Return a parser for the flags of OpenKruise's agent and --kubeconfig."""
+    found = _Parser(prog="pykruise daemon", description="Run the node agent.", allow_abbrev=False)
     flag = found.add_argument
-    flag("--kubeconfig", default="", help="how to reach the API server; by default the service account of the Pod")
-    flag("--addr", default=":10221", help="address of /healthz and /metrics")
-    flag("--socket-file", default="", help="socket of the container runtime, below /hostvarrun; found by default")
+    flag("--kubeconfig", default="", help="path to a kubeconfig file; defaults to the service account of the Pod")
+    flag("--addr", default=":10221", help="address that serves /healthz and /metrics")
+    flag(
+        "--socket-file",
+        default="",
+        help="container runtime socket, relative to /hostvarrun; detected by default",
+    )
     flag(
         "--max-workers-for-pull-image",
         "--max-concurrency",
         type=int,
         default=-1,
-        help="how many images are pulled at once; no limit by default",
+        help="maximum number of concurrent image pulls; unlimited by default",
     )
     flag(
         "--image-share-per-namespace",
@@ -127,19 +128,25 @@ def parser() -> argparse.ArgumentParser:
         choices=range(1, 101),
         metavar="PERCENT",
         default=100,
-        help="percent of these pulls that jobs of one namespace get, where there are four or more; 100 by default",
+        help="percentage of these pulls available to jobs of one namespace, if there are four or more; defaults to 100",
     )
     flag("--plugin-config-file", default="/kruise/CredentialProviderPlugin.yaml", help="credential providers")
-    flag("--plugin-bin-dir", default="/kruise/plugins", help="folder of their programs")
+    flag("--plugin-bin-dir", default="/kruise/plugins", help="directory of the credential provider programs")
     flag(
-        "--rest-config-qps", type=float, default=0.0, help="requests to the API server per second; no limit by default"
+        "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
     )
-    flag("--rest-config-burst", type=int, default=0, help="requests at once beyond that")
+    flag("--rest-config-burst", type=int, default=0, help="burst of requests to the API server above that rate")
     flag("--feature-gates", default="", help="A=true,B=false")
-    flag("--enable-pprof", nargs="?", const="true", default="true", help="accepted for OpenKruise's sake; does nothing")
-    flag("--pprof-addr", default=":10222", help="accepted for OpenKruise's sake; does nothing")
-    flag("--v", "-v", type=int, default=0, help="5 and more: everything is logged")
-    flag("--logging-format", choices=("text", "json"), default="text", help="text or json")
+    flag(
+        "--enable-pprof",
+        nargs="?",
+        const="true",
+        default="true",
+        help="accepted for compatibility; has no effect",
+    )
+    flag("--pprof-addr", default=":10222", help="accepted for compatibility; has no effect")
+    flag("--v", "-v", type=int, default=0, help="log verbosity; 5 and above log everything")
+    flag("--logging-format", choices=("text", "json"), default="text", help="log format: text or json")
     for name, is_boolean in logs.FLAGS_WITHOUT_EFFECT.items():
         flag(f"--{name}", nargs="?" if is_boolean else None, const="true" if is_boolean else None, help=_LOGS)
     return found
@@ -152,7 +159,7 @@ def without_effect(options: argparse.Namespace) -> list[str]:
 
 
 def gates(text: str) -> dict[str, bool]:
-    """The feature gates of the command line. Raises :class:`UsageError`."""
+    """Parse --feature-gates. Raises :class:`UsageError`."""
     found = {}
     for part in filter(None, (piece.strip() for piece in text.split(","))):
         name, _, value = part.partition("=")
@@ -163,7 +170,8 @@ def gates(text: str) -> dict[str, bool]:
 
 
 def features(given: Mapping[str, bool]) -> Features:
-    """KD-3: what the gates leave of the agent; all are on by default, or as the group that they are in."""
+    """Return the features that the gates leave on. A gate that is not given follows its group; groups default to on.
+    [KD-3]"""
     default = given.get("AllBeta", True)
     watches_pods = given.get("DaemonWatchingPod", default)
     return Features(
@@ -174,25 +182,25 @@ def features(given: Mapping[str, bool]) -> Features:
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of ``:10221`` or ``127.0.0.1:10221``. Raises :class:`UsageError`."""
+    """Parse ``:10221`` or ``127.0.0.1:10221`` into host and port. Raises :class:`UsageError`."""
     host, colon, port = text.rpartition(":")
     if not (colon and port.isascii() and port.isdigit() and int(port) < 65536):
-        raise UsageError(f"--addr: {text!r} is no address such as :10221")
+        raise UsageError(f"--addr: {text!r} is not an address such as :10221")
     return host.strip("[]"), int(port)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run until told to stop. Exit code 1: it could not start; 2: what it was given was not understood."""
+    """Run until stopped. Exit code 1: start-up failed; 2: invalid arguments."""
     options = parser().parse_args(logs.own_flags(arguments))
     logs.configure(options.logging_format, logs.level_for(options.v))
     if ignored := without_effect(options):
         logger.warning("accepted without effect: %s", ", ".join(ignored))
-    # It tells of its own event loop at every call.
+    # grpc logs its event loop at every call.
     logging.getLogger("grpc").setLevel(logging.WARNING)
     try:
         node = environ.get("NODE_NAME", "")
         if not node:
-            raise UsageError("env NODE_NAME is not set: it names the node this runs on")  # noqa: TRY301
+            raise UsageError("environment variable NODE_NAME is required: the name of the node the agent runs on")  # noqa: TRY301
         asyncio.run(_run(node, options, environ))
     except (UsageError, KubeError, PluginConfigError, OSError) as error:
         logger.error("%s", error)  # noqa: TRY400 - the message says what is wrong and what to do
@@ -226,18 +234,18 @@ async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    # What the start has made stays: nobody has to look for garbage in it.
+    # Objects created at start-up live forever: exclude them from garbage collection.
     gc.collect()
     gc.freeze()
     asyncio.get_running_loop().call_later(_SETTLED_SECONDS, give_back)
-    logger.info("the agent of node %s runs", node)
+    logger.info("node agent started: node=%s", node)
     working = asyncio.create_task(agent.run(), name="agent")
     stopping = asyncio.create_task(stop.wait(), name="stop")
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if working.done():
-            working.result()  # raises what ended it
+            working.result()  # raises the error that ended the agent
         working.cancel()
         await asyncio.wait((working,), timeout=_STOP_SECONDS)
     finally:

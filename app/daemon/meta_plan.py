@@ -1,5 +1,5 @@
-"""What is reported about the containers of a Pod, and which of them read labels and annotations that have changed
-since they started (KD-70 … KD-75). Pure."""
+"""Container metadata reported for a Pod, and containers whose labels or annotations changed since they started. Pure.
+[KD-70 … KD-75]"""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.pods.container_meta import (
     runtime_meta,
 )
 
-#: KD-14: what the kubelet writes on containers.
+#: Annotations that the kubelet records on containers. [KD-14]
 HASH: Final = "io.kubernetes.container.hash"
 RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 DELETION_GRACE: Final = "io.kubernetes.pod.deletionGracePeriod"
@@ -34,14 +34,14 @@ _HEX: Final = re.compile(r"[0-9a-fA-F]{1,16}").fullmatch
 
 
 def is_reported(pod: Pod) -> bool:
-    """KD-71: whether the Pod is one of ours, and has containers."""
+    """Return whether the Pod is managed by Kruise, not being deleted, and has container statuses. [KD-71]"""
     owner, metadata = pod.metadata.controller, pod.metadata
     ours = (owner is not None and owner.group == names.APPS_GROUP) or names.SIDECARSET_HASH in metadata.annotations
     return ours and metadata.deletion_timestamp is None and bool(pod.status.container_statuses)
 
 
 def is_due(pod: Pod, *, with_env: bool = True) -> bool:
-    """KD-71: whether the report is missing something, or may be out of date."""
+    """Return whether the report is incomplete or may be out of date. [KD-71]"""
     if not is_reported(pod):
         return False
     meta = runtime_meta(pod)
@@ -61,15 +61,15 @@ def is_due(pod: Pod, *, with_env: bool = True) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """One container as the runtime has it. ``env``: what its process has; None where it was not asked."""
+    """A container in the runtime. ``env`` is the environment of its process; None if it was not read."""
 
     details: ContainerDetails
     env: Mapping[str, str] | None = None
 
 
 def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: ContainerMeta | None) -> bool:
-    """KD-73: whether the process must be asked: it has env from labels or annotations, runs, and nobody has asked it
-    yet."""
+    """Return whether to read the environment of the process: the container runs, takes variables from labels or
+    annotations, and their hash is not reported yet. [KD-73]"""
     return (
         bool(env_from_metadata(container, pod))
         and details.state is ContainerState.RUNNING
@@ -78,13 +78,13 @@ def needs_env(pod: Pod, container: Container, details: ContainerDetails, known: 
 
 
 def known_of(meta: RuntimeMeta | None, full_id: str) -> ContainerMeta | None:
-    """What was reported about that very container."""
+    """Return what was reported for the container with this ID."""
     return next((one for one in meta.containers if one.container_id == full_id), None) if meta is not None else None
 
 
 def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, with_env: bool = True) -> RuntimeMeta:
-    """KD-72, KD-73: the report about the containers of the Pod's status that the runtime has. ``with_env``:
-    whether it says what they read from the Pod's labels and annotations."""
+    """Return the report for the containers that are in both the Pod's status and the runtime. ``with_env`` adds the
+    hash of environment variables from labels and annotations. [KD-72, KD-73]"""
     meta = runtime_meta(pod)
     containers = {container.name: container for container in pod.spec.containers}
     found = []
@@ -115,7 +115,7 @@ def reported(pod: Pod, runtime: str, seen: Mapping[str, Seen], *, with_env: bool
 
 
 def annotation(meta: RuntimeMeta) -> str:
-    """KD-70: the report as OpenKruise writes it."""
+    """Return the annotation value in OpenKruise's format. [KD-70]"""
     containers = []
     for one in meta.containers:
         hashes = {"plainHash": one.hashes.plain_hash}
@@ -134,16 +134,16 @@ def annotation(meta: RuntimeMeta) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A container whose env is not what the Pod says now."""
+    """A container whose environment no longer matches the Pod's labels and annotations."""
 
     name: str
     container_id: str
 
 
 def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
-    """KD-74: the containers to restart, those of the highest launch priority first.
+    """Return the containers to restart: those with the highest launch priority. [KD-74]
 
-    Only while an in-place update of the Pod is under way: nobody else changes labels to have containers restarted.
+    Only during an in-place update: other changes of labels do not restart containers.
     """
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
     if condition is None or condition.status != "False":
@@ -160,7 +160,7 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
     ]
     if not found:
         return []
-    # PM-149: as at the first start, one priority after the other.
+    # As at the first start, one priority after another. [PM-149]
     priorities = launch_priorities(pod)
     highest = max(priorities.get(one.name, 0) for one in found)
     unready = [priorities.get(one.name, 0) for one in pod.status.container_statuses if not one.ready]
@@ -170,8 +170,8 @@ def outdated(pod: Pod, meta: RuntimeMeta) -> list[Outdated]:
 
 
 def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
-    """What ``env`` prints, as far as that can be told: a value may have several lines, of which each may look like
-    another variable. ``current``: what the Pod says now; who has that has not something shorter."""
+    """Parse the output of ``env``. This is ambiguous: a value may span lines, each of which may look like a variable.
+    ``current`` holds the values in the Pod; a value that appears there in full takes precedence over a shorter one."""
     text = output.decode("utf-8", "replace").removesuffix("\n")
     found: dict[str, str] = {}
     last = ""
@@ -185,7 +185,7 @@ def parse_env(output: bytes, current: Mapping[str, str]) -> dict[str, str]:
 
 
 def grace_of(annotations: Mapping[str, str]) -> int:
-    """KD-74: how long a container may take to end."""
+    """Return the grace period of a container in seconds. [KD-74]"""
     for key in (DELETION_GRACE, GRACE):
         text = annotations.get(key, "")
         if text.isascii() and text.isdigit() and len(text) < 10:

@@ -1,5 +1,5 @@
-"""Reports what the containers of the node's Pods were started with, and restarts those whose env is out of date
-(KD-70 … KD-75)."""
+"""Reports how the containers of the node's Pods were started and restarts those with an outdated environment. [KD-70 …
+KD-75]"""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ logger = logging.getLogger(__name__)
 
 WORKERS: Final = 5
 RESTARTERS: Final = 10
-#: KD-71: changes of a Pod come in bursts.
+#: Pod changes come in bursts. [KD-71]
 _DELAY_SECONDS: Final = 1.0
-#: KD-73: until the process is asked again that could not be asked.
+#: Seconds before a failed read of the environment is retried. [KD-73]
 _AGAIN_SECONDS: Final = 3.0
 _ENV_SECONDS: Final = 3.0
-#: KD-75: how long an own write may stay unseen.
+#: Seconds to wait for our own write to appear in the cache. [KD-75]
 _UNSEEN_SECONDS: Final = 30.0
-#: KD-74: from the first try to restart to the longest wait.
+#: Back-off of restarts. [KD-74]
 RESTART_LIMITS: Final = RateLimits(base_delay=3.0, max_delay=600.0, qps=10.0, burst=100)
 
 
 class MetaReporter:
-    """One per node. ``run`` it as a task."""
+    """Metadata reporter of one node. Start ``run`` as a task."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class MetaReporter:
         if not meta_plan.is_reported(pod):
             return ()
         is_new = change.old is None
-        # KD-71: at the start those that were never reported wait for their next change.
+        # At start-up, Pods that were never reported wait for their next change. [KD-71]
         if is_new and names.RUNTIME_CONTAINERS_META not in pod.metadata.annotations:
             return ()
         return (key_of(pod),) if meta_plan.is_due(pod, with_env=self._env_from_metadata) else ()
@@ -122,7 +122,7 @@ class MetaReporter:
         return None if complete else Result(requeue_after=_AGAIN_SECONDS)
 
     async def _look(self, pod: Pod, runtime: Runtime) -> tuple[dict[str, Seen], bool]:
-        """What the runtime has, and whether every process that has to be asked could be."""
+        """Return the Pod's containers in the runtime, and whether every required environment could be read."""
         meta, seen, complete = runtime_meta(pod), {}, True
         containers = {container.name: container for container in pod.spec.containers}
         for name, one in newest(await runtime.containers(pod.metadata.uid)).items():
@@ -143,19 +143,19 @@ class MetaReporter:
     async def _env(
         self, runtime: Runtime, container_id: str, pod: Pod, container: Container
     ) -> Mapping[str, str] | None:
-        """KD-73: what the container was started with, asked of the container itself."""
+        """Read the environment of a container by running ``env`` in it; None if that fails. [KD-73]"""
         try:
             result = await runtime.execute(container_id, ("env",), _ENV_SECONDS)
         except CriError as error:
-            logger.warning("%s: the env of container %s cannot be read: %s", key_of(pod), container.name, error)
+            logger.warning("%s: cannot read the environment of container %s: %s", key_of(pod), container.name, error)
             return None
         if result.code != 0:
-            logger.warning("%s: env in container %s ended with %d", key_of(pod), container.name, result.code)
+            logger.warning("%s: env in container %s exited with code %d", key_of(pod), container.name, result.code)
             return None
         return meta_plan.parse_env(result.stdout, env_from_metadata(container, pod))
 
     async def _write(self, pod: Pod, meta: RuntimeMeta) -> None:
-        """KD-75: the annotation, with the Pod's status, which is what a node may write."""
+        """Patch the annotation through the status subresource, which nodes may write. [KD-75]"""
         metadata = pod.metadata
         annotations = {names.RUNTIME_CONTAINERS_META: meta_plan.annotation(meta)}
         try:
@@ -169,7 +169,7 @@ class MetaReporter:
                 decode=decode_metadata,
             )
         except (NotFound, Conflict):
-            return  # gone, or another Pod of the name
+            return  # deleted or replaced by a Pod of the same name
         self._written[metadata.uid] = (written.metadata.resource_version, self._clock.monotonic())
 
     # ---- restarting
@@ -183,11 +183,11 @@ class MetaReporter:
         found = meta_plan.outdated(pod, meta)
         for one in found:
             await self._restart_one(pod, one, runtime)
-        # Until the report shows the new containers, or another priority's turn has come.
+        # Repeat until the report shows the new containers or it is the next priority's turn.
         return Result(requeue=True) if found else None
 
     async def _restart_one(self, pod: Pod, one: Outdated, runtime: Runtime) -> None:
-        """KD-74: only the very container that was reported, and only while it runs."""
+        """Restart the reported container, only while it is running. [KD-74]"""
         metadata, container_id = pod.metadata, one.container_id.partition("://")[2]
         container = await runtime.container(container_id)
         if container is None or container.state is not ContainerState.RUNNING:
@@ -205,7 +205,7 @@ class MetaReporter:
         )
 
     async def run(self) -> None:
-        """Report and restart until cancelled."""
+        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.controller.run(), name="container meta")
             tasks.create_task(self.restarter.run(), name="container meta restarter")

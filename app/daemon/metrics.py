@@ -1,4 +1,4 @@
-"""Metrics of the node agent, and its health endpoint."""
+"""Metrics and health endpoint of the node agent."""
 
 from __future__ import annotations
 
@@ -24,63 +24,68 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from app.kube.clock import Clock
 from app.kube.queue import WorkQueue
 
-# What the agent counts: its process, its requests and its work queues (KD-4).
+# Metrics of the process, its API requests and its work queues. [KD-4]
 
-#: Those of every work queue written in Go: from 10 ns to 10 s.
+#: Buckets of client-go's work queues: 10 ns to 10 s.
 _BUCKETS: Final = tuple(10.0**power for power in range(-8, 2))
 
 
 class Metrics:
-    """One per process. The hooks of queues, controllers and transport count here."""
+    """Metrics of one process; implements the hooks of queues, controllers and the transport."""
 
     content_type = CONTENT_TYPE_LATEST
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
-        """``registry``: the one that has what is told of the process."""
+        """Register the metrics in ``registry``, which also holds the process metrics."""
         if registry is REGISTRY:
             for collector in (GC_COLLECTOR, PLATFORM_COLLECTOR):
                 registry.unregister(collector)
         self._registry = registry
         of_queue: dict[str, Any] = {"labelnames": ["name"], "registry": registry}
         timed = {**of_queue, "buckets": _BUCKETS}
-        self._depth = Gauge("workqueue_depth", "Keys that are ready.", **of_queue)
-        self._adds = Counter("workqueue_adds_total", "Keys that were added.", **of_queue)
-        self._retries = Counter("workqueue_retries_total", "Keys that failed and come back.", **of_queue)
-        self._waits = Histogram("workqueue_queue_duration_seconds", "Seconds that a key was ready.", **timed)
-        self._works = Histogram("workqueue_work_duration_seconds", "Seconds that a key was worked on.", **timed)
+        self._depth = Gauge("workqueue_depth", "Current depth of the work queue.", **of_queue)
+        self._adds = Counter("workqueue_adds_total", "Total number of keys added to the work queue.", **of_queue)
+        self._retries = Counter("workqueue_retries_total", "Total number of retries of failed keys.", **of_queue)
+        self._waits = Histogram(
+            "workqueue_queue_duration_seconds", "Seconds a key waits before it is processed.", **timed
+        )
+        self._works = Histogram("workqueue_work_duration_seconds", "Seconds it takes to process a key.", **timed)
         self._unfinished = Gauge(
-            "workqueue_unfinished_work_seconds", "Seconds that keys have been worked on by now.", **of_queue
+            "workqueue_unfinished_work_seconds", "Total seconds of work in progress on keys.", **of_queue
         )
         self._longest = Gauge(
             "workqueue_longest_running_processor_seconds",
-            "Seconds that the key has been worked on that takes longest by now.",
+            "Seconds the longest running worker has been processing its key.",
             **of_queue,
         )
         self._reconciles = Counter(
             "controller_runtime_reconcile_total",
-            "Reconciles by what came of them.",
+            "Total number of reconciles by result.",
             ["controller", "result"],
             registry=registry,
         )
         self._panics = Counter(
-            "controller_runtime_reconcile_panics_total", "Mistakes of the agent.", ["controller"], registry=registry
+            "controller_runtime_reconcile_panics_total", "Total number of panics.", ["controller"], registry=registry
         )
         self._requests = Counter(
-            "rest_client_requests_total", "Requests to the API server.", ["code", "method", "host"], registry=registry
+            "rest_client_requests_total",
+            "Total number of requests to the API server.",
+            ["code", "method", "host"],
+            registry=registry,
         )
 
     def exposition(self) -> bytes:
-        """All of it, as Prometheus reads it."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
 
     def on_response(self, code: str, method: str, host: str) -> None:
-        """An answer of the API server."""
+        """Count a response of the API server."""
         self._requests.labels(code, method, host).inc()
 
     # ---- queues
 
     def observe(self, queues: Iterable[WorkQueue[Any]], clock: Clock) -> None:
-        """Tell of these from the start, and of what they are at."""
+        """Report these queues from the start, including work in progress."""
 
         def since(queue: WorkQueue[Any]) -> list[float]:
             now = clock.monotonic()
@@ -99,44 +104,45 @@ class Metrics:
             self._longest.labels(queue.name).set_function(partial(longest, queue))
 
     def depth(self, name: str, keys: int) -> None:
-        """So many keys are ready."""
+        """Set the number of ready keys."""
         self._depth.labels(name).set(keys)
 
     def added(self, name: str) -> None:
-        """A key was added."""
+        """Count an added key."""
         self._adds.labels(name).inc()
 
     def retried(self, name: str) -> None:
-        """A key failed."""
+        """Count a retry of a failed key."""
         self._retries.labels(name).inc()
 
     def waited(self, name: str, seconds: float) -> None:
-        """A key was ready for so long."""
+        """Observe how long a key waited."""
         self._waits.labels(name).observe(seconds)
 
     def worked(self, name: str, seconds: float) -> None:
-        """A key was worked on for so long."""
+        """Observe how long a key was processed."""
         self._works.labels(name).observe(seconds)
 
     # ---- controllers
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None:  # noqa: ARG002 - of the protocol
-        """A reconcile has ended."""
+        """Count a finished reconcile."""
         self._reconciles.labels(controller, result).inc()
 
     def active_workers(self, controller: str, workers: int) -> None:
-        """Not told: a queue's depth says more."""
+        """Ignored: queue depth says more."""
 
     def panicked(self, controller: str) -> None:
-        """A mistake of ours."""
+        """Count an unexpected exception."""
         self._panics.labels(controller).inc()
 
 
-# ``/healthz`` and ``/metrics`` of the agent (KD-4): a server for two questions, small enough for every node.
+# HTTP server for ``/healthz`` and ``/metrics`` [KD-4], small because it runs on every node.
 
 _SECONDS: Final = 5.0
 _MAX_HEAD: Final = 8192
-#: The port is the node's, and any Pod may reach it: the kubelet must be answered whoever else holds connections.
+#: The port is on the node's address and any Pod may connect, so the kubelet must be served even if others hold
+#: connections.
 MAX_CONNECTIONS: Final = 64
 _REASONS: Final = {
     200: "OK",
@@ -162,12 +168,12 @@ class HealthServer:
         *,
         seconds: float = _SECONDS,
     ) -> None:
-        """``failing``: the first check that fails, '' if none does; ``seconds``: for a request and its answer."""
+        """``failing`` returns the first failing check or ''; ``seconds`` limits a request and its response."""
         self._seconds = seconds
         self._failing = failing
         self._metrics = metrics
         self._metrics_type = metrics_type
-        #: Who is connected from where, the oldest first.
+        #: Open connections and their remote addresses, oldest first.
         self._open: dict[asyncio.StreamWriter, str] = {}
 
     async def start(self, host: str, port: int) -> asyncio.Server:
@@ -175,7 +181,7 @@ class HealthServer:
         return await asyncio.start_server(self._serve, host or None, port, limit=_MAX_HEAD)
 
     def answer(self, method: str, path: str) -> Answer:
-        """What a request gets."""
+        """Return the response to a request."""
         if method not in ("GET", "HEAD"):
             return 405, _TEXT, b"only GET\n"
         match path.partition("?")[0]:
@@ -198,7 +204,7 @@ class HealthServer:
             writer.close()
 
     def _make_room(self) -> None:
-        """Where there are too many, the oldest connection of the address that has most is given up."""
+        """At the limit, close the oldest connection of the address with the most connections."""
         if len(self._open) < MAX_CONNECTIONS:
             return
         most = Tally(self._open.values()).most_common(1)[0][0]

@@ -1,7 +1,7 @@
-"""Our own kinds as the agent reads them: frozen structs that name only what it uses.
+"""The agent's view of Kruise objects: frozen structs with only the fields it uses.
 
-The models of :mod:`app.api` say more and cost more: an agent runs on every node. The versions are those that are
-stored, so that no conversion webhook stands between an agent and its work.
+The models of :mod:`app.api` are complete but costly, and an agent runs on every node. Versions are the stored ones, so
+that the agent does not depend on a conversion webhook.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class SecretReference(Struct, frozen=True):
 
 
 class SandboxConfig(Struct, frozen=True):
-    """What a runtime is told about the Pod an image is for."""
+    """Metadata of the Pod an image is for, passed to the runtime."""
 
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class TagPullPolicy(Struct, frozen=True):
-    """How long and how often to try."""
+    """Timeout and retries of a pull."""
 
     timeout_seconds: int | None = None
     backoff_limit: int | None = None
@@ -55,7 +55,7 @@ class ImageTag(Struct, frozen=True):
 
 
 class ImageEntry(Struct, frozen=True):
-    """The tags to pull of one repository."""
+    """The tags of one repository to pull."""
 
     tags: tuple[ImageTag, ...] = ()
     pull_secrets: tuple[SecretReference, ...] = ()
@@ -63,13 +63,13 @@ class ImageEntry(Struct, frozen=True):
 
 
 class NodeImageSpec(Struct, frozen=True):
-    """What to pull."""
+    """Images to pull."""
 
     images: dict[str, ImageEntry] = msgspec.field(default_factory=dict)
 
 
 class ImageTagStatus(Struct, frozen=True):
-    """How far one tag is. Times stay text: they are only handed on."""
+    """Progress of one tag. Times are kept as text."""
 
     tag: str = ""
     phase: str = ""
@@ -82,13 +82,13 @@ class ImageTagStatus(Struct, frozen=True):
 
 
 class ImageStatus(Struct, frozen=True):
-    """How far the tags of one repository are."""
+    """Progress of the tags of one repository."""
 
     tags: tuple[ImageTagStatus, ...] = ()
 
 
 class NodeImageStatus(Struct, frozen=True):
-    """How far all are. ``desired`` is None where nothing was ever reported."""
+    """Progress of all images. ``desired`` is None if nothing was reported yet."""
 
     desired: int | None = None
     succeeded: int | None = None
@@ -99,7 +99,7 @@ class NodeImageStatus(Struct, frozen=True):
 
 
 class NodeImage(Struct, frozen=True):
-    """What this node shall pull."""
+    """Images this node must pull."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeImageSpec = NodeImageSpec()
@@ -107,20 +107,20 @@ class NodeImage(Struct, frozen=True):
 
 
 class ExecAction(Struct, frozen=True):
-    """A command."""
+    """Run a command."""
 
     command: tuple[str, ...] = ()
 
 
 class HttpHeader(Struct, frozen=True):
-    """A header."""
+    """An HTTP header."""
 
     name: str = ""
     value: str = ""
 
 
 class HttpGetAction(Struct, frozen=True):
-    """A request."""
+    """Send an HTTP request."""
 
     host: str = ""
     path: str = ""
@@ -130,20 +130,20 @@ class HttpGetAction(Struct, frozen=True):
 
 
 class TcpSocketAction(Struct, frozen=True):
-    """A connection."""
+    """Open a TCP connection."""
 
     host: str = ""
     port: int | str = 0
 
 
 class SleepAction(Struct, frozen=True):
-    """A wait."""
+    """Sleep for a number of seconds."""
 
     seconds: int = 0
 
 
 class Handler(Struct, frozen=True):
-    """One of these."""
+    """A lifecycle handler; exactly one action is set."""
 
     exec: ExecAction | None = None
     http_get: HttpGetAction | None = None
@@ -152,14 +152,14 @@ class Handler(Struct, frozen=True):
 
 
 class ContainerPort(Struct, frozen=True):
-    """A port with a name."""
+    """A named port."""
 
     name: str = ""
     container_port: int = 0
 
 
 class StatusContext(Struct, frozen=True):
-    """The container that a request is about."""
+    """Container of a request at the time the request was created."""
 
     container_id: str = msgspec.field(name="containerID", default="")
     restart_count: int = 0
@@ -173,7 +173,7 @@ class RecreateContainer(Struct, frozen=True):
 
 
 class RecreateStrategy(Struct, frozen=True):
-    """How to restart."""
+    """How to restart the containers."""
 
     failure_policy: str = "Fail"
     ordered_recreate: bool = False
@@ -184,7 +184,7 @@ class RecreateStrategy(Struct, frozen=True):
 
 
 class RecreateSpec(Struct, frozen=True):
-    """What to restart."""
+    """Containers to restart and how."""
 
     pod_name: str = ""
     containers: tuple[RecreateContainer, ...] = ()
@@ -192,7 +192,7 @@ class RecreateSpec(Struct, frozen=True):
 
 
 class RecreateState(Struct, frozen=True):
-    """How far one container is."""
+    """Progress of one container."""
 
     name: str = ""
     phase: str = ""
@@ -201,7 +201,7 @@ class RecreateState(Struct, frozen=True):
 
 
 class ContainerSnapshot(Struct, frozen=True):
-    """What the Pod's status says about one container."""
+    """One container in the Pod's status."""
 
     name: str = ""
     ready: bool = False
@@ -210,7 +210,7 @@ class ContainerSnapshot(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """One aspect of a request."""
+    """A condition of a request."""
 
     type: str = ""
     status: str = ""
@@ -218,7 +218,7 @@ class Condition(Struct, frozen=True):
 
 
 class RecreateStatus(Struct, frozen=True):
-    """How far a request is."""
+    """Progress of a request."""
 
     phase: str = ""
     completion_time: str = ""
@@ -228,7 +228,7 @@ class RecreateStatus(Struct, frozen=True):
 
 
 class RecreateRequest(Struct, frozen=True):
-    """Containers of a Pod to restart."""
+    """Request to restart containers of a Pod."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: RecreateSpec = RecreateSpec()
@@ -236,12 +236,12 @@ class RecreateRequest(Struct, frozen=True):
 
     @property
     def pod_uid(self) -> str:
-        """The Pod's uid."""
+        """UID of the Pod."""
         return self.metadata.labels.get(names.CRR_POD_UID, "")
 
 
 class Probe(Struct, frozen=True):
-    """What to do to find out how a container is, and how often."""
+    """Action and timing of a probe."""
 
     exec: ExecAction | None = None
     http_get: HttpGetAction | None = None
@@ -254,7 +254,7 @@ class Probe(Struct, frozen=True):
 
 
 class ContainerProbe(Struct, frozen=True):
-    """One probe."""
+    """A probe of one container."""
 
     name: str = ""
     container_name: str = ""
@@ -272,13 +272,13 @@ class PodProbe(Struct, frozen=True):
 
 
 class NodePodProbeSpec(Struct, frozen=True):
-    """What to probe."""
+    """Probes to run."""
 
     pod_probes: tuple[PodProbe, ...] = ()
 
 
 class ProbeState(Struct, frozen=True):
-    """The result of one probe. Times stay text: they are only handed on."""
+    """Result of one probe. Times are kept as text."""
 
     name: str = ""
     state: str = ""
@@ -288,7 +288,7 @@ class ProbeState(Struct, frozen=True):
 
 
 class PodProbeStatus(Struct, frozen=True):
-    """The results for one Pod."""
+    """Results of one Pod's probes."""
 
     name: str = ""
     namespace: str = ""
@@ -297,13 +297,13 @@ class PodProbeStatus(Struct, frozen=True):
 
 
 class NodePodProbeStatus(Struct, frozen=True):
-    """The results."""
+    """Results of all probes."""
 
     pod_probe_statuses: tuple[PodProbeStatus, ...] = ()
 
 
 class NodePodProbe(Struct, frozen=True):
-    """What this node shall probe."""
+    """Probes this node must run."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodePodProbeSpec = NodePodProbeSpec()

@@ -1,4 +1,4 @@
-"""What the node agent reads and writes on the API server. Its roles in the chart are derived from this. [KD-80]"""
+"""Objects the node agent reads and writes on the API server. The chart derives its roles from this. [KD-80]"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a probe runs, what its results mean, and what the node's NodePodProbe says about them (KD-60 … KD-68). Pure."""
+"""Timing of probes, meaning of their results, and the status of the node's NodePodProbe. Pure. [KD-60 … KD-68]"""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from app.daemon.objects import NodePodProbe, PodProbeStatus, Probe, ProbeState
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 UNKNOWN: Final = "Unknown"
-#: KD-66: a result that does not change is told again after so long.
+#: An unchanged result is reported again after this many seconds. [KD-66]
 REFRESH_SECONDS: Final = 600.0
-#: KD-98: what the messages of all probes may take of a NodePodProbe, in bytes as it is stored. An API server takes
-#: 1.5 MB of it, with what is asked for: whoever has many probes say much must not keep those of others from being told.
+#: Bytes available to the messages of all probes of a NodePodProbe as stored. The API server accepts 1.5 MB including
+#: the spec; verbose probes must not prevent reports of others. [KD-98]
 MAX_MESSAGES: Final = 512 * 1024
-#: How many bytes more a character takes where it is stored than here: an API server escapes these as well.
+#: Extra bytes of characters that the API server escapes when it stores them.
 _WIDER: Final = {"<": 5, ">": 5, "&": 5, "\b": 4, "\f": 4, "\u2028": 3, "\u2029": 3}
-#: What no character takes more of.
+#: Maximum stored bytes per character.
 _WIDEST: Final = 6
 
 
 class Key(NamedTuple):
-    """KD-60: one probe of one container of one very Pod."""
+    """One probe of one container of a Pod, identified by its UID. [KD-60]"""
 
     namespace: str
     pod: str
@@ -40,38 +40,38 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a probe does. The Pod's address is looked up each time (KD-91)."""
+    """A probe to run. The Pod's address is looked up each time. [KD-91]"""
 
     probe: Probe
     ip: str
 
     @property
     def period(self) -> float:
-        """KD-61."""
+        """Seconds between probes. [KD-61]"""
         return float(max(1, self.probe.period_seconds))
 
     @property
     def timeout(self) -> float:
-        """KD-61."""
+        """Timeout in seconds. [KD-61]"""
         return float(max(1, self.probe.timeout_seconds))
 
     @property
     def delay(self) -> float:
-        """KD-61."""
+        """Initial delay in seconds. [KD-61]"""
         return float(max(1, self.probe.initial_delay_seconds))
 
     def threshold(self, succeeded: bool) -> int:
-        """KD-61: how often in a row a result must come before it counts."""
+        """Return how many consecutive results it takes to change the state. [KD-61]"""
         return max(1, self.probe.success_threshold if succeeded else self.probe.failure_threshold)
 
     def asks_the_same_as(self, other: Wanted) -> bool:
-        """KD-60: whether a result of the one is a result of the other."""
+        """Return whether both probes run the same action, so that results carry over. [KD-60]"""
         ours, theirs = self.probe, other.probe
         return (ours.exec, ours.http_get, ours.tcp_socket) == (theirs.exec, theirs.http_get, theirs.tcp_socket)
 
 
 def wanted(node_pod_probe: NodePodProbe | None) -> dict[Key, Wanted]:
-    """Every probe that is asked for."""
+    """Return every requested probe."""
     if node_pod_probe is None:
         return {}
     return {
@@ -84,13 +84,13 @@ def wanted(node_pod_probe: NodePodProbe | None) -> dict[Key, Wanted]:
 
 @dataclass(frozen=True, slots=True)
 class ProbeProgress:
-    """What a probe remembers from one time to the next."""
+    """State of a probe between runs."""
 
     container_id: str = ""
-    #: The last outcome, and how often in a row it came.
+    #: The last outcome and how many times in a row it occurred.
     last: bool | None = None
     run: int = 0
-    #: What is known of this container; empty: nothing yet.
+    #: State of this container; empty if unknown.
     state: str = ""
     message: str = ""
     recorded_at: float = 0.0
@@ -98,16 +98,16 @@ class ProbeProgress:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes of a look at the container: whether to probe it, and what is known."""
+    """Result of checking the container: the new progress and whether to probe."""
 
     progress: ProbeProgress
     probe: bool = False
-    #: There is something to tell.
+    #: Whether there is something to report.
     changed: bool = False
 
 
 def before(progress: ProbeProgress, container: ContainerDetails | None, want: Wanted, now: float, wall: float) -> Step:
-    """KD-63, the rows before the probe. ``now`` on the clock of the progress, ``wall`` since the epoch."""
+    """Check the container before the probe. ``now`` is monotonic, ``wall`` is seconds since the epoch. [KD-63]"""
     if container is None:
         return Step(progress)
     changed = False
@@ -115,7 +115,7 @@ def before(progress: ProbeProgress, container: ContainerDetails | None, want: Wa
         progress = ProbeProgress(container.id, state=UNKNOWN, recorded_at=now)
         changed = True
     if container.state is not ContainerState.RUNNING:
-        # KD-93: what does not run is not probed as well.
+        # A container that is not running counts as a failed probe. [KD-93]
         message = f"Container({container.name}) is Non-running"
         told = record(replace(progress, last=None, run=0), FAILED, message, now)
         return Step(told.progress, changed=changed or told.changed)
@@ -125,7 +125,7 @@ def before(progress: ProbeProgress, container: ContainerDetails | None, want: Wa
 
 
 def after(progress: ProbeProgress, outcome: Outcome, want: Wanted, now: float) -> Step:
-    """KD-63, the rows after it."""
+    """Evaluate the outcome of the probe. [KD-63]"""
     run = progress.run + 1 if progress.last is outcome.succeeded else 1
     progress = replace(progress, last=outcome.succeeded, run=run)
     if run < want.threshold(outcome.succeeded):
@@ -134,15 +134,15 @@ def after(progress: ProbeProgress, outcome: Outcome, want: Wanted, now: float) -
 
 
 def not_made(progress: ProbeProgress, why: str, now: float) -> Step:
-    """KD-69: the probe could not be made. What was known before stays; where nothing was, the first reason is told:
-    runtimes name a command anew each time."""
+    """Handle a probe that could not be run. A known state is kept; otherwise only the first reason is reported, because
+    runtimes name each command differently. [KD-69]"""
     if progress.state != UNKNOWN or progress.message:
         return Step(progress)
     return record(progress, UNKNOWN, why, now)
 
 
 def record(progress: ProbeProgress, state: str, message: str, now: float) -> Step:
-    """KD-66: take note of a result."""
+    """Record a result. [KD-66]"""
     changed = (state, message) != (progress.state, progress.message)
     if not changed and now - progress.recorded_at < REFRESH_SECONDS:
         return Step(progress)
@@ -151,7 +151,7 @@ def record(progress: ProbeProgress, state: str, message: str, now: float) -> Ste
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of one probe, and since when it is told."""
+    """Result of one probe and when it was recorded."""
 
     state: str
     message: str
@@ -160,16 +160,16 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What to write, and which results are news (KD-92)."""
+    """Status to write and the results that changed. [KD-92]"""
 
     status: Mapping[str, Any] | None
     news: tuple[tuple[Key, Result], ...] = field(default=())
 
 
 def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Report:
-    """KD-67: the status with what is known now; nothing to write where it says that already.
+    """Return the status with the latest results; nothing to write if it is up to date. [KD-67]
 
-    Results are found by the Pod's uid, so none gets to another Pod of the name.
+    Results are matched by the Pod's UID, so a Pod of the same name never receives them.
     """
     known = {
         (status.uid, state.name): state
@@ -200,7 +200,7 @@ def report(node_pod_probe: NodePodProbe, results: Mapping[Key, Result]) -> Repor
 
 
 def _cut(message: str, limit: int) -> str:
-    """KD-98, KD-95: no more bytes than this where it is stored, and whole characters."""
+    """Cut a message to ``limit`` stored bytes at a character boundary. [KD-98, KD-95]"""
     if len(message) <= limit // _WIDEST or _stored(message) <= limit:
         return message
     fits = bisect_right(range(1, len(message) + 1), limit, key=lambda length: _stored(message[:length]))
@@ -208,7 +208,7 @@ def _cut(message: str, limit: int) -> str:
 
 
 def _stored(text: str) -> int:
-    """How many bytes a text takes in the JSON that an API server stores."""
+    """Return the size of a text in the JSON that the API server stores."""
     return len(orjson.dumps(text)) - 2 + sum(more * text.count(character) for character, more in _WIDER.items())
 
 
@@ -219,5 +219,5 @@ def _state(name: str, old: ProbeState | None, result: Result) -> ProbeState:
 
 
 def event_reason(state: str) -> str:
-    """KD-68."""
+    """Return the event reason for a probe state. [KD-68]"""
     return "KruiseProbeSucceeded" if state == SUCCEEDED else "KruiseProbeFailed"

@@ -1,4 +1,4 @@
-"""Runs the probes of the node's Pods and reports what they found out (KD-60 … KD-68)."""
+"""Runs the probes of the node's Pods and reports their results. [KD-60 … KD-68]"""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from app.kube.store import Store
 logger = logging.getLogger(__name__)
 
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=10.0, burst=100)
-#: Results that come within this time are written together.
+#: Results within this time are written together.
 _TOGETHER_SECONDS: Final = 0.2
-#: KD-105: how many probes of the Pods of one namespace are made at once.
+#: Maximum number of concurrent probes per namespace. [KD-105]
 AT_ONCE: Final = 32
-#: How long what the runtime says about containers that run is taken for true, at the longest.
+#: Seconds a list of running containers is cached.
 _TRUSTED_SECONDS: Final = 10.0
-#: The same where one does not run, or nobody would tell.
+#: The same if a container is not running or changes would go unnoticed.
 _UNSURE_SECONDS: Final = 0.5
 
 
 @dataclass(slots=True)
 class _Worker:
-    """One probe that runs."""
+    """A running probe."""
 
     want: Wanted
     progress: ProbeProgress = field(default_factory=ProbeProgress)
@@ -50,7 +50,7 @@ class _Worker:
 
 @dataclass(slots=True)
 class _Known:
-    """The containers of one Pod, as the runtime had them."""
+    """Cached containers of one Pod."""
 
     asked_at: float
     version: str
@@ -58,22 +58,22 @@ class _Known:
 
 
 class Containers:
-    """The containers of Pods, asked of the runtime when that may have changed, and once for all probes of a Pod."""
+    """Caches the containers of Pods. All probes of a Pod share one request to the runtime."""
 
     def __init__(self, runtime: Runtime, client: Client) -> None:
         self._runtime = runtime
         self._clock = client.clock
         self._pods: dict[str, _Known] = {}
-        #: A container's start does not change while it runs, so it is asked for once.
+        #: Details of running containers; they do not change while the container runs.
         self._started: dict[str, ContainerDetails] = {}
 
     async def newest(self, uid: str, name: str, version: str) -> ContainerDetails | None:
-        """The newest container of that name. ``version``: of the Pod as its kubelet reports it. Raises ``CriError``."""
+        """Return the newest container of this name. ``version``: the Pod's resource version. Raises ``CriError``."""
         known, now = self._pods.get(uid), self._clock.monotonic()
         if known is not None and known.task.done():
             failed = known.task.cancelled() or known.task.exception() is not None
             running = not failed and all(one.state is ContainerState.RUNNING for one in known.task.result().values())
-            # As long as all of them run, only the kubelet's report or a probe that fails says otherwise.
+            # While all are running, only an update of the Pod or a failed probe indicates a change.
             trusted = _TRUSTED_SECONDS if running and version and version == known.version else _UNSURE_SECONDS
             if failed or now - known.asked_at >= trusted:
                 known = None
@@ -95,13 +95,13 @@ class Containers:
         return found
 
     def doubt(self, uid: str) -> None:
-        """What was known of a Pod may be wrong: ask again next time."""
+        """Drop the cached containers of a Pod, which may be out of date."""
         known = self._pods.get(uid)
         if known is not None and known.task.done():
             del self._pods[uid]
 
     def forget(self, uids: set[str]) -> None:
-        """Keep only what is known about these Pods."""
+        """Drop all Pods but these."""
         self._pods = {uid: known for uid, known in self._pods.items() if uid in uids}
         kept = {
             details.id
@@ -113,7 +113,7 @@ class Containers:
 
 
 class Prober:
-    """One per node. ``run`` it as a task. ``pods``: the node's Pods, if they are watched, for their addresses."""
+    """Prober of one node. Start ``run`` as a task. ``pods`` holds the node's Pods, if watched, for their addresses."""
 
     def __init__(
         self,
@@ -141,10 +141,10 @@ class Prober:
         self._began = client.clock.monotonic()
         self._workers: dict[Key, _Worker] = {}
         self._containers = Containers(runtime, client)
-        #: By namespace; forgotten with the last probe that has one or waits for one.
+        #: By namespace; dropped with the last probe that uses it.
         self._made: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         self._written = ""
-        # KD-4: two queues, as OpenKruise has them: what is to be probed, and what is to be told.
+        # Two queues, as in OpenKruise: probes to run and results to report. [KD-4]
         self.controller = Controller(
             "sync_node_pod_probe",
             client.clock,
@@ -168,11 +168,11 @@ class Prober:
         )
 
     async def run(self) -> None:
-        """Probe until cancelled."""
+        """Run until canceled."""
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self.controller.run(), name="what to probe")
-                group.create_task(self.teller.run(), name="results of probes")
+                group.create_task(self.controller.run(), name="probes to run")
+                group.create_task(self.teller.run(), name="probe results")
         finally:
             tasks = [worker.task for worker in self._workers.values() if worker.task is not None]
             for task in tasks:
@@ -181,10 +181,10 @@ class Prober:
 
     @property
     def results(self) -> dict[Key, str]:
-        """What is known now, for whoever wants to look."""
+        """Return the latest probe results."""
         return {key: worker.progress.state for key, worker in self._workers.items()}
 
-    # ---- one look at the NodePodProbe
+    # ---- syncing the NodePodProbe
 
     async def _sync(self, key: ObjectKey) -> None:
         if key == self._key:
@@ -197,7 +197,7 @@ class Prober:
             return
         metadata = node_pod_probe.metadata
         if self._written and not is_at_least(metadata.resource_version, self._written):
-            return  # our own write is still on its way into the cache, and its event comes
+            return  # the cache does not show our last write yet; its event triggers the next sync
         results = {
             key: Result(worker.progress.state, worker.progress.message, worker.probed_at)
             for key, worker in self._workers.items()
@@ -218,7 +218,7 @@ class Prober:
             self._record_events(key_of_probe, result)
 
     def _update(self, wanted: dict[Key, Wanted]) -> None:
-        """KD-60: begin, change and stop."""
+        """Start, update and stop probes. [KD-60]"""
         for key in self._workers.keys() - wanted.keys():
             task = self._workers.pop(key).task
             if task is not None:
@@ -240,7 +240,7 @@ class Prober:
         self._containers.forget({key.uid for key in wanted})
 
     def _record_events(self, key: Key, result: Result) -> None:
-        """KD-68."""
+        """Record an event on the Pod. [KD-68]"""
         regarding = ObjectReference(
             api_version=PODS.api_version, kind=PODS.kind, namespace=key.namespace, name=key.pod, uid=key.uid
         )
@@ -251,17 +251,17 @@ class Prober:
     async def _work(self, key: Key, worker: _Worker) -> None:
         period = worker.want.period
         if self._clock.monotonic() - self._began < period:
-            # KD-62: all probes of a node at once would be a load that nobody asked for.
+            # Spread the probes of a node over the first period to avoid a load spike. [KD-62]
             await self._clock.sleep(self._rng.random() * period)
         due = self._clock.monotonic()
         while True:
             try:
                 await self._once(key, worker)
             except (CriError, ProbeError) as error:
-                logger.info("probe %s of Pod %s/%s could not be made: %s", key.probe, key.namespace, key.pod, error)
-            except Exception:  # one probe must not take the others with it
+                logger.info("probe %s of Pod %s/%s could not be run: %s", key.probe, key.namespace, key.pod, error)
+            except Exception:  # one probe must not stop the others
                 logger.exception("probe %s of Pod %s/%s failed unexpectedly", key.probe, key.namespace, key.pod)
-            # A slow probe delays the next one; those it has missed are not made up for.
+            # A slow probe delays the next one; missed probes are skipped.
             now = self._clock.monotonic()
             due = max(due + period, now)
             await self._clock.sleep(due - now)
@@ -280,7 +280,7 @@ class Prober:
                 outcome = await self._probe(want, container.id, self._address(key, want))
         except ProbeError as error:
             self._containers.doubt(key.uid)
-            # That the runtime is away says nothing about the probe.
+            # An unavailable runtime says nothing about the probe.
             if self._still(worker, want, container.id) and not isinstance(error.__cause__, RuntimeUnavailable):
                 why = text_of(str(error).encode("utf-8", "replace"))
                 self._note(worker, probe_plan.not_made(worker.progress, why, self._clock.monotonic()))
@@ -291,7 +291,7 @@ class Prober:
             self._note(worker, probe_plan.after(worker.progress, outcome, want, self._clock.monotonic()))
 
     def _still(self, worker: _Worker, want: Wanted, container_id: str) -> bool:
-        """Whether that is still what is asked about."""
+        """Return whether the probe and the container are still the same."""
         return worker.want.asks_the_same_as(want) and worker.progress.container_id == container_id
 
     def _note(self, worker: _Worker, step: probe_plan.Step) -> None:
@@ -308,15 +308,15 @@ class Prober:
             return await self._network.request(probe.http_get, address, want.timeout)
         if probe.tcp_socket is not None:
             return await self._network.connection(probe.tcp_socket, address, want.timeout)
-        raise ProbeError("neither exec nor httpGet nor tcpSocket")
+        raise ProbeError("one of exec, httpGet and tcpSocket is required")
 
     def _version(self, key: Key) -> str:
-        """The version of the Pod as it is known; '' where it is not."""
+        """Return the resource version of the Pod in the cache; '' if it is not cached."""
         pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
         return pod.metadata.resource_version if pod is not None and pod.metadata.uid == key.uid else ""
 
     def _address(self, key: Key, want: Wanted) -> str:
-        """KD-91: the address the Pod has now."""
+        """Return the current address of the Pod. [KD-91]"""
         pod = self._pods.get(key.pod, key.namespace) if self._pods is not None else None
         if pod is not None and pod.metadata.uid == key.uid and pod.status.pod_ip:
             return pod.status.pod_ip

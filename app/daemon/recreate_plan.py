@@ -1,4 +1,4 @@
-"""What to do next about the ContainerRecreateRequests of one Pod (CRR-31 … CRR-42). Pure."""
+"""Next step for the ContainerRecreateRequests of one Pod. Pure. [CRR-31 … CRR-42]"""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ NOT_FOUND: Final = "not found container on Node"
 NOT_RESTARTED: Final = "the container has ended and its Pod does not restart it"
 _GRACE: Final = "PreRecreateGrace"
 _ORDER: Final = {COMPLETED: 0, RECREATING: 1, PENDING: 2, "": 3}
-#: CRR-33: a little more than what is left, so that the time has surely come.
+#: Added to the remaining grace period, so that it has surely passed. [CRR-33]
 _AFTER_GRACE: Final = 0.1
 _MAX_MESSAGE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """CRR-31: which request is worked on, and which are told to wait."""
+    """The request to process and those that wait. [CRR-31]"""
 
     request: RecreateRequest | None = None
     waiting: tuple[RecreateRequest, ...] = ()
 
 
 def choose(requests: Iterable[RecreateRequest], is_current: Callable[[RecreateRequest], bool]) -> Choice:
-    """``is_current``: whether the cache shows our own last write to it; nothing behind one that it does not is looked
-    at."""
+    """Choose the request to process. ``is_current`` returns whether the cache shows our last write to a request;
+    requests after one that is not current are ignored."""
     picked: RecreateRequest | None = None
     waiting: list[RecreateRequest] = []
     for request in sorted(requests, key=_turn):
@@ -54,7 +54,7 @@ def choose(requests: Iterable[RecreateRequest], is_current: Callable[[RecreateRe
 
 
 def is_over(request: RecreateRequest) -> bool:
-    """Whether there is nothing left to do about it."""
+    """Return whether the request is completed or being deleted."""
     return request.metadata.deletion_timestamp is not None or bool(request.status.completion_time)
 
 
@@ -68,7 +68,7 @@ def _turn(request: RecreateRequest) -> tuple[int, float, str]:
 
 
 def grace_left(request: RecreateRequest, now: datetime) -> float | None:
-    """CRR-33: how long the Pod is to be unready yet, in seconds; None as long as nobody has made it so."""
+    """Return the seconds left of the unready grace period; None until the Pod is marked unready. [CRR-33]"""
     asked = request.spec.strategy.unready_grace_period_seconds
     if asked is None:
         return 0.0
@@ -78,43 +78,43 @@ def grace_left(request: RecreateRequest, now: datetime) -> float | None:
     )
     if since is None:
         return None
-    # A sum of times would end with the calendar; a request may ask for any number.
+    # Subtract rather than add: a request may contain any number, and dates would overflow.
     left = asked - (now - since).total_seconds()
     return left + _AFTER_GRACE if left > 0 else 0.0
 
 
 def runtime_name(request: RecreateRequest) -> str:
-    """CRR-34: the runtime that the containers run on. Raises ``ValueError`` saying why there is none."""
+    """Return the name of the containers' runtime. Raises ``ValueError`` if there is not exactly one. [CRR-34]"""
     found: set[str] = set()
     for container in request.spec.containers:
         name, separator, rest = container.status_context.container_id.partition("://")
         if not (separator and name and rest):
-            raise ValueError(f"container {container.name} has no container id with a runtime in it")
+            raise ValueError(f"container {container.name} has no container ID of the form runtime://id")
         found.add(name)
     if len(found) != 1:
-        raise ValueError(f"containers of one Pod on several runtimes: {', '.join(sorted(found)) or 'none'}")
+        raise ValueError(f"containers of one Pod must be on one runtime, found: {', '.join(sorted(found)) or 'none'}")
     return found.pop()
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The newest container of a name in the Pod; ``restart_count`` as the kubelet counts."""
+    """Newest container with a name in the Pod. ``restart_count`` is the kubelet's count."""
 
     details: ContainerDetails
     restart_count: int = 0
-    #: Whether the Pod starts it again when it has ended.
+    #: Whether the kubelet restarts it after it exits.
     restarts: bool = True
 
 
 def stopping(container_id: str) -> str:
-    """What the state of a container says from just before it is stopped until that is known to have happened."""
+    """Return the state message written before a container is stopped, kept until the stop is confirmed."""
     return f"stopping {container_id}"
 
 
 def states(
     request: RecreateRequest, runtime: str, found: Mapping[str, Found], now: datetime
 ) -> tuple[RecreateState, ...]:
-    """CRR-35: how far each container is, as the node sees it."""
+    """Return the progress of each container as observed on the node. [CRR-35]"""
     before = {state.name: state for state in request.status.container_recreate_states}
     snapshots = {snapshot.name: snapshot for snapshot in request.status.container_status_snapshot}
     return tuple(
@@ -147,14 +147,14 @@ def _state(
         return RecreateState(name, PENDING, NOT_FOUND, before.is_killed)
     details, context = found.details, container.status_context
     full_id = f"{runtime}://{details.id}"
-    # An agent that was ended between stopping and noting it finds what it was about to do.
+    # An agent that exited between stopping a container and recording it finds the announcement here.
     killed = before.is_killed or (
         before.message.startswith(stopping(""))
         and (before.message != stopping(full_id) or details.state is ContainerState.EXITED)
     )
     if details.state is ContainerState.EXITED:
         if not found.restarts:
-            # CRR-60: nobody will start it.
+            # The kubelet will not restart it. [CRR-60]
             return RecreateState(name, FAILED, NOT_RESTARTED, killed)
         return RecreateState(name, RECREATING, is_killed=killed)
     if strategy.force_recreate and not killed:
@@ -176,8 +176,8 @@ def _is_recreated(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """CRR-37: what comes of going through the containers once. ``kill``: the one to stop now; ``ended``: the request
-    is over; ``states``: how far they are now."""
+    """Result of going through the containers once: the new ``states``, the container to ``kill`` now, and whether the
+    request has ``ended``. [CRR-37]"""
 
     states: tuple[RecreateState, ...]
     kill: RecreateContainer | None = None
@@ -185,7 +185,7 @@ class Walk:
 
 
 def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapping[str, Found]) -> Walk:
-    """Go through the containers, in the order of the request, up to the first that has to be waited for."""
+    """Go through the containers in the order of the request, up to the first one to wait for."""
     strategy = request.spec.strategy
     result = list(current)
     over = 0
@@ -207,7 +207,7 @@ def walk(request: RecreateRequest, current: Sequence[RecreateState], found: Mapp
 
 
 def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tuple[RecreateState, ...]:
-    """CRR-37: how far the containers are after that one was stopped, or could not be."""
+    """Return the states after a container was stopped or could not be. [CRR-37]"""
     if error:
         done = RecreateState(name, FAILED, short(f"kill container error: {error}"))
     else:
@@ -216,14 +216,14 @@ def killed(current: Sequence[RecreateState], name: str, error: str = "") -> tupl
 
 
 def announced(current: Sequence[RecreateState], name: str, full_id: str) -> tuple[RecreateState, ...]:
-    """How far the containers are just before that one is stopped."""
+    """Return the states just before a container is stopped."""
     return tuple(
         msgspec.structs.replace(state, message=stopping(full_id)) if state.name == name else state for state in current
     )
 
 
 def states_patch(current: Sequence[RecreateState]) -> dict[str, Any]:
-    """CRR-41: as a merge patch of the status; the list as a whole."""
+    """Return the merge patch for the status; it replaces the whole list. [CRR-41]"""
     return {"containerRecreateStates": [_json(state) for state in current]}
 
 
@@ -237,17 +237,17 @@ def _json(state: RecreateState) -> dict[str, Any]:
 
 
 def completed_patch(now: datetime, message: str) -> dict[str, Any]:
-    """The end of a request, as a merge patch of its status."""
+    """Return the merge patch for the status that completes a request."""
     return {"phase": COMPLETED, "completionTime": rfc3339(now), **({"message": short(message)} if message else {})}
 
 
 def short(message: str) -> str:
-    """A message as a status can take it."""
+    """Cut a message to the length allowed in a status."""
     return message if len(message) <= _MAX_MESSAGE else message[: _MAX_MESSAGE - 1] + "…"
 
 
 def newest(containers: Iterable[Any]) -> dict[str, Any]:
-    """CRR-35: by name the container that was created last; also exited ones are in the list."""
+    """Return the most recently created container of each name; the list includes exited ones. [CRR-35]"""
     found: dict[str, Any] = {}
     for container in containers:
         known = found.get(container.name)

@@ -1,4 +1,4 @@
-"""Restarts containers as the node's ContainerRecreateRequests ask, one Pod at a time (CRR-30 … CRR-43)."""
+"""Restarts containers for the node's ContainerRecreateRequests, one Pod at a time. [CRR-30 … CRR-43]"""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from app.kube.store import Change, Store, key_of
 logger = logging.getLogger(__name__)
 
 WORKERS: Final = 32
-#: CRR-67: of these so many for the Pods of one namespace; a hook may take as long as whoever asked for it likes.
+#: Workers available to the Pods of one namespace; tenants choose how long a hook takes. [CRR-67]
 SHARE: Final = 24
-#: CRR-30: the back-off of a Pod that failed.
+#: Back-off of failed Pods. [CRR-30]
 LIMITS: Final = RateLimits(base_delay=0.5, max_delay=50.0, qps=50.0, burst=200)
-#: CRR-31: how long an own write may stay unseen.
+#: Seconds to wait for our own write to appear in the cache. [CRR-31]
 _UNSEEN_SECONDS: Final = 10.0
-#: How often a container is looked at that is expected to change.
+#: Seconds between checks of a container that is expected to change.
 _LOOK_SECONDS: Final = 3.0
 BY_POD: Final = "pod"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
@@ -44,12 +44,12 @@ RESTART_COUNT: Final = "io.kubernetes.container.restartCount"
 
 
 def pods_of(request: RecreateRequest) -> Iterable[str]:
-    """The index that the store of requests needs."""
+    """Index function for the store of requests: the key of the Pod."""
     return (str(ObjectKey(request.metadata.namespace, request.spec.pod_name)),)
 
 
 class Recreator:
-    """One per node. ``run`` it as a task. ``pods``: the node's Pods, if they are watched."""
+    """Recreator of one node. Start ``run`` as a task. ``pods`` holds the node's Pods, if watched."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Recreator:
         self._runtimes = {runtime.name: runtime for runtime in reversed(runtimes)}
         self._stopper = stopper
         self._pods = pods
-        #: The version our last write gave a request, and when.
+        #: Resource version and time of the last write to each request.
         self._written: dict[ObjectKey, tuple[str, float]] = {}
         self.controller = Controller(
             "crr",
@@ -84,14 +84,14 @@ class Recreator:
         )
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until canceled."""
         await self.controller.run()
 
     def _keys(self, change: Change[RecreateRequest]) -> Iterable[ObjectKey]:
         request = change.object
         if change.new is None:
             self._written.pop(key_of(request), None)
-        # A request that is over lets the next one of the Pod begin.
+        # When a request ends, the next one of the Pod can start.
         return (ObjectKey(request.metadata.namespace, request.spec.pod_name),)
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
@@ -106,7 +106,7 @@ class Recreator:
             return None
         left = recreate_plan.grace_left(request, self._clock.now())
         if left is None:
-            return None  # whoever makes the Pod unready says so in the request
+            return None  # the manager updates the request when it marks the Pod unready
         if left > 0:
             return Result(requeue_after=left)
         try:
@@ -125,7 +125,7 @@ class Recreator:
         stored = request.status.container_recreate_states
         current = recreate_plan.states(request, runtime.name, found, self._clock.now())
         if current != stored:
-            # CRR-36: what is done next follows from what everybody can see.
+            # Decide the next step only from states that are stored. [CRR-36]
             await self._write_states(request, stored, current)
             return None
         walk = recreate_plan.walk(request, current, found)
@@ -139,19 +139,19 @@ class Recreator:
         elif request.spec.strategy.min_started_seconds > 0:
             return Result(requeue_after=float(request.spec.strategy.min_started_seconds))
         else:
-            # The manager's word about readiness is an event; what happens on the node itself is told by nobody.
+            # Readiness set by the manager arrives as an event; changes on the node must be polled.
             return Result(requeue_after=_LOOK_SECONDS)
         return None
 
     async def _found(self, request: RecreateRequest, runtime: Runtime, pod: Pod | None) -> dict[str, Found]:
-        """By its uid, never by its name: a Pod may have taken the name of another."""
+        """Return the requested containers by name. The Pod is found by UID, since names are reused."""
         wanted, namespace = {container.name for container in request.spec.containers}, request.metadata.namespace
         containers = await runtime.containers(request.pod_uid) if request.pod_uid else ()
         found = {}
         for name, container in recreate_plan.newest(containers).items():
             if name in wanted:
                 details = await runtime.details(container.id)
-                # The uid is a label, which an admission webhook vouches for: without one a tenant could name any Pod.
+                # An admission webhook checks the UID label; without this check a tenant could name any Pod.
                 if details.labels.get(POD_NAMESPACE, namespace) != namespace or not details.is_of(request.pod_uid):
                     continue
                 count = _integer(details.annotations.get(RESTART_COUNT, ""))
@@ -167,11 +167,11 @@ class Recreator:
         runtime: Runtime,
         pod: Pod | None,
     ) -> tuple[tuple[RecreateState, ...], tuple[RecreateState, ...]]:
-        """CRR-37: stop one container. The states as they are stored by then, and as they are."""
+        """Stop one container. Return the states stored by then and the current ones. [CRR-37]"""
         details, metadata = found.details, request.metadata
         announced = current
         if request.spec.strategy.force_recreate and details.state is not ContainerState.EXITED:
-            # Its id alone would not tell an agent that is ended in the middle of it that it has been stopped.
+            # An agent that exits in between could not tell from the container ID alone that the container was stopped.
             announced = recreate_plan.announced(current, container.name, f"{runtime.name}://{details.id}")
             if announced != current and not await self._write_states(request, current, announced):
                 return current, current
@@ -189,7 +189,7 @@ class Recreator:
                 pod_ip=pod.status.pod_ip if pod is not None else "",
             )
         except RuntimeUnavailable:
-            raise  # whether it was stopped shows when the runtime is back
+            raise  # whether it was stopped is known once the runtime is back
         except CriError as error:
             return announced, recreate_plan.killed(current, container.name, str(error))
         return announced, recreate_plan.killed(current, container.name)
@@ -206,7 +206,7 @@ class Recreator:
         try:
             pod = await self._client.get(PODS, name, namespace, decode=decode_pod)
         except KubeError as error:
-            logger.warning("Pod %s/%s cannot be read: %s", namespace, name, error)
+            logger.warning("cannot read Pod %s/%s: %s", namespace, name, error)
             return None
         return pod if pod.metadata.uid == request.pod_uid else None
 
@@ -224,11 +224,11 @@ class Recreator:
     async def _write_states(
         self, request: RecreateRequest, stored: Sequence[RecreateState], states: Sequence[RecreateState]
     ) -> bool:
-        """CRR-41, CRR-63: only in place of those that were looked at, and unless the request has ended meanwhile: what
-        the manager said of them then stays. Whether it goes on.
+        """Write the states if the stored ones are those the decision was based on and the request is still open. Return
+        whether to continue. [CRR-41, CRR-63]
 
-        Whoever decides on older ones, as a cache shows them that is behind, would forget that a container was stopped,
-        and stop the next one too.
+        A decision on older states, as in a stale cache, would miss that a container was stopped and stop the next one
+        too. On a completed request the manager's states are kept.
         """
         patch, seen = recreate_plan.states_patch(states), request
         for attempt in range(CONFLICT_ATTEMPTS):
@@ -242,16 +242,16 @@ class Recreator:
                 if live is None:
                     return False
                 if live.status.container_recreate_states == tuple(states):
-                    return True  # only the answer was lost
+                    return True  # only the response was lost
                 if live.status.container_recreate_states != tuple(stored):
                     raise
-                seen = live  # the manager's word about readiness is no reason to begin anew
+                seen = live  # a change of readiness by the manager does not affect the decision
             else:
                 return True
         return False
 
     async def _live(self, request: RecreateRequest) -> RecreateRequest | None:
-        """The very request as it is now; None if it is over or gone."""
+        """Return the request as stored now; None if it has ended or was replaced."""
         metadata = request.metadata
         try:
             live = await self._client.get(
@@ -262,8 +262,8 @@ class Recreator:
         return live if live.metadata.uid == metadata.uid and not recreate_plan.is_over(live) else None
 
     async def _write(self, request: RecreateRequest, status: Mapping[str, Any]) -> None:
-        """CRR-63: only what is meant, and only if nobody has written to this very request meanwhile, so that what
-        others say stays; by the version, for on ``/status`` an API server overlooks a uid."""
+        """Patch the status only if the request has not changed, so that updates by others are kept. The check uses the
+        resource version: the API server ignores the UID on ``/status``. [CRR-63]"""
         metadata = request.metadata
         try:
             written = await self._client.patch(
@@ -283,11 +283,11 @@ class Recreator:
 
 
 def _integer(text: str) -> int:
-    """KD-14: what cannot be read is 0."""
+    """Parse a non-negative integer; invalid text is 0. [KD-14]"""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _is_restarted(pod: Pod | None, exit_code: int) -> bool:
-    """CRR-60: whether the kubelet starts a container again that has ended."""
+    """Return whether the kubelet restarts a container after it exits. [CRR-60]"""
     policy = pod.spec.restart_policy if pod is not None else "Always"
     return policy != "Never" and not (policy == "OnFailure" and exit_code == 0)

@@ -138,7 +138,7 @@ class AgentProcess:
         wait_until(self._runs, "the agent runs", alive={"agent": (outer, self._log)})
 
     def _runs(self) -> bool:
-        return self._log.read_text().count("the agent of node") == self._starts
+        return self._log.read_text().count("node agent started") == self._starts
 
     @property
     def process(self) -> ProcessId:

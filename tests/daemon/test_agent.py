@@ -117,7 +117,7 @@ async def test_a_name_that_is_no_nodes_is_told_and_waited_for(caplog: pytest.Log
             await one.clock.sleep(3600)
             told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
             assert told == [
-                "there is no NodeImage nobody: if the manager runs, NODE_NAME is not the name of a Ready node"
+                "NodeImage nobody does not exist: if the manager is running, NODE_NAME is not the name of a Ready node"
             ]
             assert agent.failing() == ""
             body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "nobody"}}

@@ -107,8 +107,8 @@ def test_a_secret_that_cannot_be_read_is_named_and_not_shown(data: bytes) -> Non
 @pytest.mark.parametrize(
     ("auths", "why"),
     [
-        ({"a": {"auth": "x" * MAX_SECRET_BYTES}}, "is not read: it holds 262174 bytes, more than 262144"),
-        ({f"r{number}": {} for number in range(257)}, "is not read: it is for 257 registries, more than 256"),
+        ({"a": {"auth": "x" * MAX_SECRET_BYTES}}, "is ignored: it holds 262174 bytes, more than 262144"),
+        ({f"r{number}": {} for number in range(257)}, "is ignored: it lists 257 registries, more than 256"),
     ],
 )
 def test_a_secret_that_holds_more_than_any_of_a_registry_is_not_read(auths: Any, why: str) -> None:

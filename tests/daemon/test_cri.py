@@ -94,7 +94,7 @@ async def test_a_command_that_prints_without_end_is_not_read_to_its_end(tmp_path
         one.execute = lambda command: ExecResult(0, b"x" * int(command[0]), b"")
         assert (await runtime.execute(one.id, ["200000"], 3)).code == 0
         for size in ("300000", "3000000", "15000000"):
-            with pytest.raises(CriError, match=r"^the command has printed more than 256 KiB$"):
+            with pytest.raises(CriError, match=r"^the command printed more than 256 KiB$"):
                 await runtime.execute(one.id, [size], 3)
         await runtime.close()
 
@@ -167,7 +167,7 @@ async def test_a_runtime_that_does_not_speak_the_interface_is_refused(tmp_path: 
     async with served(tmp_path, frozenset({method})) as (_, path):
         with pytest.raises(CriError, match="does not speak CRI v1"):
             await GrpcRuntime.connect(path)
-        with pytest.raises(NoRuntime, match=r"no container runtime of .* can be used"):
+        with pytest.raises(NoRuntime, match=r"no usable container runtime in "):
             await connect(path)
 
 

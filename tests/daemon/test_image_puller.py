@@ -285,7 +285,7 @@ async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets() -> 
         await one.secret("large", {".dockerconfigjson": base64.b64encode(b"x" * 600_000).decode()})
         await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
         failed = await one.pulled("redis", **{"1": "Failed"})
-        assert f"Secret {NAMESPACE}/large is not read: it holds 600000 bytes" in failed["1"]["message"]
+        assert f"Secret {NAMESPACE}/large is ignored: it holds 600000 bytes" in failed["1"]["message"]
 
 
 @pytest.mark.behaviour("KD-17", "KD-31")

@@ -107,7 +107,7 @@ async def test_an_answer_about_another_container_is_none(tmp_path: Path) -> None
             return await truly(other.id)
 
         simulated.details = details  # type: ignore[method-assign]
-        with pytest.raises(CriError, match=f"container {one.id}: the runtime answers about {other.id}"):
+        with pytest.raises(CriError, match=f"container {one.id}: the runtime returned container {other.id}"):
             await runtime.details(one.id)
         assert (await runtime.details(other.id)).id == other.id
 

@@ -421,8 +421,8 @@ def test_what_the_guide_has_typed_on_a_node(world: World, kubeconfig: Path, tmp_
                 answer = partial(subprocess.run, typed, capture_output=True, text=True, check=False, timeout=30)
                 wanted = "ok" if line.endswith("healthz") else "workqueue_depth"
                 until(lambda answer=answer, wanted=wanted: wanted in answer().stdout, f"{line} answers: {answer()}")
-        told = world.log.read_text().rpartition("the agent of node ")[2]
-        assert told.startswith(f"{world.node.name} runs")
+        told = world.log.read_text().rpartition("node agent started: node=")[2]
+        assert told.startswith(world.node.name)
         world.agent.kill()
     finally:
         world.agent.start()

@@ -171,7 +171,7 @@ def test_every_node_has_its_agent(release: Release) -> None:
         (status,) = one["status"]["containerStatuses"]
         assert (status["ready"], status["restartCount"]) == (True, 0)
         log = release.kubectl("logs", "-n", NAMESPACE, one["metadata"]["name"]).stdout
-        assert f"the agent of node {one['spec']['nodeName']} runs" in log
+        assert f"node agent started: node={one['spec']['nodeName']}" in log
         assert "forbidden" not in log
 
 

@@ -1,1 +1,1 @@
-"""The container runtime interface: its types, and the gRPC client that speaks it."""
+"""The container runtime interface (CRI): types and a gRPC client."""

@@ -1,4 +1,4 @@
-"""The gRPC client of a container runtime, and how its socket is found."""
+"""gRPC client of a container runtime, and discovery of its socket."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from app.daemon.cri.types import (
     RuntimeUnavailable,
 )
 
-# A runtime behind a unix socket, by gRPC. Calls and time limits are those of section 7.3 (KD-11 … KD-16).
+# A runtime behind a unix socket. Calls and timeouts follow section 7.3 of the specification. [KD-11 … KD-16]
 
-#: KD-105: the largest answer about a command that has ended.
+#: Largest ExecSync response in bytes. [KD-105]
 MAX_ANSWER: Final = 256 * 1024
 
 
 def _limited(service: str, method: str, size: int) -> str:
-    """A configuration of gRPC in which the answers of one method have at most so many bytes."""
+    """Return a gRPC service config that limits the response size of one method."""
     config = {"name": [{"service": service, "method": method}], "maxResponseMessageBytes": size}
     return json.dumps({"methodConfig": [config]})
 
 
-#: KD-16: as OpenKruise's client.
+#: Same options as OpenKruise's client. [KD-16]
 _OPTIONS: Final = (
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
-    # Of what a command prints nobody reads more than 10 KiB; what it may print is anybody's choice (KD-105).
+    # At most 10 KiB of a command's output is used, but tenants choose how much it prints. [KD-105]
     ("grpc.service_config", _limited("runtime.v1.RuntimeService", "ExecSync", MAX_ANSWER)),
     ("grpc.enable_http_proxy", 0),
-    # A runtime that was restarted is found again at once; nothing else can have gone wrong with a socket.
+    # Reconnect to a restarted runtime at once; no other failure is expected on a socket.
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
@@ -54,21 +54,21 @@ _OPTIONS: Final = (
 _CALL_SECONDS: Final = 5.0
 _FILE_SYSTEM_SECONDS: Final = 10.0
 _START_SECONDS: Final = 30.0
-#: What a runtime is given beyond the time it was asked to wait.
+#: Added to the timeout of calls that carry a timeout of their own.
 _SLACK_SECONDS: Final = 5.0
-#: Nobody reads more of a command's output: what Linux lets a process be started with, which `env` prints.
+#: Largest command output used: the limit Linux sets on a process's environment, which `env` prints.
 _MAX_OUTPUT: Final = 2 * 1024 * 1024
 _MAX_MESSAGE: Final = 2048
-#: No id is longer.
+#: Longest container id.
 _MAX_ID: Final = 512
-#: Codes that Go spells otherwise.
+#: Status codes that Go spells differently.
 _GO_NAMES: Final = {"OK": "OK", "CANCELLED": "Canceled"}
-#: What containerd answers when it listens already and does not know its containers yet.
+#: containerd's error while it is listening but has not loaded its containers yet.
 _STARTING: Final = "server is not initialized yet"
 
 
 class GrpcRuntime:
-    """One runtime. ``await connect(path)`` makes one that has shown that it speaks CRI v1."""
+    """Client of one runtime. ``await connect(path)`` returns one that is known to support CRI v1."""
 
     def __init__(self, path: str, channel: grpc.aio.Channel) -> None:
         self.path = path
@@ -79,7 +79,7 @@ class GrpcRuntime:
 
     @classmethod
     async def connect(cls, path: str) -> GrpcRuntime:
-        """KD-11: a connection to the socket. Raises ``CriError`` unless all that must work at the start works."""
+        """Connect to the socket. Raises ``CriError`` if any start-up check fails. [KD-11]"""
         runtime = cls(path, grpc.aio.insecure_channel(f"unix://{path}", options=list(_OPTIONS)))
         try:
             await runtime._check()
@@ -96,11 +96,11 @@ class GrpcRuntime:
                 "Version", pb.VersionRequest(version=asked), pb.VersionResponse, _CALL_SECONDS
             )
             if not (said.version and said.runtime_name and said.runtime_version and said.runtime_api_version):
-                raise CriError(f"{self.path}: the runtime does not say what it is")
+                raise CriError(f"{self.path}: the runtime does not report its name and version")
         self.name, self.version = said.runtime_name, said.runtime_version
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """The images of the node."""
+        """List the images of the node."""
         said: pb.ListImagesResponse = await self._image(
             "ListImages", pb.ListImagesRequest(), pb.ListImagesResponse, seconds
         )
@@ -114,7 +114,7 @@ class GrpcRuntime:
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image; cancelling the call cancels the pull."""
+        """Pull an image; canceling the call cancels the pull."""
         request = pb.PullImageRequest(
             image=pb.ImageSpec(image=reference),
             sandbox_config=pb.PodSandboxConfig(labels=labels, annotations=annotations),
@@ -124,12 +124,12 @@ class GrpcRuntime:
         await self._image("PullImage", request, pb.PullImageResponse, seconds)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod."""
+        """List the containers of a Pod."""
         wanted = pb.ContainerFilter(label_selector={POD_UID: pod_uid})
         return await self._list(wanted)
 
     async def container(self, container_id: str) -> Container | None:
-        """One container, if the runtime knows it."""
+        """Return a container; None if the runtime does not know it."""
         found = await self._list(pb.ContainerFilter(id=container_id))
         return next((one for one in found if one.id == container_id), None)
 
@@ -141,7 +141,7 @@ class GrpcRuntime:
         return [Container(one.id, one.metadata.name, _state(one.state), one.created_at) for one in said.containers]
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with its times, labels and annotations."""
+        """Return a container with its times, labels and annotations."""
         request = pb.ContainerStatusRequest(container_id=container_id)
         said: pb.ContainerStatusResponse = await self._runtime(
             "ContainerStatus", request, pb.ContainerStatusResponse, _CALL_SECONDS
@@ -149,9 +149,9 @@ class GrpcRuntime:
         status = said.status
         if not (status.id and status.metadata.name and status.created_at and status.image.image and status.image_ref):
             # KD-13
-            raise CriError(f"container {container_id}: the runtime says too little of it")
+            raise CriError(f"container {container_id}: the runtime's response is incomplete")
         if status.id != container_id:
-            raise CriError(f"container {container_id}: the runtime answers about {status.id[:_MAX_ID]}")  # KD-99
+            raise CriError(f"container {container_id}: the runtime returned container {status.id[:_MAX_ID]}")  # KD-99
         return ContainerDetails(
             id=status.id,
             name=status.metadata.name,
@@ -165,13 +165,13 @@ class GrpcRuntime:
         )
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container."""
+        """Stop a container."""
         request = pb.StopContainerRequest(container_id=container_id, timeout=grace)
         await self._runtime("StopContainer", request, pb.StopContainerResponse, grace + _SLACK_SECONDS)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
         """Run a command in a container."""
-        # The interface knows whole seconds.
+        # CRI timeouts are whole seconds.
         whole = ceil(seconds)
         request = pb.ExecSyncRequest(container_id=container_id, cmd=command, timeout=whole)
         limit = whole + _SLACK_SECONDS if whole else None
@@ -201,7 +201,7 @@ class GrpcRuntime:
         except grpc.aio.AioRpcError as error:
             name = method.rpartition("/")[2]
             if name == "ExecSync" and error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
-                raise CriError(f"the command has printed more than {MAX_ANSWER // 1024} KiB") from None
+                raise CriError(f"the command printed more than {MAX_ANSWER // 1024} KiB") from None
             raise error_of(name, error) from None
 
 
@@ -210,9 +210,9 @@ def _state(number: int) -> ContainerState:
 
 
 def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
-    """The error in our words. What a runtime says may be long, and is anybody's text."""
+    """Convert a gRPC error. The runtime's message is untrusted and cut to a maximum length."""
     code, said = error.code(), (error.details() or "")[:_MAX_MESSAGE].replace("\x00", "")
-    # As every client in Go shows it, the kubelet among them.
+    # Format of every Go client, the kubelet included.
     shown = f"rpc error: code = {_GO_NAMES.get(code.name) or _camel(code.name)} desc = {said}"
     match code:
         case grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -229,17 +229,17 @@ def error_of(method: str, error: grpc.aio.AioRpcError) -> CriError:
 
 
 def _camel(name: str) -> str:
-    """``FAILED_PRECONDITION`` as ``FailedPrecondition``."""
+    """Convert ``FAILED_PRECONDITION`` to ``FailedPrecondition``."""
     return "".join(part.capitalize() for part in name.split("_"))
 
 
-# Finding the runtimes of the node (KD-10, KD-11).
+# Runtime discovery. [KD-10, KD-11]
 
 logger = logging.getLogger(__name__)
 
-#: Where the host's /var/run is mounted.
+#: Mount point of the host's /var/run.
 MOUNTED: Final = Path("/hostvarrun")
-#: Where the sockets are when the agent runs on the host itself.
+#: Socket directories when the agent runs directly on the host.
 ON_HOST: Final = (Path("/run"), Path("/var/run"))
 CANDIDATES: Final = (
     "containerd.sock",
@@ -252,13 +252,14 @@ CANDIDATES: Final = (
 
 
 class NoRuntime(CriError):
-    """No runtime can be used; the text says what was tried."""
+    """No runtime can be used; the message lists the sockets that were tried."""
 
 
 def sockets(socket_file: str, exists: Callable[[Path], bool], roots: Sequence[Path] | None = None) -> list[Path]:
-    """The sockets to try, in order. ``socket_file``: this one only, below the mounted folder unless it is absolute.
+    """Return the sockets to try, in order. ``socket_file`` selects a single one; a relative path is below the mount
+    point.
 
-    Without a mounted folder the host's own is looked at. One socket under two names is tried once.
+    Without a mount point the host's own directories are searched. A socket found under two names is tried once.
     """
     if roots is None:
         roots = (MOUNTED,) if exists(MOUNTED) else ON_HOST
@@ -277,7 +278,7 @@ def sockets(socket_file: str, exists: Callable[[Path], bool], roots: Sequence[Pa
 
 
 async def connect(socket_file: str) -> list[GrpcRuntime]:
-    """Every runtime that can be used, at least one. Raises :class:`NoRuntime`."""
+    """Connect to every usable runtime; at least one. Raises :class:`NoRuntime`."""
     found = sockets(socket_file, Path.exists)
     if not found:
         where = f" {socket_file}" if socket_file else f"; looked for {', '.join(CANDIDATES)}"
@@ -289,10 +290,10 @@ async def connect(socket_file: str) -> list[GrpcRuntime]:
             runtime = await GrpcRuntime.connect(str(path))
         except CriError as error:
             last = error
-            logger.warning("container runtime %s cannot be used: %s", path, error)
+            logger.warning("container runtime %s is unusable: %s", path, error)
             continue
         logger.info("container runtime %s: %s %s", path, runtime.name, runtime.version)
         runtimes.append(runtime)
     if not runtimes:
-        raise NoRuntime(f"no container runtime of {', '.join(map(str, found))} can be used: {last}")
+        raise NoRuntime(f"no usable container runtime in {', '.join(map(str, found))}: {last}")
     return runtimes

@@ -1,4 +1,4 @@
-"""What the agent asks of a container runtime, and what it gets. Knows nothing of gRPC: a simulation gives the same."""
+"""Container runtime calls and types, independent of gRPC so that simulations can implement them."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from typing import Final, Protocol
 
 from app.kube.errors import KubeError
 
-#: What the kubelet writes on every container.
+#: Labels that the kubelet sets on every container.
 POD_UID: Final = "io.kubernetes.pod.uid"
 
 
 class CriError(KubeError):
-    """The runtime refuses, or cannot do what it is asked to."""
+    """The runtime rejected the call or failed to carry it out."""
 
 
 class RuntimeUnavailable(CriError):
-    """The runtime cannot be reached now."""
+    """The runtime is currently unreachable."""
 
 
 class DeadlineExceeded(CriError):
-    """The call took longer than it may."""
+    """The call exceeded its timeout."""
 
 
 class NoSuchContainer(CriError):
-    """The runtime does not know the container (any more)."""
+    """The runtime does not know the container, or no longer does."""
 
 
 class ContainerState(IntEnum):
-    """KD-13: a container as the runtime has it."""
+    """State of a container in the runtime. [KD-13]"""
 
     CREATED = 0
     RUNNING = 1
@@ -40,7 +40,7 @@ class ContainerState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """One container in a list. Times in nanoseconds since the epoch."""
+    """A container in a list. Times are nanoseconds since the epoch."""
 
     id: str
     name: str
@@ -50,7 +50,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class ContainerDetails:
-    """One container with all that is read of it. Times in nanoseconds since the epoch; 0: not yet."""
+    """Details of a container. Times are nanoseconds since the epoch; 0 means unset."""
 
     id: str
     name: str
@@ -63,13 +63,13 @@ class ContainerDetails:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
     def is_of(self, pod_uid: str) -> bool:
-        """KD-99: whether it is a container of that Pod, by the kubelet's label; one without it is."""
+        """Return whether the kubelet's label names this Pod; containers without the label match every Pod. [KD-99]"""
         return self.labels.get(POD_UID, pod_uid) == pod_uid
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """One image that the node has."""
+    """An image on the node."""
 
     id: str
     tags: tuple[str, ...] = ()
@@ -79,7 +79,7 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """Who pulls. Never shown: neither in logs nor in errors."""
+    """Credentials for a pull. Never shown in logs or errors."""
 
     username: str = field(repr=False)
     password: str = field(repr=False)
@@ -87,7 +87,7 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How a command ended."""
+    """Result of a command."""
 
     code: int
     stdout: bytes = b""
@@ -95,15 +95,15 @@ class ExecResult:
 
 
 class Runtime(Protocol):
-    """One runtime. Every call may raise ``CriError``."""
+    """A container runtime. Every call may raise ``CriError``."""
 
     @property
     def name(self) -> str:
-        """What container ids of Pods begin with: ``containerd``, ``cri-o``, ``docker``."""
+        """Prefix of container IDs in Pod status: ``containerd``, ``cri-o``, ``docker``."""
         ...
 
     async def images(self, seconds: float) -> Sequence[Image]:
-        """The images of the node."""
+        """List the images of the node."""
         ...
 
     async def pull(
@@ -114,27 +114,27 @@ class Runtime(Protocol):
         annotations: Mapping[str, str],
         seconds: float,
     ) -> None:
-        """Pull an image. Cancelling the call cancels the pull. Labels and annotations describe the Pod."""
+        """Pull an image. Canceling the call cancels the pull. Labels and annotations describe the Pod."""
         ...
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod, those that have ended too."""
+        """List the containers of a Pod, exited ones included."""
         ...
 
     async def container(self, container_id: str) -> Container | None:
-        """One container, if the runtime knows it."""
+        """Return a container; None if the runtime does not know it."""
         ...
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with its times, labels and annotations."""
+        """Return a container with its times, labels and annotations."""
         ...
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container: after so many seconds it is killed."""
+        """Stop a container; after ``grace`` seconds it is killed."""
         ...
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command in a container; ``seconds`` 0: as long as it takes. Raises ``DeadlineExceeded``."""
+        """Run a command in a container; 0 ``seconds`` means no timeout. Raises ``DeadlineExceeded``."""
         ...
 
     async def close(self) -> None:
