@@ -1,4 +1,4 @@
-"""The commands about DaemonSets: how far a roll-out is, how it is started anew, what comes next, and why."""
+"""Commands for Advanced DaemonSets: rollout progress, restart, plan and explain."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RESOURCE: Final = DAEMON_SET.resource()
 
 
 def parsed(obj: Mapping[str, Any]) -> DaemonSet:
-    """The model of a stored (v1beta1) object. Raises CommandError."""
+    """Return the model of a stored (v1beta1) object. Raises CommandError."""
     try:
         return DaemonSet.model_validate(with_defaults(obj))
     except ValidationError as error:
@@ -49,7 +49,7 @@ def parsed(obj: Mapping[str, Any]) -> DaemonSet:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A DaemonSet as the plans see it. ``ordered``: its revisions, oldest first, with the present one."""
+    """Inputs of the plans for one DaemonSet. ``ordered``: its revisions, oldest first, including the current one."""
 
     resolved: ResolvedSpec
     observed: Observed
@@ -58,7 +58,7 @@ class Situation:
     unselected: frozenset[str]
 
     def preview(self) -> Preview:
-        """What comes from here."""
+        """Preview the rollout from the current state."""
         update = short_hash(self.update.name)
         return preview(
             self.observed,
@@ -69,7 +69,7 @@ class Situation:
         )
 
     def obstacle(self, pod: DaemonPod) -> str | None:
-        """Why a Pod cannot be updated in place; None: it can."""
+        """Return why a Pod cannot be updated in place, or None."""
         if not has_gate(pod.pod, names.IN_PLACE_UPDATE_READY):
             return f"the Pod has no readiness gate {names.IN_PLACE_UPDATE_READY}"
         settings = self.resolved.settings
@@ -84,7 +84,7 @@ def _resolved(owner: DaemonSet, gates: Gates) -> ResolvedSpec:
 
 
 async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation:
-    """Read what belongs to it; the present revision may be one that is not recorded yet. Raises CommandError."""
+    """Read the inputs from the cluster. The current revision may be unrecorded so far. Raises CommandError."""
     resolved = _resolved(owner, gates)
     pods, known = await pods_and_revisions(client, KIND, owner, owner.spec.selector)
     nodes: Sequence[Node] = (await client.list(NODES, decode=decode_node)).items
@@ -107,7 +107,7 @@ async def situation(client: Client, owner: DaemonSet, gates: Gates) -> Situation
 
 
 def progress_of(daemonset: DaemonSet) -> Progress:
-    """What the status says about the roll-out. Pure."""
+    """Return the progress of the rollout according to the status. Pure."""
     status, settings = daemonset.status, _resolved(daemonset, Gates()).settings
     if status is None or status.observed_generation < daemonset.metadata.generation:
         return Progress(0, 0, 1, False, "", "waiting for the change to be seen")
@@ -118,12 +118,12 @@ def progress_of(daemonset: DaemonSet) -> Progress:
     )
     kept = min(desired, settings.limits(desired).partition)
     selects = settings.node_selector is not None
-    # How many nodes a selector takes, the status does not say.
+    # The status does not show how many nodes a selector matches.
     expected = updated if selects else desired - kept
     counts = f"{counted(updated, expected, 'nodes', desired)}, {available} of {desired} available"
     done = updated >= expected and available >= desired
     if done and selects:
-        counts += "; the node selector says which are updated"
+        counts += "; only nodes that match the node selector are updated"
     elif done and desired > updated:
         counts += f"; the partition keeps {desired - updated} at the old revision"
     elif not done and settings.on_delete:
@@ -139,13 +139,13 @@ async def restart(client: Client, stored: Stored) -> str:
     name, settings = owner.name, _resolved(owner, Gates()).settings
     refuse_paused(RESOURCE, name, paused=settings.paused)
     if settings.in_place:
-        why = "updates in place, so a new annotation restarts nothing"
+        why = "Pods are updated in place, so a new annotation would not restart them"
         raise CommandError(f"DaemonSet {name}: {why}; set rollingUpdateType: Standard, or delete its Pods one by one")
     return await restart_by_template(client, RESOURCE, owner)
 
 
 async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """What the DaemonSet as it would be stored does to its Pods."""
+    """Return what the DaemonSet would do to its Pods if it were stored like this."""
     wanted = parsed(stored)
     found = await situation(client, wanted, Gates.of(enabled))
     before, update = (wanted.status.update_revision if wanted.status is not None else ""), short_hash(found.update.name)
@@ -160,23 +160,23 @@ async def plan(client: Client, stored: Stored, enabled: Enabled) -> Report:
 
 
 async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) -> Sequence[str]:
-    """Why the Pod is as it is, and what comes next for it."""
+    """Explain the state of a Pod and what happens to it next."""
     owner = parsed(stored)
     found = await situation(client, owner, Gates.of(enabled))
     mine = daemon_pod(pod, found.resolved.settings)
     node = next((one for one in found.observed.nodes if one.name == mine.node), None)
-    where = f"node {mine.node}" if mine.bound else f"no node yet, it is meant for {mine.node or 'none'}"
+    where = f"node {mine.node}" if mine.bound else f"no node yet; it is intended for {mine.node or 'none'}"
     lines = [f"on {where}"]
     if not is_active(pod):
         lines.append("not counted: it is terminating or has ended")
-    kind = "the present one" if found.observed.is_new(mine) else f"older than {short_hash(found.update.name)}"
+    kind = "the current one" if found.observed.is_new(mine) else f"older than {short_hash(found.update.name)}"
     lines.append(f"revision: {mine.revision or 'none'}, {kind}")
     lines.append("available" if found.observed.available(mine) else "not available")
     if node is None:
         lines.append("its node is gone")
     elif not node.eligibility.should_run:
-        stays = "it stays as it is" if node.eligibility.should_continue else "it has to go"
-        lines.append(f"the node should run none: {node.eligibility.reason}; {stays}")
+        stays = "it is kept" if node.eligibility.should_continue else "it has to go"
+        lines.append(f"the node should not run one: {node.eligibility.reason}; {stays}")
     if mine.preparing_delete and mine.hooked:
         lines.append("its deletion waits for the preDelete hook")
     coming = found.preview()
@@ -193,7 +193,8 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
-    """Which DaemonSets of all namespaces have a Pod there, which lack one, and why; a line each."""
+    """Return a line for each DaemonSet in the cluster that says whether it has a Pod on the node, or should have one,
+    and why."""
     gates, lines, name = Gates.of(enabled), [], node.metadata.name
     found = await client.list(RESOURCE)
     for stored in sorted(found.items, key=lambda one: (one["metadata"]["namespace"], one["metadata"]["name"])):
@@ -216,7 +217,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
         if eligibility.should_run:
             lines.append(f"{called}: {shown or 'lacks its Pod, which is about to be created'}")
         elif here:
-            stays = "may stay" if eligibility.should_continue else "has to go"
+            stays = "may stay" if eligibility.should_continue else "will be deleted"
             lines.append(f"{called}: {shown}, which {stays}: {eligibility.reason}")
         else:
             lines.append(f"{called}: none: {eligibility.reason}")
@@ -237,7 +238,7 @@ COMMANDS: Final = Commands(
     restart=restart,
     plan=plan,
     explain=explain,
-    no_scale_in="has a Pod on every node that takes it; a node selector, a taint or a label takes nodes away",
+    no_scale_in="runs a Pod on every eligible node; use a node selector, a taint or a label to exclude nodes",
     explain_node=explain_node,
     adoptions=(Migration(DAEMONSETS, lambda native, _: moved_manifest(native, RESOURCE)),),
 )

@@ -1,4 +1,4 @@
-"""The feature of Advanced DaemonSet."""
+"""Declaration of the Advanced DaemonSet feature."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from app.workloads.controllers import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     if context.client is None:
         return Decisions(webhooks.handlers(StandaloneTemplates()))
     return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace)))
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of DaemonSets."""
+    """Return the commands for DaemonSets."""
     from app.features.daemonset.commands import COMMANDS
 
     return (COMMANDS,)
@@ -62,8 +62,8 @@ FEATURE: Final = Feature(
         *engine.GATES,
         "DaemonSetPruneIneligibleNodes",
         "PreDownloadImageForDaemonSetUpdate",
-        # OpenKruise replaces unavailable old Pods all at once.
-        Gate("DaemonSetStrictMaxUnavailable", "old Pods of a DaemonSet that are unavailable use up its maxUnavailable"),
+        # OpenKruise replaces all unavailable old Pods at once.
+        Gate("DaemonSetStrictMaxUnavailable", "Counts unavailable old Pods of a DaemonSet against its maxUnavailable"),
     ),
     flags=(engine.EXPECTATION_TIMEOUT, "assign-pods-by-scheduler"),
     workloads=(DAEMON_SET,),

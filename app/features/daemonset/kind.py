@@ -10,13 +10,12 @@ from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, no
 from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
 from app.kube.jsonvalues import fill, json_copy, part
 
-# DaemonSet between its versions (DS-1 … DS-3).
-#
-# Each direction may lose something; app.api.conversion notices and remembers it (D-1).
+# Conversion of DaemonSets between versions [DS-1 … DS-3]. Each direction may lose fields; app.api.conversion records
+# them in an annotation [D-1].
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """DS-1."""
+    """Convert a v1alpha1 object to v1beta1. [DS-1]"""
     spec, status = _object(obj, "spec"), _object(obj, "status")
     if status is not None and "daemonSetHash" in status:
         status["updateRevision"] = status.pop("daemonSetHash")
@@ -31,7 +30,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """DS-2."""
+    """Convert a v1beta1 object to v1alpha1. [DS-2]"""
     spec, status = _object(obj, "spec"), _object(obj, "status")
     if status is not None and "updateRevision" in status:
         status["daemonSetHash"] = status.pop("updateRevision")
@@ -41,7 +40,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     if isinstance(scale, dict) and scale.get("partitionedScaling") is True:
         obj.setdefault("metadata", {})["annotations"] = {**annotations, names.PROGRESSIVE_CREATE_POD: "true"}
     elif annotations.get(names.PROGRESSIVE_CREATE_POD) == "true":
-        # What the field says no longer must not come back with the next write in this version.
+        # A value removed from the field must not come back with the next write in this version.
         del annotations[names.PROGRESSIVE_CREATE_POD]
         if not annotations:
             del obj["metadata"]["annotations"]
@@ -49,7 +48,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """One way of saying that Pods are not held back: by silence."""
+    """Drop ``partitionedScaling: false``, which is the default."""
     spec = _object(obj, "spec")
     scale = _object(spec, "scaleStrategy") if spec is not None else None
     if spec is not None and scale is not None and scale.get("partitionedScaling") is False:
@@ -70,24 +69,24 @@ _DESIRED: Final = ".status.desiredNumberScheduled"
 _CURRENT: Final = ".status.currentNumberScheduled"
 _UPDATED: Final = ".status.updatedNumberScheduled"
 _COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", _DESIRED, "Nodes that should have a Pod."),
-    PrinterColumn("CURRENT", "integer", _CURRENT, "Nodes that should have a Pod and have one."),
-    PrinterColumn("READY", "integer", ".status.numberReady", "Nodes whose Pod is ready."),
-    PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Nodes whose Pod is of the present template."),
-    PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Nodes whose Pod is available."),
+    PrinterColumn("DESIRED", "integer", _DESIRED, "Number of nodes that should run a Pod."),
+    PrinterColumn("CURRENT", "integer", _CURRENT, "Number of nodes that should run a Pod and have one."),
+    PrinterColumn("READY", "integer", ".status.numberReady", "Number of nodes with a ready Pod."),
+    PrinterColumn("UP-TO-DATE", "integer", _UPDATED, "Number of nodes with a Pod of the current template."),
+    PrinterColumn("AVAILABLE", "integer", ".status.numberAvailable", "Number of nodes with an available Pod."),
     AGE,
     PrinterColumn("CONTAINERS", "string", ".spec.template.spec.containers[*].name", "Container names.", priority=1),
     PrinterColumn("IMAGES", "string", ".spec.template.spec.containers[*].image", "Container images.", priority=1),
-    # DS-79: what the first columns were called once.
-    PrinterColumn("DESIREDNUMBER", "integer", _DESIRED, "The same as DESIRED.", priority=1),
-    PrinterColumn("CURRENTNUMBER", "integer", _CURRENT, "The same as CURRENT.", priority=1),
-    PrinterColumn("UPDATEDNUMBERSCHEDULED", "integer", _UPDATED, "The same as UP-TO-DATE.", priority=1),
+    # Former names of the first columns. [DS-79]
+    PrinterColumn("DESIREDNUMBER", "integer", _DESIRED, "Same as DESIRED.", priority=1),
+    PrinterColumn("CURRENTNUMBER", "integer", _CURRENT, "Same as CURRENT.", priority=1),
+    PrinterColumn("UPDATEDNUMBERSCHEDULED", "integer", _UPDATED, "Same as UP-TO-DATE.", priority=1),
 )
 _NOTED: Final = (
     *noted("metadata", "annotations", fields=(names.PROGRESSIVE_CREATE_POD,)),
     *noted("spec", "scaleStrategy", fields=("partitionedScaling",)),
 )
-#: DS-1: Surging is Standard in v1beta1.
+#: Surging is Standard in v1beta1. [DS-1]
 _NOTED_V1ALPHA1: Final = noted("spec", "updateStrategy", "rollingUpdate", fields=("rollingUpdateType",))
 
 DAEMON_SET: Final = KindDefinition(
@@ -110,17 +109,17 @@ DAEMON_SET: Final = KindDefinition(
 )
 
 
-# What a DaemonSet means where it says nothing (DS-4 … DS-7). Pure functions on the JSON of either version.
+# Defaults of a DaemonSet [DS-4 … DS-7]. Pure functions on the JSON of either version.
 
 BURST_REPLICAS: Final = 250
 REVISION_HISTORY_LIMIT: Final = 10
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The DaemonSet (JSON of either version) with the defaults of its own fields, as a copy; the template stays as it
-    is (DS-7).
+    """Return a copy of the DaemonSet (JSON of either version) with the defaults of its own fields; the template is not
+    defaulted. [DS-7]
 
-    Doing it twice changes nothing. What has another type than the schema says is left alone, for validation to name.
+    Applying the defaults twice changes nothing. Values of the wrong type are left for validation to report.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = part(defaulted, "spec")

@@ -1,4 +1,4 @@
-"""The controller of DaemonSets: what it watches, and one reconcile."""
+"""The DaemonSet controller: its watches and its reconcile."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from app.workloads.report import WAITING_FOR_AGENT, with_failures
 from app.workloads.state import Caches, Outcome
 from app.workloads.writer import Writer
 
-# The DaemonSet controller's reconcile: ask the plans, carry them out, report (DS-20 … DS-23).
+# The reconcile: compute the plans, carry them out, report. [DS-20 … DS-23]
 
 DaemonSetCaches = Caches[DaemonSet]
 _DAEMON_SETS: Final = DAEMON_SET.resource()
 
 
 class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, ResolvedSpec]):
-    """Keeps the Pods of all DaemonSets. ``rng`` draws the endings of their names; ``options`` are the engine's."""
+    """Reconciles DaemonSets. ``rng`` draws the suffixes of Pod names; ``options`` are passed to the workload engine."""
 
     adopts = True
     spec_type = SPECS[names.V1BETA1]
@@ -74,26 +74,24 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
         self._puller = DaemonSetImagePuller(client, self.writer, self.history)
 
-    # ---- what the engine asks
-
     def make_writer(self, events: EventRecorder) -> Writer:
-        """DS-69."""
+        """Return a writer with the event messages of DaemonSets. [DS-69]"""
         return Writer(self.client, events, self.kind, DaemonSetWording())
 
     def resolve(self, workload: DaemonSet) -> ResolvedSpec:
-        """The DaemonSet's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        """Resolve the spec of the DaemonSet. Raises SelectorError if its selector is invalid."""
         return resolve_spec(workload, self._gates)
 
     def may_adopt(self, resolved: ResolvedSpec, pod: Pod) -> bool:  # noqa: ARG002
-        """DS-20; whoever selects all gets nothing (DS-69)."""
+        """Return whether Pods may be adopted [DS-20]; not with an empty selector, which matches all Pods. [DS-69]"""
         return not resolved.selector.empty
 
     def watches(self) -> list[Watch[Any]]:
-        """What is watched, and which DaemonSets a change concerns."""
+        """Return the watches of the controller."""
         return [*super().watches(), Watch(self._cluster_nodes, self.keys_for_node, self.mappers.coalesce_delay)]
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """DS-71: those for which the node is something else now. One that was not worked on yet is queued itself."""
+        """Return the DaemonSets whose view of the node changed. A DaemonSet without state is queued anyway. [DS-71]"""
         old, new = change.old, change.new
         if old is not None and new is not None and _is_alike(old, new):
             return
@@ -106,10 +104,8 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
             if before != after and (old is not None or after[0]):
                 yield state.key
 
-    # ---- one reconcile
-
     async def reconcile(self, snapshot: Seen) -> Result | None:
-        """DS-21 … DS-23."""
+        """Reconcile one DaemonSet. [DS-21 … DS-23]"""
         if snapshot.workload.deleting:
             return None
         if snapshot.resolved.selector.empty:
@@ -124,21 +120,21 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         plan = plan_scaling(seen.nodes, settings, state.held(self.clock.monotonic()))
         scaling, updating = await self._scaler.carry_out(seen, plan), Outcome()
         if not scaling.changed and scaling.error is None:
-            # DS-22: what was counted is still true.
+            # The counts are still valid. [DS-22]
             updating = await self._updater.update(seen, plan_update(seen.nodes, settings))
         await self._report(seen, updating)
-        await self.truncate_history(seen, (seen.revisions.update,))  # DS-57
-        # DS-68: a Pod that is ready becomes available.
+        await self.truncate_history(seen, (seen.revisions.update,))  # [DS-57]
+        # Reconcile again when the next ready Pod becomes available. [DS-68]
         return result_of((scaling, updating), [self.seconds_until(next_available(seen.nodes))], retry=False)
 
     def _with_nodes(self, snapshot: Seen) -> DaemonSetSnapshot:
-        """Every node of the cluster, and every Pod of the DaemonSet, whatever its state."""
+        """Add all nodes of the cluster, and all Pods of the DaemonSet in any state."""
         state, resolved, revisions = snapshot.state, snapshot.resolved, snapshot.revisions
         found = [state.facts_of_node(resolved, node) for node in self._cluster_nodes.list()]
         state.nodes = {one.node.metadata.name: one for one in found}
         inactive = [pod for pod in snapshot.observed.inactive if resolved.selector.matches(pod.metadata.labels)]
         pods = state.facts_of_pods(resolved, [*(one.pod for one in snapshot.observed.active), *inactive])
-        # DS-54: whatever records the same is the same.
+        # Revisions with the same data are equivalent. [DS-54]
         new = {short_hash(one.name) for one in revisions.ordered if one.data == revisions.update.data}
         nodes = observe(
             {name: one.eligibility for name, one in state.nodes.items()},
@@ -150,7 +146,7 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
         return DaemonSetSnapshot.of(snapshot, nodes)
 
     async def _report(self, snapshot: DaemonSetSnapshot, updating: Outcome) -> None:
-        """DS-66, DS-67."""
+        """Write the status. [DS-66, DS-67]"""
         revisions = snapshot.revisions
         wanted = base_status(
             snapshot.nodes,
@@ -165,25 +161,25 @@ class DaemonSetReconciler(WorkloadReconciler[DaemonSet, DaemonSetState, Resolved
 
 
 def _is_alike(old: Node, new: Node) -> bool:
-    """Whether nothing of a node changed that decides on Pods: most changes are heartbeats."""
+    """Return whether spec and labels of a node are unchanged; most node changes are heartbeats."""
     return old.spec == new.spec and old.metadata.labels == new.metadata.labels
 
 
 NAME: Final = "daemonset-controller"
 WORKERS: Final = 3
 DAEMON_SETS: Final = Watched.kind(DAEMON_SET, DaemonSet)
-#: The revisions of DaemonSets, which carry their hash in a label of another name than those of other workloads.
+#: Revisions of DaemonSets, which carry their hash in another label than those of other workloads.
 DAEMON_REVISIONS: Final = REVISIONS.selected("ControllerRevisions of DaemonSets", names.CONTROLLER_REVISION_HASH)
 WATCHED: Final = (DAEMON_SETS, PODS, DAEMON_REVISIONS, NODES)
 
 
 def caches_of(stores: Stores) -> DaemonSetCaches:
-    """What the controller reads, beside nodes."""
+    """Return the caches that the controller reads in addition to nodes."""
     return DaemonSetCaches(stores(DAEMON_SETS), stores(PODS), None, stores(DAEMON_REVISIONS))
 
 
 def daemonset_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     flags = context.flags
     reconciler = DaemonSetReconciler(
         context.client,
@@ -198,7 +194,8 @@ def daemonset_controller(context: ControllerContext) -> Reconciling:
 
 
 def least_available_of(context: ControllerContext) -> LeastAvailable:
-    """What maxUnavailable of a DaemonSet leaves; one Pod may be unavailable in any case."""
+    """Return the minimum number of available Pods that maxUnavailable leaves. At least one Pod may always be
+    unavailable."""
     gates = Gates.of(context.enabled)
 
     def least(found: DaemonSet) -> int:
@@ -209,7 +206,7 @@ def least_available_of(context: ControllerContext) -> LeastAvailable:
 
 
 def update_order_of(context: ControllerContext) -> UpdateOrder:
-    """By descending name of their nodes (DS-40)."""
+    """Return the update order: by descending node name. [DS-40]"""
 
     def order(_found: DaemonSet, pods: Sequence[Pod]) -> Sequence[Pod]:
         return sorted(pods, key=lambda pod: pod.spec.node_name, reverse=True)

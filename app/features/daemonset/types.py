@@ -1,6 +1,6 @@
-"""The fields of Advanced DaemonSet: what users write and what kubectl explains.
+"""API types of Advanced DaemonSet. Field docstrings are the descriptions in the CRD and in ``kubectl explain``.
 
-v1beta1 is the hub. v1alpha1 has an annotation where v1beta1 has ``scaleStrategy``, one more word for an update with
+v1beta1 is the hub version. v1alpha1 has an annotation instead of ``scaleStrategy``, an additional type of update with
 surge, and another name for the revision in the status.
 """
 
@@ -25,94 +25,94 @@ ROLLING_UPDATE_TYPES_V1ALPHA1: Final = (STANDARD, SURGING, IN_PLACE_IF_POSSIBLE)
 
 
 class RollingUpdate(ApiModel):
-    """How a change of the template reaches the Pods that run already."""
+    """Parameters of a rolling update."""
 
     rolling_update_type: str = ""
-    """Standard (the default) replaces a Pod by a new one. InPlaceIfPossible keeps the Pod and changes its images and
-    metadata, where nothing else changed."""
+    """How Pods are updated. Standard (the default) replaces each Pod with a new one. InPlaceIfPossible updates images
+    and metadata in place, and recreates the Pod if anything else changed."""
     max_unavailable: IntOrString | None = None
-    """On how many nodes the Pod may be unavailable at once because of the update, as a number or a percentage of the
-    nodes that run one (rounded up); 1 by default."""
+    """Maximum number or percentage of nodes whose Pod may be unavailable during the update. A percentage refers to the
+    nodes that should run a Pod and is rounded up. Defaults to 1."""
     max_surge: IntOrString | None = None
-    """On how many nodes a new Pod may be started beside the old one, which goes once the new one is available; as a
-    number or a percentage of the nodes that run one (rounded up). Only one of maxSurge and maxUnavailable may be set;
-    0 by default."""
+    """Maximum number or percentage of nodes that may run a new Pod in addition to the old one during the update. The
+    old Pod is deleted once the new one is available. A percentage refers to the nodes that should run a Pod and is
+    rounded up. Only one of maxSurge and maxUnavailable may be set. Defaults to 0."""
     selector: LabelSelector | None = None
-    """Only on nodes with these labels are Pods updated; on all by default."""
+    """Label selector for the nodes whose Pods are updated. Defaults to all nodes."""
     partition: IntOrString | None = None
-    """On how many nodes the Pod keeps the old template, as a number or a percentage (rounded down). Lower it step by
-    step to roll a change out; 0 (the default) updates all."""
+    """Number or percentage of nodes whose Pod keeps the old template. A percentage is rounded down. Lower it step by
+    step for a canary rollout. Defaults to 0, which updates all Pods."""
     paused: bool = False
-    """Stops the update until it is set to false again. Nodes without a Pod still get one."""
+    """Pauses the update. Nodes without a Pod still get one."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a change of the template reaches the Pods that run already."""
+    """UpdateStrategy describes how a template change is rolled out to existing Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) updates them step by step. OnDelete leaves them as they are; only Pods that replace
-    deleted ones get the new template."""
+    """Type of the update: RollingUpdate (the default) updates the Pods gradually. OnDelete leaves existing Pods alone;
+    only Pods that replace deleted ones use the new template."""
     rolling_update: RollingUpdate | None = None
-    """The steps of RollingUpdate."""
+    """Parameters of a rolling update."""
 
 
 class ScaleStrategy(ApiModel):
-    """How Pods are added."""
+    """ScaleStrategy describes how Pods are created."""
 
     partitioned_scaling: bool = False
-    """Whether the partition holds for Pods that are missing too: only on as many nodes as the partition lets through
-    one is created. Otherwise every node gets its Pod at once."""
+    """Whether the partition also limits the creation of missing Pods: they are created only on as many nodes as the
+    partition allows to be updated. Otherwise every node gets its Pod at once."""
 
 
 class _Spec(ApiModel):
-    """What both versions of the spec say in the same words."""
+    """Spec fields that both versions share."""
 
     selector: LabelSelector
-    """The Pods of this DaemonSet, by labels; the template's labels must match. It cannot be changed afterwards."""
+    """Label selector for the Pods. It must match the labels of the template. Immutable."""
     template: RawObject
-    """What a Pod is made from: the metadata and spec of a Pod. Its node selector, node affinity and tolerations decide
-    which nodes get one. restartPolicy must be Always."""
+    """Template of the Pods. Its node selector, node affinity and tolerations determine which nodes run a Pod. Its
+    restartPolicy must be Always."""
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
-    """How a change of the template reaches the Pods that run already."""
+    """How a template change is rolled out to existing Pods."""
     min_ready_seconds: Int32 = 0
-    """How long a Pod must be ready, in seconds, before it counts as available; 0 by default."""
+    """Minimum number of seconds a Pod must be ready before it is considered available. Defaults to 0."""
     burst_replicas: IntOrString | None = None
-    """How many Pods are created at once, and how many deleted, as a number or a percentage of the nodes that run one
-    (rounded down, though at least one); 250 by default."""
+    """Maximum number or percentage of Pods that are created at once, and of Pods that are deleted at once. A percentage
+    refers to the nodes that should run a Pod and is rounded down, to at least 1. Defaults to 250."""
     revision_history_limit: Int32 | None = None
-    """How many old revisions of the template are kept for going back; 10 by default."""
+    """Number of old revisions to keep for a rollback. Defaults to 10."""
     lifecycle: Lifecycle | None = None
-    """Hooks at the turning points of a Pod's life. Only preDelete has an effect here."""
+    """Hooks in the lifecycle of a Pod. Only preDelete has an effect."""
 
 
 class DaemonSetSpec(_Spec):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the DaemonSet."""
 
     scale_strategy: ScaleStrategy | None = None
-    """How Pods are added."""
+    """How Pods are created."""
 
 
 class DaemonSetV1Alpha1Spec(_Spec):
-    """What Pods there should be, and how they are brought there."""
+    """Desired state of the DaemonSet."""
 
 
 class DaemonSetCondition(ApiModel):
-    """One aspect of how the DaemonSet is."""
+    """DaemonSetCondition describes one aspect of the state of a DaemonSet."""
 
     type: str
-    """What it is about."""
+    """Type of the condition."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_transition_time: str = ""
-    """When the status last changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason for the last change, in CamelCase."""
     message: str = ""
-    """Why, in a sentence."""
+    """Human-readable details about the last change."""
 
 
 class _Status(ApiModel):
-    """How many nodes there are, how many have a Pod, and how far an update has come."""
+    """Observed state of the DaemonSet."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset(
         {
@@ -125,54 +125,54 @@ class _Status(ApiModel):
     )
 
     current_number_scheduled: Int32 = 0
-    """Nodes that should have a Pod and have one."""
+    """Number of nodes that should run a Pod and have one."""
     number_misscheduled: Int32 = 0
-    """Nodes that have a Pod and should have none."""
+    """Number of nodes that have a Pod but should not run one."""
     desired_number_scheduled: Int32 = 0
-    """Nodes that should have a Pod."""
+    """Number of nodes that should run a Pod."""
     number_ready: Int32 = 0
-    """Nodes whose Pod is ready."""
+    """Number of nodes with a ready Pod."""
     observed_generation: Int64 = 0
-    """The generation of the DaemonSet these numbers are about."""
+    """Generation of the DaemonSet that this status describes."""
     updated_number_scheduled: Int32 = 0
-    """Nodes whose Pod is of the present template."""
+    """Number of nodes with a Pod of the current template."""
     number_available: Int32 = 0
-    """Nodes whose Pod has been ready for minReadySeconds."""
+    """Number of nodes whose Pod has been ready for at least minReadySeconds."""
     number_unavailable: Int32 = 0
-    """Nodes that should have a Pod and have none that is available."""
+    """Number of nodes that should run a Pod but have no available one."""
     collision_count: Int32 | None = None
-    """How often the name of a revision was taken already."""
+    """Number of hash collisions of revision names so far."""
     conditions: list[DaemonSetCondition] | None = None
-    """Aspects of how the DaemonSet is; none is set today."""
+    """Latest observations of the state of the DaemonSet."""
 
 
 class DaemonSetStatus(_Status):
-    """How many nodes there are, how many have a Pod, and how far an update has come."""
+    """Observed state of the DaemonSet."""
 
     update_revision: str = ""
-    """The hash of the present template, which its Pods carry as the label controller-revision-hash."""
+    """Hash of the current template; its Pods have it as the label controller-revision-hash."""
 
 
 class DaemonSetV1Alpha1Status(_Status):
-    """How many nodes there are, how many have a Pod, and how far an update has come."""
+    """Observed state of the DaemonSet."""
 
     daemon_set_hash: str = ""
-    """The hash of the present template, which its Pods carry as the label controller-revision-hash."""
+    """Hash of the current template; its Pods have it as the label controller-revision-hash."""
 
 
 class DaemonSet(KubeObject):
-    """DaemonSet runs one Pod on every node that takes it, and updates them node by node or in place."""
+    """DaemonSet runs one Pod on every eligible node, and updates Pods node by node, by replacing them or in place."""
 
     spec: DaemonSetSpec
-    """What is wanted."""
+    """Desired state of the DaemonSet."""
     status: DaemonSetStatus | None = None
-    """What is observed."""
+    """Observed state of the DaemonSet."""
 
 
 class DaemonSetV1Alpha1(KubeObject):
-    """DaemonSet runs one Pod on every node that takes it, and updates them node by node or in place."""
+    """DaemonSet runs one Pod on every eligible node, and updates Pods node by node, by replacing them or in place."""
 
     spec: DaemonSetV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the DaemonSet."""
     status: DaemonSetV1Alpha1Status | None = None
-    """What is observed."""
+    """Observed state of the DaemonSet."""

@@ -1,6 +1,6 @@
-"""What makes a DaemonSet wrong (DS-8 … DS-15). Pure; texts, paths and their order are OpenKruise's.
+"""Validation of DaemonSets [DS-8 … DS-15]. Messages, paths and their order are OpenKruise's. Pure.
 
-An object is judged in the version it is written in, so that paths lead to what the user typed.
+An object is validated in the version it is written in, so that paths match what the user wrote.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from app.workloads.validation import (
 _KIND: Final = "daemonset"
 _STRATEGY: Final = SPEC.child("updateStrategy")
 _ROLLING: Final = _STRATEGY.child("rollingUpdate")
-#: Where OpenKruise says that two of the fields stand.
+#: Path that OpenKruise reports for two of the fields.
 _TWICE: Final = _ROLLING.child("rollingUpdate")
 _percent = re.compile(r"([0-9]{1,9})%", re.ASCII).fullmatch
 _PERCENT_WORDS: Final = (
@@ -61,15 +61,15 @@ def spec_errors(
     *,
     older: bool,
 ) -> list[FieldError | str]:
-    """Every mistake in a (defaulted) spec, in OpenKruise's order. ``former``: the spec it replaces; ``template``: what
-    Kubernetes says about the template; ``older``: written in v1alpha1."""
+    """Return all errors in a (defaulted) spec, in OpenKruise's order. ``former`` is the spec it replaces; ``template``
+    has the errors that Kubernetes reports for the template; ``older`` is true for v1alpha1."""
     errors: list[FieldError | str] = []
     if former is not None:
         errors += _update_errors(spec, former, older=older)
     unreadable = validate_selector(without_empties(spec.get("selector") or {}), SPEC.child("selector"))
     errors += unreadable or selector_errors(spec, _KIND)
     errors += template
-    errors += template_errors(spec, _KIND)  # DS-9; a policy that is none at all is named by Kubernetes too
+    errors += template_errors(spec, _KIND)  # Kubernetes also reports an unknown policy. [DS-9]
     errors += _number_errors(spec, "minReadySeconds")
     errors += _strategy_errors(spec, older=older)
     errors += _number_errors(spec, "revisionHistoryLimit")
@@ -80,7 +80,7 @@ def spec_errors(
 
 
 def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
-    """DS-15: the selector stays."""
+    """Yield an error if the selector changed. [DS-15]"""
     if not same(without_empties(spec.get("selector") or {}), without_empties(former.get("selector") or {})):
         scale = " " if older else "'scaleStrategy', "
         words = (
@@ -91,13 +91,13 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], *, older:
 
 
 def _number_errors(spec: Mapping[str, Any], name: str) -> Iterator[FieldError]:
-    """DS-10."""
+    """Yield errors in a number. [DS-10]"""
     if (spec.get(name) or 0) < 0:
         yield invalid(SPEC.child(name), spec[name], NOT_NEGATIVE)
 
 
 def _strategy_errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
-    """DS-10."""
+    """Yield errors in updateStrategy. [DS-10]"""
     strategy = spec.get("updateStrategy") or {}
     kind, rolling = strategy.get("type") or "", strategy.get("rollingUpdate")
     if kind == ON_DELETE:
@@ -114,7 +114,7 @@ def _strategy_errors(spec: Mapping[str, Any], *, older: bool) -> Iterator[FieldE
 
 
 def _rolling_errors(rolling: Mapping[str, Any], *, older: bool) -> Iterator[FieldError]:
-    """DS-11 … DS-13."""
+    """Yield errors in rollingUpdate. [DS-11 … DS-13]"""
     unavailable, surge = rolling.get("maxUnavailable"), rolling.get("maxSurge")
     kind = rolling.get("rollingUpdateType") or ""
     yield from _count_errors(rolling, "maxUnavailable")
@@ -136,7 +136,7 @@ def _rolling_errors(rolling: Mapping[str, Any], *, older: bool) -> Iterator[Fiel
 
 
 def is_non_zero(value: int | str | None) -> bool:
-    """DS-11: whether a limit says something: the number is not 0. Text that is no percentage says nothing."""
+    """Return whether a limit is set to a nonzero value. Text that is not a percentage counts as zero. [DS-11]"""
     if isinstance(value, str):
         match = _percent(value)
         return match is not None and int(match[1]) != 0
@@ -144,7 +144,7 @@ def is_non_zero(value: int | str | None) -> bool:
 
 
 def _count_errors(rolling: Mapping[str, Any], name: str) -> Iterator[FieldError]:
-    """DS-11. What says nothing beside a limit that is right would be lost in silence; OpenKruise lets it pass."""
+    """Yield errors in a limit. OpenKruise silently ignores an unparsable limit if the other one is valid. [DS-11]"""
     value = rolling.get(name)
     other = rolling.get("maxSurge" if name == "maxUnavailable" else "maxUnavailable")
     if value is None or value == 0:
@@ -154,7 +154,7 @@ def _count_errors(rolling: Mapping[str, Any], name: str) -> Iterator[FieldError]
 
 
 def _value_errors(value: int | str, path: Path) -> Iterator[FieldError]:
-    """A number that is not negative, or a percentage up to 100 %."""
+    """Yield an error unless the value is a non-negative number or a percentage up to 100%."""
     if isinstance(value, int):
         if value < 0:
             yield invalid(path, value, NOT_NEGATIVE)
@@ -167,7 +167,7 @@ def _value_errors(value: int | str, path: Path) -> Iterator[FieldError]:
 
 
 def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
-    """DS-84: what OpenKruise admits and surely was not meant so, and what has no effect."""
+    """Yield warnings about likely mistakes that OpenKruise admits, and about settings without effect. [DS-84]"""
     burst, path = spec.get("burstReplicas"), SPEC.child("burstReplicas")
     if isinstance(burst, int) and burst < 0:
         yield f"{invalid(path, burst, NOT_NEGATIVE)}; 250 is taken"
@@ -185,7 +185,7 @@ def warnings(spec: Mapping[str, Any]) -> Iterator[str]:
     selector = (strategy.get("rollingUpdate") or {}).get("selector")
     if selector is not None:
         for error in validate_selector(without_empties(selector), _ROLLING.child("selector")):
-            yield f"{error}; it cannot be read, so no Pod is updated"
+            yield f"{error}; the selector is invalid, so no Pod is updated"
     if strategy.get("type") == ON_DELETE and strategy.get("rollingUpdate"):
         yield f"{_ROLLING}: has no effect with updateStrategy.type {ON_DELETE}"
     if template_spec(spec).get("nodeName"):

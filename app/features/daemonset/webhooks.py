@@ -1,4 +1,4 @@
-"""The webhooks of DaemonSets, and Go's view of their spec."""
+"""Webhooks of Advanced DaemonSet, and the Go types of the spec."""
 
 from __future__ import annotations
 
@@ -30,39 +30,38 @@ from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
 from app.workloads.validation import SPEC, metadata_errors
 
-# The spec of a DaemonSet as Go reads and prints it, in both versions.
-#
-# OpenKruise's webhook stores what its Go types print; we store the same, but keep fields we do not know.
+# Go types of the DaemonSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print it. This
+# webhook stores the same, but keeps unknown fields.
 
-#: What the models leave schemaless.
+#: Go types of fields without a schema in the models.
 _NAMED: Final[Mapping[str, GoType]] = {"selector": pointer(LABEL_SELECTOR), "template": POD_TEMPLATE}
-#: API version → its spec.
+#: Go type of the spec, by API version.
 SPECS: Final[Mapping[str, GoType]] = {
     names.V1BETA1: go_struct(DaemonSetSpec, _NAMED),
     names.V1ALPHA1: go_struct(DaemonSetV1Alpha1Spec, _NAMED),
 }
 
 
-# The two webhooks of Advanced DaemonSet: fill in what is left out, refuse what cannot work (DS-4 … DS-15).
+# The mutating and the validating webhook [DS-4 … DS-15].
 
-MUTATE: Final = mutating_webhook(DAEMON_SET, "Fills in the defaults of an Advanced DaemonSet")
-VALIDATE: Final = validating_webhook(DAEMON_SET, "Refuses Advanced DaemonSets that cannot work", MAY_CHECK_TEMPLATES)
+MUTATE: Final = mutating_webhook(DAEMON_SET, "Sets the defaults of an Advanced DaemonSet")
+VALIDATE: Final = validating_webhook(DAEMON_SET, "Rejects invalid Advanced DaemonSets", MAY_CHECK_TEMPLATES)
 WEBHOOKS: Final = (MUTATE, VALIDATE)
 _TEMPLATE: Final = SPEC.child("template")
 
 
 def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhooks with their handler functions."""
     return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups)))
 
 
 def mutate(review: Review) -> Decision:
-    """DS-4 … DS-7."""
+    """Set the defaults. [DS-4 … DS-7]"""
     return completed(review, DAEMON_SET, SPECS, with_defaults, rule="DS-4")
 
 
 async def validate(lookups: TemplateLookups, review: Review) -> Decision:
-    """DS-8 … DS-15; all mistakes are reported together."""
+    """Validate a DaemonSet and report all errors together. [DS-8 … DS-15]"""
     given = judged(review.object)
     version = version_to_judge(DAEMON_SET, given)
     if isinstance(version, Denied):
@@ -87,14 +86,14 @@ async def validate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:
-    """The stored spec with its defaults, in the version of the request; None if there is none to compare with."""
+    """Return the stored spec with its defaults, in the version of the request, or None if there is none."""
     return former_spec(DAEMON_SET, SPECS, review, with_defaults)
 
 
 async def _template_errors(
     lookups: TemplateLookups, spec: Mapping[str, Any], former: Mapping[str, Any] | None
 ) -> Sequence[FieldError | str]:
-    """DS-9. A template that stays was judged when it came."""
+    """Return errors in the template. An unchanged template is not validated again. [DS-9]"""
     if former is not None and same(spec.get("template"), former.get("template")):
         return ()
     return await judge_template(lookups, spec.get("template") or {}, _TEMPLATE)

@@ -1,4 +1,4 @@
-"""What a reconcile of a DaemonSet carries out, and the state it does so by."""
+"""Writes of the DaemonSet controller, and the state it keeps for them."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ from app.workloads.steps import Step, StepKind, UpdatePlan, in_place_step
 from app.workloads.updater import Updater
 from app.workloads.writer import Wording, Writer
 
-#: DS-29: seconds that a node's ended Pod is left alone after another one of it was deleted; doubled each time, up to.
+#: Seconds to keep a finished Pod of a node after another one was deleted there; doubled each time, up to a maximum.
+#: [DS-29]
 FIRST_WAIT: Final = 1.0
 LONGEST_WAIT: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What a node is to a DaemonSet: whether it is eligible, and whether the update's node selector takes it."""
+    """Facts about a node for one DaemonSet: its eligibility, and whether it matches the update's node selector."""
 
     node: Node
     eligibility: Eligibility
@@ -55,28 +56,28 @@ class NodeFacts:
 
     @property
     def said(self) -> tuple[bool, bool, bool]:
-        """What a change of the node may change (DS-71)."""
+        """The facts whose change requires a reconcile. [DS-71]"""
         return self.eligibility.should_run, self.eligibility.should_continue, self.selected
 
 
 @dataclass(slots=True)
 class DaemonSetState(WorkloadState[ResolvedSpec]):
-    """One DaemonSet."""
+    """State that the controller keeps for one DaemonSet."""
 
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     daemon_pods: dict[str, DaemonPod] = field(default_factory=dict)
-    #: Node → how long its ended Pods are left alone, and since when (DS-29).
+    #: Seconds to keep finished Pods of a node, and since when, by node. [DS-29]
     ended: dict[str, tuple[float, float]] = field(default_factory=dict)
-    #: What the warning of DS-78 said last.
+    #: Numbers in the last warning about the limit. [DS-78]
     limit_told: tuple[int, int] | None = None
 
     def resolve_anew(self, resolved: ResolvedSpec, key: object) -> None:
-        """The spec has changed: what was worked out from the old one goes."""
+        """Drop everything derived from the former spec."""
         WorkloadState.resolve_anew(self, resolved, key)
         self.nodes, self.daemon_pods, self.ended = {}, {}, {}
 
     def facts_of_node(self, resolved: ResolvedSpec, node: Node) -> NodeFacts:
-        """What the node is, worked out once per version of it."""
+        """Return the facts of a node, computed once per version of it."""
         found = self.nodes.get(node.metadata.name)
         if found is None or found.node is not node:
             selector = resolved.settings.node_selector
@@ -85,7 +86,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         return found
 
     def facts_of_pods(self, resolved: ResolvedSpec, pods: list[Pod]) -> list[DaemonPod]:
-        """What the Pods are, worked out once per version of each."""
+        """Return the facts of Pods, computed once per version of each."""
         known, found = self.daemon_pods, {}
         for pod in pods:
             uid = pod.metadata.uid
@@ -95,7 +96,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         return list(found.values())
 
     def held(self, now: float) -> dict[str, float]:
-        """DS-29: nodes whose ended Pods are left alone, and for how long. ``now``: the monotonic clock."""
+        """Return the remaining seconds to keep finished Pods, by node. ``now`` is monotonic time. [DS-29]"""
         for node, (wait, since) in list(self.ended.items()):
             if now - since > 2 * max(wait, LONGEST_WAIT):
                 del self.ended[node]
@@ -103,7 +104,7 @@ class DaemonSetState(WorkloadState[ResolvedSpec]):
         return {node: seconds for node, seconds in left.items() if seconds > TIMER_TOLERANCE}
 
     def note_ended(self, node: str, now: float) -> None:
-        """DS-29: an ended Pod of the node was deleted."""
+        """Record that a finished Pod of the node was deleted. [DS-29]"""
         wait = self.ended[node][0] * 2 if node in self.ended else FIRST_WAIT
         self.ended[node] = (min(wait, LONGEST_WAIT), now)
 
@@ -113,13 +114,13 @@ Seen: TypeAlias = Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSetSnapshot(Snapshot[DaemonSet, DaemonSetState, ResolvedSpec]):
-    """One DaemonSet as it is."""
+    """Snapshot of one DaemonSet with the nodes of the cluster."""
 
     nodes: Observed
 
     @classmethod
     def of(cls, seen: Seen, nodes: Observed) -> DaemonSetSnapshot:
-        """Add the nodes to what the engine saw."""
+        """Add the nodes to the snapshot of the engine."""
         return cls(**{one.name: getattr(seen, one.name) for one in fields(seen)}, nodes=nodes)
 
 
@@ -127,33 +128,34 @@ _NAME_ATTEMPTS: Final = 20
 
 
 class DaemonSetWording(Wording):
-    """DS-51, DS-69."""
+    """Event messages of DaemonSets. [DS-51, DS-69]"""
 
     __slots__ = ()
 
     def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """A Pod was created."""
+        """Return the message for a created Pod."""
         return f"Created pod: {pod}"
 
     def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """A creation was refused."""
+        """Return the message for a failed creation."""
         return f"Error creating: {why}"
 
     def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """A Pod was deleted."""
+        """Return the message for a deleted Pod."""
         return f"Deleted pod: {pod}"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        """A deletion was refused."""
+        """Return the message for a failed deletion."""
         return f"Error deleting: {why}"
 
     def updated_in_place(self, pod: str, revision: str) -> str:  # noqa: ARG002
-        """An update in place was begun."""
+        """Return the message for an in-place update that has begun."""
         return f"successfully update pod {pod} in-place"
 
 
 async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, *, hooked: bool) -> bool:
-    """DS-59, DS-60: delete the Pod, or as long as a hook holds it say that it shall go. Whether it wrote."""
+    """Delete the Pod, or put it into PreparingDelete while a hook holds it. Return whether anything was written.
+    [DS-59, DS-60]"""
     if not hooked:
         return await writer.delete_pod(snapshot.workload, pod)
     going, lifecycle = LifecycleState.PREPARING_DELETE, snapshot.resolved.settings.lifecycle
@@ -164,7 +166,7 @@ async def remove(writer: Writer, clock: Clock, snapshot: AnySnapshot, pod: Pod, 
 
 
 class Scaler:
-    """Carries out scale plans. ``rng`` draws the endings of names."""
+    """Carries out scale plans. ``rng`` draws the suffixes of Pod names."""
 
     def __init__(self, writer: Writer, clock: Clock, pods: Store[Pod], rng: Random) -> None:
         self._writer = writer
@@ -173,7 +175,7 @@ class Scaler:
         self._rng = rng
 
     async def carry_out(self, snapshot: DaemonSetSnapshot, plan: ScalePlan) -> Outcome:
-        """DS-32, DS-33: creations, then deletions."""
+        """Create Pods, then delete Pods. [DS-32, DS-33]"""
         created = await self.create(snapshot, plan.create)
         deleted = await self._delete(snapshot, plan)
         return Outcome(
@@ -184,7 +186,7 @@ class Scaler:
         )
 
     async def create(self, snapshot: DaemonSetSnapshot, nodes: Sequence[str]) -> Outcome:
-        """A Pod of the present template on each of these nodes."""
+        """Create a Pod of the current template on each of these nodes."""
         state, now = snapshot.state, self._clock.monotonic()
         if not nodes:
             return Outcome()
@@ -203,7 +205,7 @@ class Scaler:
         why = message_of(next(iter(refused.values())))
         text = f"{why} ({len(nodes) - made} of {len(nodes)} Pods were not created)"
         retry_in = state.creation_backoff.remaining(now)
-        return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # DS-32
+        return refused_creations(refused.values(), made=made, retry_in=retry_in, message=text)  # [DS-32]
 
     def _free_name(self, base: str, namespace: str, drawn: dict[str, str]) -> str:
         name = ""
@@ -228,7 +230,7 @@ class Scaler:
         return outcome
 
     def _record_ended(self, snapshot: DaemonSetSnapshot, pod: DaemonPod) -> None:
-        """DS-29."""
+        """Emit an event about a finished Pod. [DS-29]"""
         where = f"daemon pod {pod.pod.metadata.namespace}/{pod.name} on node {pod.node}"
         if pod.pod.status.phase == "Failed":
             text = f"Found failed {where}, will try to kill it"
@@ -239,7 +241,7 @@ class Scaler:
 
 
 class DaemonSetUpdater(Updater):
-    """Carries out rolling plans. ``options`` are those of the engine's."""
+    """Carries out rolling plans. ``options`` are those of the base class."""
 
     def __init__(self, scaler: Scaler, clock: Clock, **options: Any) -> None:
         super().__init__(clock=clock, **options)
@@ -247,7 +249,7 @@ class DaemonSetUpdater(Updater):
         self._scaler = scaler
 
     async def update(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> Outcome:
-        """DS-45, DS-46, DS-52."""
+        """Update the Pods of one DaemonSet. [DS-45, DS-46, DS-52]"""
         outcome, moved = await self.refresh(snapshot, ())
         if outcome.error is not None:
             return outcome
@@ -267,14 +269,14 @@ class DaemonSetUpdater(Updater):
         found = []
         for pod in plan.update:
             one = facts.get(pod.pod.metadata.uid)
-            if one is not None:  # else it has ended, and goes for that
+            if one is not None:  # a finished Pod is deleted by scaling
                 step = self._step_of(snapshot, pod, one)
                 if step is not None:
                     found.append(step)
         return found
 
     def _step_of(self, snapshot: DaemonSetSnapshot, pod: DaemonPod, facts: PodFacts) -> Step | None:
-        """DS-45, DS-48, DS-49."""
+        """Return the step that updates the Pod, if any. [DS-45, DS-48, DS-49]"""
         settings, revisions = snapshot.resolved.settings, snapshot.revisions
         if settings.surges or not settings.in_place:
             return Step(StepKind.RECREATE, facts, "the type is Standard")
@@ -284,11 +286,11 @@ class DaemonSetUpdater(Updater):
         return Step(StepKind.RECREATE, facts, obstacle) if obstacle is not None else in_place_step(facts, None)
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
-        """DS-45: scaling creates the next one."""
+        """Delete the Pod; scaling creates its replacement. [DS-45]"""
         await remove(self.writer, self._clock_of_hooks, snapshot, step.pod.pod, hooked=step.pod.delete_hooked)
 
     def _record_limit(self, snapshot: DaemonSetSnapshot, plan: RollingPlan) -> None:
-        """DS-78: when it begins to hold Pods up, and when it does so in other numbers."""
+        """Warn when maxUnavailable starts to hold Pods back, and when the numbers change. [DS-78]"""
         state, limits = snapshot.state, snapshot.resolved.settings.limits(snapshot.nodes.desired)
         numbers = (plan.unavailable, limits.max_unavailable) if plan.waiting else None
         if numbers is not None and numbers != state.limit_told:
@@ -301,16 +303,17 @@ class DaemonSetUpdater(Updater):
         state.limit_told = numbers
 
 
-# New images pulled ahead of a DaemonSet's update, in place or not (DS-62 … DS-65).
+# Image pulls ahead of a DaemonSet's update, in place or not [DS-62 … DS-65].
 
 
 class DaemonSetImagePuller(ImagePuller):
-    """Pulls what any old revision lacks: when an update begins, or when as many of its Pods are ready as are to be."""
+    """Pulls images that old revisions lack: when an update begins, or once the required number of updated Pods is
+    ready."""
 
     warns = True  # DS-65
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
-        """DS-62, DS-63."""
+        """Decide whether to pull images now. [DS-62, DS-63]"""
         update, ordered = snapshot.revisions.update, snapshot.revisions.ordered
         seen = snapshot.status.get("updateRevision") == short_hash(update.name)
         if seen and counts.updated == counts.replicas:
@@ -324,7 +327,7 @@ class DaemonSetImagePuller(ImagePuller):
         return Decision.WAIT if waits else Decision.CREATE
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """DS-64: of containers whose image is another one in some old revision, or that are in none."""
+        """Return the images of containers that are new or differ in some old revision. [DS-64]"""
         found: dict[str, str] = {}
         for revision in snapshot.revisions.ordered:
             old = recorded_template(revision) if revision.name != snapshot.revisions.update.name else None
@@ -334,7 +337,7 @@ class DaemonSetImagePuller(ImagePuller):
 
 
 def counts_of(snapshot: DaemonSetSnapshot) -> RolloutCounts:
-    """What the decision asks."""
+    """Return the counts that the decision depends on."""
     nodes, limits = snapshot.nodes, snapshot.resolved.settings.limits(snapshot.nodes.desired)
     eligible = [node for node in nodes.nodes if node.eligibility.should_run and node.pods]
     updated = [node.pods[0] for node in eligible if nodes.is_new(node.pods[0])]

@@ -52,7 +52,7 @@ async def test_a_plan_is_played_to_its_end() -> None:
         wanted = changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2))
         held = (await plan(cluster.user, wanted, ENABLED)).text()
         assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
-        assert "beside the old one" in held
+        assert "in addition to the old one" in held
         assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
 
 
@@ -179,5 +179,5 @@ async def test_progress_and_restart() -> None:
         assert found.text == "2 of 2 nodes updated, 3 of 3 available; the partition keeps 1 at the old revision"
         assert len(before & {pod["metadata"]["uid"] for pod in await cluster.pods()}) == 1
         await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
-        with pytest.raises(CommandError, match="restarts nothing"):
+        with pytest.raises(CommandError, match="would not restart them"):
             await restart(cluster.user, await stored(cluster))

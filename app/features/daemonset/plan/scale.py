@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet runs on, and which Pods are created and deleted there now."""
+"""Scaling of a DaemonSet: on which nodes to create and delete Pods now. Pure."""
 
 from __future__ import annotations
 
@@ -18,35 +18,35 @@ from app.pods.predicates import FINISHED, is_ready, ready_since
 from app.pods.revisions import Revision, pod_of_template, short_hash
 from app.workloads.pods import NewPod
 
-# Nodes and the Pods on them, as the plans see them (DS-19, DS-26, DS-37). Pure.
+# Nodes and their Pods as inputs of the plans [DS-19, DS-26, DS-37]. Pure.
 
 
 @dataclass(slots=True, eq=False)
 class DaemonPod:
-    """One Pod of a DaemonSet, whatever its state; worked out once per resourceVersion and generation."""
+    """One Pod of a DaemonSet in any state. Computed once per resourceVersion and generation."""
 
     pod: Pod
     name: str
-    #: The node it is on, or is meant for.
+    #: The node it runs on or is intended for.
     node: str
     bound: bool
-    #: The short hash of its revision.
+    #: Short hash of its revision.
     revision: str
     terminating: bool
-    #: Its phase is Failed, or Succeeded, which a daemon never should.
+    #: Whether its phase is Failed or Succeeded; a daemon should never finish.
     ended: bool
     preparing_delete: bool
-    #: A preDelete hook is on it.
+    #: Whether it has a preDelete hook.
     hooked: bool
     ready: bool
-    #: POSIX seconds after which it is available; -inf: it is; inf: not as it stands, an update in place included.
+    #: POSIX seconds from which it is available; -inf if it is, inf if it is not ready or is being updated in place.
     available_after: float
-    #: Seconds since the epoch, and its name, by which older Pods come first.
+    #: Sort key: Pods on a node first, then by creation time and name.
     age: tuple[bool, float, str]
 
 
 def daemon_pod(pod: Pod, settings: Settings) -> DaemonPod:
-    """What follows from the Pod and the settings, but for the time."""
+    """Derive the time-independent facts of a Pod."""
     metadata, ready = pod.metadata, is_ready(pod)
     condition = pod.condition(names.IN_PLACE_UPDATE_READY)
     in_place = condition is None or condition.status == "True"
@@ -77,24 +77,24 @@ def _available_after(pod: Pod, min_ready_seconds: int) -> float:
 
 @dataclass(eq=False)
 class NodePods:
-    """One node of the cluster with the DaemonSet's Pods on it, in the order of DS-26: the first stays."""
+    """A node of the cluster and the DaemonSet's Pods on it; the first Pod is the one to keep. [DS-26]"""
 
     name: str
     eligibility: Eligibility
     pods: Sequence[DaemonPod] = ()
-    #: Whether the update's node selector takes it.
+    #: Whether the node matches the update's node selector.
     selected: bool = True
 
     @property
     def live(self) -> list[DaemonPod]:
-        """Those that are not terminating."""
+        """Pods that are not terminating."""
         return [pod for pod in self.pods if not pod.terminating]
 
 
 @dataclass(frozen=True, eq=False)
 class Observed:
-    """What the plans go by. ``nodes``: those of the cluster by ascending name; ``strays``: Pods of no node there is;
-    ``new``: the hashes of the present template; ``now``: POSIX seconds."""
+    """Inputs of the plans. ``nodes`` are the nodes of the cluster by name; ``strays`` are Pods of nodes that do not
+    exist; ``new`` are the hashes of the current template; ``now`` is in POSIX seconds."""
 
     nodes: Sequence[NodePods]
     strays: Sequence[DaemonPod]
@@ -103,15 +103,15 @@ class Observed:
 
     @cached_property
     def desired(self) -> int:
-        """How many nodes are eligible."""
+        """Number of eligible nodes."""
         return sum(node.eligibility.should_run for node in self.nodes)
 
     def is_new(self, pod: DaemonPod) -> bool:
-        """DS-37."""
+        """Return whether the Pod is of the current template. [DS-37]"""
         return pod.revision in self.new
 
     def available(self, pod: DaemonPod) -> bool:
-        """Whether the Pod is available now."""
+        """Return whether the Pod is available now."""
         return pod.available_after < self.now
 
 
@@ -123,13 +123,13 @@ def observe(
     new: Collection[str],
     now: float,
 ) -> Observed:
-    """Pods sorted by node. ``eligibilities``: of all nodes there are, by name; ``unselected``: nodes that the update's
-    node selector leaves out."""
+    """Group the Pods by node. ``eligibilities`` has all nodes of the cluster by name; ``unselected`` are nodes that do
+    not match the update's node selector."""
     by_node: dict[str, list[DaemonPod]] = {}
     strays = []
     for pod in pods:
         if not pod.node:
-            continue  # DS-19: made by hand, for no node
+            continue  # a Pod created by hand for no node [DS-19]
         if pod.node in eligibilities:
             by_node.setdefault(pod.node, []).append(pod)
         else:
@@ -146,13 +146,16 @@ def observe(
     return Observed(nodes, strays, new, now)
 
 
-# On which nodes a Pod is created, and which Pods go, whatever is being rolled out (DS-24 … DS-31, DS-33). Pure.
+# Where to create Pods and which Pods to delete, independent of a rollout [DS-24 … DS-31, DS-33]. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class ScalePlan:
-    """``create``: nodes that get a Pod; ``delete``: Pods that go, by their hooks; ``ended``: those among them that had
-    ended by themselves; ``waits``: seconds after which to look again, each positive."""
+    """Nodes to create Pods on, and Pods to delete.
+
+    ``create``: nodes that need a Pod. ``delete``: Pods to delete, after their hooks. ``ended``: finished Pods among
+    them. ``waits``: positive numbers of seconds after which to reconcile again.
+    """
 
     create: tuple[str, ...] = ()
     delete: tuple[DaemonPod, ...] = ()
@@ -169,7 +172,8 @@ class _Found:
 
 
 def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, float]) -> ScalePlan:
-    """``held``: nodes whose ended Pods are left alone for so many seconds, for others ended there before (DS-29)."""
+    """Plan which Pods to create and delete. ``held`` has the seconds during which finished Pods of a node are kept,
+    because other Pods finished there before. [DS-29]"""
     found = _Found()
     for node in observed.nodes:
         if node.eligibility.should_run and not node.pods:
@@ -178,7 +182,7 @@ def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, floa
             _keep(node, observed, settings, held, found)
         else:
             found.delete += node.live
-    # DS-28: what waits for a node that is gone would wait for ever.
+    # A Pod that waits for a node that is gone would wait forever. [DS-28]
     found.delete += [pod for pod in observed.strays if not pod.bound and not pod.terminating]
     limits = settings.limits(observed.desired)
     create = sorted(found.create)
@@ -194,13 +198,13 @@ def plan_scaling(observed: Observed, settings: Settings, held: Mapping[str, floa
 
 
 def _missing_new(observed: Observed, partition: int) -> int:
-    """DS-30: how many Pods may be made at the present template."""
+    """Return how many Pods of the current template may be created. [DS-30]"""
     new = sum(any(map(observed.is_new, node.pods)) for node in observed.nodes)
     return max(0, observed.desired - new - min(partition, observed.desired))
 
 
 def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[str, float], found: _Found) -> None:
-    """DS-25 … DS-27: a node that has Pods, or may keep them."""
+    """Handle a node that has Pods or may keep them. [DS-25 … DS-27]"""
     running: list[DaemonPod] = []
     waiting = False
     for pod in node.live:
@@ -224,13 +228,13 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
 
 
 def _is_full(node: NodePods, observed: Observed) -> bool:
-    """DS-47: whether a Pod of the present template is there that only waits for its hook."""
+    """Return whether a Pod of the current template exists that only waits for its hook. [DS-47]"""
     return any(observed.is_new(pod) and not pod.ended for pod in node.live)
 
 
 def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) -> None:
-    """DS-27: of each template the oldest Pod, and the old one only until the new one is available. An old one that
-    serves stays before one that does not: it may be the only one."""
+    """Keep the oldest Pod of each template, and the old one only until the new one is available. An available old Pod
+    is preferred to an unavailable one, because it may be the only one in service. [DS-27]"""
     new = next((pod for pod in running if observed.is_new(pod)), None)
     olds = [pod for pod in running if not observed.is_new(pod)]
     old = next(filter(observed.available, olds), olds[0] if olds else None)
@@ -243,31 +247,31 @@ def _end_surge(running: Sequence[DaemonPod], observed: Observed, found: _Found) 
         found.waits.append(max(0.001, new.available_after - observed.now + 0.001))
 
 
-# What a DaemonSet creates: a Pod for one node (DS-34 … DS-36). Pure: names and times are arguments.
+# Construction of the Pod for a node [DS-34 … DS-36]. Names and times are arguments. Pure.
 
-#: So much of the DaemonSet's name is in those of its Pods, as the API server cuts a generateName.
+#: Length to which the DaemonSet's name is cut in Pod names, as the API server cuts generateName.
 MAX_NAME_BASE: Final = 58
 SCHEDULER: Final = "kubernetes.io/daemonset-controller"
 
 
 @dataclass(frozen=True, slots=True)
 class PodMaker:
-    """Makes the Pods of the present template."""
+    """Builds Pods of the current template."""
 
     resolved: ResolvedSpec
     revision: Revision
 
     @property
     def name_base(self) -> str:
-        """What the names of Pods begin with."""
+        """Prefix of Pod names."""
         return f"{self.resolved.owner.name}-"[:MAX_NAME_BASE]
 
     def new_pod(self, name: str, node: str) -> NewPod:
-        """The Pod for that node."""
+        """Return the Pod to create for that node."""
         return NewPod(name, partial(self.pod, name, node), managed_fields=self.resolved.settings.gates.managed_fields)
 
     def pod(self, name: str, node: str, now: datetime) -> Mapping[str, Any]:  # noqa: ARG002  # the time is not in it
-        """Its JSON form."""
+        """Return the Pod as JSON."""
         resolved, owner = self.resolved, self.resolved.owner
         labels = {names.CONTROLLER_REVISION_HASH: short_hash(self.revision.name)}
         if resolved.template_generation:
@@ -286,7 +290,7 @@ class PodMaker:
 
     @property
     def _readiness_gates(self) -> tuple[str, ...]:
-        """DS-36, and the one that admission would append, so that it has less to change."""
+        """Readiness gates [DS-36], including the one that admission would append, which saves the webhook a patch."""
         settings = self.resolved.settings
         return (
             *((names.IN_PLACE_UPDATE_READY,) if settings.in_place else ()),
@@ -294,7 +298,7 @@ class PodMaker:
         )
 
     def _place(self, spec: Mapping[str, Any], node: str) -> dict[str, Any]:
-        """DS-35."""
+        """Return the spec fields that assign the Pod to the node. [DS-35]"""
         if not self.resolved.settings.gates.by_scheduler:
             return {"nodeName": node, "schedulerName": SCHEDULER}
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}

@@ -1,4 +1,4 @@
-"""What a DaemonSet and the feature gates ask for, in the terms of the plan. Pure."""
+"""Settings of a DaemonSet and its feature gates, as the plan uses them. Pure."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ DEFAULT_BURST: Final = 250
 
 @dataclass(frozen=True, slots=True)
 class Gates(EngineGates):
-    """The feature gates the plan asks."""
+    """Feature gates that the plan depends on."""
 
     update_hash: bool = True
     lifecycle_states: bool = False
-    #: Nodes that should run no Pod take no part in an update (DS-39).
+    #: Exclude nodes that should not run a Pod from updates. [DS-39]
     prune_ineligible: bool = False
-    #: Unavailable old Pods use up maxUnavailable (DS-77).
+    #: Count unavailable old Pods against maxUnavailable. [DS-77]
     strict: bool = False
-    #: The scheduler binds Pods; else they are created bound (DS-35).
+    #: Let the scheduler bind Pods instead of creating them with a node name. [DS-35]
     by_scheduler: bool = True
-    #: Images are pulled ahead of an update (DS-62).
+    #: Pull images ahead of an update. [DS-62]
     pre_download_images: bool = False
 
     @classmethod
     def of(cls, enabled: Callable[[str], bool], *, by_scheduler: bool = True) -> Self:
-        """The gates by their names."""
+        """Read the gates by name."""
         shared = {**shared_gates(enabled), "template_hash": False, "short_hash": True}
         return cls(
             **shared,
@@ -52,7 +52,7 @@ class Gates(EngineGates):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The settings of one DaemonSet as numbers, with so many eligible nodes (DS-38, DS-74)."""
+    """Limits of one DaemonSet as absolute numbers, for a number of eligible nodes. [DS-38, DS-74]"""
 
     desired: int
     max_unavailable: int
@@ -63,7 +63,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """One DaemonSet."""
+    """Settings of one DaemonSet."""
 
     min_ready_seconds: int = 0
     burst_replicas: int | str | None = None
@@ -74,9 +74,9 @@ class Settings:
     max_unavailable: int | str | None = None
     max_surge: int | str | None = None
     partition: int | str | None = None
-    #: Nodes that may be updated; None: all.
+    #: Selects the nodes that may be updated; None for all.
     node_selector: Selector | None = None
-    #: The node selector cannot be read: no Pod is updated (DS-84).
+    #: Whether the node selector is invalid, in which case no Pod is updated. [DS-84]
     node_selector_unreadable: bool = False
     partitioned_scaling: bool = False
     lifecycle: Lifecycle | None = None
@@ -84,21 +84,22 @@ class Settings:
 
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """How Pods get to another revision."""
+        """How Pods move to another revision."""
         return UpdatePolicy.IN_PLACE_IF_POSSIBLE if self.in_place else UpdatePolicy.RECREATE
 
     @property
     def grace_seconds(self) -> int | None:
-        """DS-48: none."""
+        """Seconds a Pod stays out of service before its in-place update: none. [DS-48]"""
         return 0
 
     @property
     def surges(self) -> bool:
-        """DS-27: whether a new Pod may come beside an old one."""
+        """Whether a new Pod may be created while the old one still runs. [DS-27]"""
         return not self.on_delete and _count(self.max_surge, 1, round_up=True) > 0
 
     def limits(self, desired: int) -> Limits:
-        """DS-38, DS-74: the numbers for that many eligible nodes. Values that admission refuses count as none."""
+        """Return the limits for that number of eligible nodes. Values that admission rejects count as unset. [DS-38,
+        DS-74]"""
         unavailable = _count(self.max_unavailable, desired, round_up=True)
         surge = _count(self.max_surge, desired, round_up=True)
         if unavailable == 0 and surge == 0 and desired > 0:
@@ -112,7 +113,7 @@ class Settings:
         )
 
     def _burst(self, desired: int) -> int:
-        """DS-33, DS-74, DS-84."""
+        """Return burstReplicas as a number. [DS-33, DS-74, DS-84]"""
         value = self.burst_replicas
         try:
             burst = DEFAULT_BURST if value is None else scaled(value, desired, round_up=False)
@@ -132,7 +133,7 @@ def _count(value: int | str | None, total: int, *, round_up: bool) -> int:
 
 
 KIND: Final = WorkloadKind(DAEMON_SET.resource())
-#: DS-17: what every Pod of a DaemonSet tolerates.
+#: Tolerations of every DaemonSet Pod. [DS-17]
 _TOLERATED: Final = (
     ("node.kubernetes.io/not-ready", NO_EXECUTE),
     ("node.kubernetes.io/unreachable", NO_EXECUTE),
@@ -146,8 +147,8 @@ _NETWORK: Final = ("node.kubernetes.io/network-unavailable", NO_SCHEDULE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(engine.ResolvedSpec[Settings]):
-    """One DaemonSet at one generation. ``tolerations``: those of its Pods; ``placement``: what those ask of a node;
-    ``template_generation``: the label of its Pods, if its annotation says one (DS-34)."""
+    """The spec of one DaemonSet at one generation. ``tolerations`` are those of its Pods; ``placement`` is what the
+    Pods require of a node; ``template_generation`` is the Pod label taken from the annotation, if set. [DS-34]"""
 
     placement: Placement
     tolerations: list[Any]
@@ -155,7 +156,7 @@ class ResolvedSpec(engine.ResolvedSpec[Settings]):
 
 
 def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
-    """The view. Raises SelectorError for a selector that cannot be read."""
+    """Resolve the spec of a DaemonSet. Raises SelectorError if the selector is invalid."""
     spec = daemonset.spec.to_dict()
     metadata = daemonset.metadata
     owner = KIND.owner(metadata)
@@ -180,16 +181,16 @@ def resolve_spec(daemonset: DaemonSet, gates: Gates) -> ResolvedSpec:
 
 
 def daemon_tolerations(pod: Mapping[str, Any]) -> list[Any]:
-    """DS-17: those of the template's spec and those all daemons have."""
+    """Return the tolerations in the template's spec and those of every DaemonSet Pod. [DS-17]"""
     added = (*_TOLERATED, *((_NETWORK,) if pod.get("hostNetwork") is True else ()))
     return with_tolerations(pod, [{"key": key, "operator": "Exists", "effect": effect} for key, effect in added])
 
 
 def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
-    """What a DaemonSet asks for. Values that admission refuses are taken for what comes nearest."""
+    """Return the settings of a DaemonSet. Values that admission rejects are replaced by the nearest valid ones."""
     spec = daemonset.spec
     strategy = spec.update_strategy
-    rolling = strategy.rolling_update  # DS-76: it may be missing
+    rolling = strategy.rolling_update  # may be missing [DS-76]
     limit = spec.revision_history_limit
     node_selector, unreadable = _node_selector(rolling.selector if rolling is not None else None)
     hook = spec.lifecycle.pre_delete if spec.lifecycle is not None else None
@@ -206,7 +207,7 @@ def settings_of(daemonset: DaemonSet, gates: Gates) -> Settings:
         node_selector=node_selector,
         node_selector_unreadable=unreadable,
         partitioned_scaling=spec.scale_strategy is not None and spec.scale_strategy.partitioned_scaling,
-        # The other hooks have no effect on Pods of a DaemonSet.
+        # Other hooks have no effect on DaemonSet Pods.
         lifecycle=Lifecycle(pre_delete=Hook.of(hook.to_dict())) if hook is not None else None,
         gates=gates,
     )
@@ -223,7 +224,7 @@ def _node_selector(selector: dict[str, Any] | None) -> tuple[Selector | None, bo
 
 
 def _image_pulls(annotations: Mapping[str, str]) -> ImagePullSettings:
-    """DS-64."""
+    """Read the image pre-download settings from the annotations. [DS-64]"""
     timeout = _integer(annotations.get(names.PRE_DOWNLOAD_TIMEOUT_SECONDS))
     return ImagePullSettings(
         parallelism=annotations.get(names.PRE_DOWNLOAD_PARALLELISM),
@@ -232,7 +233,7 @@ def _image_pulls(annotations: Mapping[str, str]) -> ImagePullSettings:
 
 
 def _integer(text: str | None) -> str:
-    """The text if it is an integer that fits into 64 bits; else ''."""
+    """Return the text if it is a 64-bit integer, otherwise ""."""
     if text is None or len(text) > 20 or not text.isascii():
         return ""
     return text if text[text[:1] in ("+", "-") :].isdigit() and -(2**63) <= int(text) < 2**63 else ""

@@ -1,4 +1,4 @@
-"""Which nodes an update takes next, the status, and the preview of an update. Pure."""
+"""Updates of a DaemonSet: which nodes to update next, the status, and the preview of a rollout. Pure."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from app.kube.objects import Pod
 from app.pods.node_fit import Eligibility
 from app.workloads.report import Action, Preview, PreviewStep
 
-# Which Pods get to the present template now (DS-37 … DS-47). Pure.
-#
-# Without surge a plan says which old Pods are replaced or changed in place; with surge, on which nodes a new one comes
-# beside the old one, and which old ones have done their duty.
+# Which Pods to update now [DS-37 … DS-47]. Without surge, a plan lists old Pods to replace or update in place. With
+# surge, it lists nodes that get a new Pod in addition to the old one, and old Pods that are no longer needed. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class RollingPlan:
-    """``update``: old Pods to be updated now, in order; ``create``: nodes that get a new Pod beside the old one.
+    """Pods to update now.
 
-    ``unavailable``: nodes that use up maxUnavailable, those of this plan included; ``waiting``: available old Pods that
-    have to wait for that (DS-78).
+    ``update``: old Pods to update, in order. ``create``: nodes that get a new Pod in addition to the old one.
+    ``unavailable``: number of nodes that count against maxUnavailable, including those of this plan. ``waiting``:
+    number of available old Pods that maxUnavailable holds back. [DS-78]
     """
 
     update: tuple[DaemonPod, ...] = ()
@@ -38,7 +37,7 @@ NOTHING = RollingPlan()
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The live Pods of one node by template; ``excess``: there are more of one than there should be."""
+    """Live Pods of one node by template. ``excess``: there is more than one Pod of a template."""
 
     node: NodePods
     new: DaemonPod | None
@@ -47,14 +46,15 @@ class NodeState:
 
 
 def node_state(node: NodePods, observed: Observed) -> NodeState:
-    """DS-37."""
+    """Return the state of a node. [DS-37]"""
     new = [pod for pod in node.live if observed.is_new(pod)]
     old = [pod for pod in node.live if not observed.is_new(pod)]
     return NodeState(node, new[0] if new else None, old[0] if old else None, len(new) > 1 or len(old) > 1)
 
 
 def update_candidates(observed: Observed, settings: Settings) -> list[NodeState]:
-    """DS-38 … DS-41: the nodes that an update looks at, in order; those beyond the partition are left out."""
+    """Return the nodes that take part in the update, in order, without those that the partition excludes. [DS-38 …
+    DS-41]"""
     taking_part = [
         node
         for node in observed.nodes
@@ -76,7 +76,7 @@ def update_candidates(observed: Observed, settings: Settings) -> list[NodeState]
 
 
 def plan_update(observed: Observed, settings: Settings) -> RollingPlan:
-    """What the update does now; nothing where it is paused or not asked for."""
+    """Plan the update steps; none if the rollout is paused or the strategy is OnDelete."""
     if settings.on_delete or settings.paused or settings.node_selector_unreadable:
         return NOTHING
     candidates = update_candidates(observed, settings)
@@ -90,7 +90,7 @@ def _in_service(pod: DaemonPod | None) -> bool:
 
 
 def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, settings: Settings) -> RollingPlan:
-    """DS-43, DS-44."""
+    """Plan an update without surge. [DS-43, DS-44]"""
     limits, unavailable = settings.limits(observed.desired), 0
     free: list[DaemonPod] = []
     available: list[DaemonPod] = []
@@ -107,7 +107,8 @@ def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, setti
             if not settings.gates.strict:
                 free.append(old)
                 continue
-            # DS-77: it is missing already; one that is only not ready for long enough serves all the same.
+            # The old Pod counts as unavailable, but one that is ready and only within minReadySeconds is still in
+            # service. [DS-77]
             unavailable += 1
             if not old.ready:
                 free.append(old)
@@ -121,7 +122,7 @@ def _plan_replacement(candidates: Sequence[NodeState], observed: Observed, setti
 
 
 def _plan_surge(candidates: Sequence[NodeState], observed: Observed, settings: Settings) -> RollingPlan:
-    """DS-46, DS-47."""
+    """Plan an update with surge. [DS-46, DS-47]"""
     limits, surging = settings.limits(observed.desired), 0
     done: list[DaemonPod] = []
     free: list[str] = []
@@ -138,7 +139,7 @@ def _plan_surge(candidates: Sequence[NodeState], observed: Observed, settings: S
             else:
                 done.append(old)
         elif not state.node.eligibility.should_run:
-            continue  # no Pod could come there
+            continue  # no Pod may be created there
         elif observed.available(old):
             available.append(name)
         else:
@@ -148,12 +149,12 @@ def _plan_surge(candidates: Sequence[NodeState], observed: Observed, settings: S
 
 
 def next_available(observed: Observed) -> float:
-    """DS-68: POSIX seconds at which the next ready Pod becomes available; inf: none."""
+    """Return the time (POSIX seconds) at which the next ready Pod becomes available; inf if none will. [DS-68]"""
     times = (pod.available_after for node in observed.nodes for pod in node.live if pod.available_after > observed.now)
     return min((time for time in times if time < inf), default=inf)
 
 
-# What a DaemonSet reports of itself: nodes, counted (DS-66). Pure.
+# Status of a DaemonSet: counts of nodes [DS-66]. Pure.
 
 REQUIRED: Final = (
     "currentNumberScheduled",
@@ -162,11 +163,11 @@ REQUIRED: Final = (
     "numberReady",
     "updatedNumberScheduled",
 )
-"""Fields that are written even if they are zero, as the schema asks for."""
+"""Fields that are written even if they are zero, because the schema requires them."""
 
 
 def base_status(observed: Observed, *, generation: int, update_hash: str, collision_count: int) -> dict[str, Any]:
-    """The whole status."""
+    """Return the status."""
     current = ready = available = updated = misscheduled = 0
     for node in observed.nodes:
         if not node.eligibility.should_run:
@@ -191,17 +192,16 @@ def base_status(observed: Observed, *, generation: int, update_hash: str, collis
     }
 
 
-# What a DaemonSet would do to each Pod, in which order and why: the plans, played to their end. Pure.
-#
-# After each step the Pods it touched are taken to be available, and hooks to let go.
+# Preview of a rollout: what happens to each Pod, in which order and why. After each step the affected Pods are assumed
+# to become available, and hooks to complete. Pure.
 
-#: Why a Pod cannot be updated in place; None: it can.
+#: Returns why a Pod cannot be updated in place, or None.
 Obstacle = Callable[[DaemonPod], str | None]
 
 
 @dataclass(slots=True)
 class _Run:
-    """The Pods as they would be by now."""
+    """State of the simulated Pods during a preview."""
 
     eligibilities: Mapping[str, Eligibility]
     unselected: Collection[str]
@@ -212,7 +212,7 @@ class _Run:
     pods: list[DaemonPod]
     step: int = 0
     made: int = 0
-    #: Nodes whose Pod was deleted to be replaced.
+    #: Nodes whose Pod was deleted in order to be replaced.
     replaced: set[str] = field(default_factory=set)
     steps: list[PreviewStep] = field(default_factory=list)
 
@@ -246,7 +246,7 @@ class _Run:
 def preview(
     observed: Observed, settings: Settings, *, new: str, unselected: Collection[str], obstacle: Obstacle
 ) -> Preview:
-    """Play the plans to their end. ``new``: the hash of the present template."""
+    """Run the plans until nothing is left to do. ``new`` is the hash of the current template."""
     there = [*(pod for node in observed.nodes for pod in node.pods), *observed.strays]
     run = _Run(
         eligibilities={node.name: node.eligibility for node in observed.nodes},
@@ -255,7 +255,7 @@ def preview(
         settings=replace(settings, lifecycle=None),
         obstacle=obstacle,
         now=observed.now,
-        # What is going is gone, what is under way ends well.
+        # Terminating Pods are assumed to be gone, and updates in progress to succeed.
         pods=[_settled(pod, new, observed) for pod in there if not pod.terminating],
     )
     for _ in range(4 * (len(observed.nodes) + len(there)) + 10):
@@ -285,7 +285,7 @@ def _scale(run: _Run, plan: ScalePlan, observed: Observed) -> None:
         run.step += 1
     for node in plan.create:
         if node not in run.replaced:
-            run.note(node, f"(new {run.made + 1})", Action.CREATE, "the node should have one")
+            run.note(node, f"(new {run.made + 1})", Action.CREATE, "the node needs a Pod")
         run.replaced.discard(node)
         run.add(node)
     for pod in plan.delete:
@@ -304,14 +304,14 @@ def _why_deleted(pod: DaemonPod, observed: Observed, run: _Run) -> str:
         return eligibility.reason
     if pod.preparing_delete:
         run.replaced.add(pod.node)
-        return "asked for before"
+        return "its deletion has begun"
     return "more than one on its node" if observed.is_new(pod) else "the new one is available"
 
 
 def _update(run: _Run, plan: RollingPlan) -> None:
     run.step += 1
     for node in plan.create:
-        run.note(node, f"(new {run.made + 1})", Action.CREATE, "beside the old one, by maxSurge")
+        run.note(node, f"(new {run.made + 1})", Action.CREATE, "in addition to the old one (maxSurge)")
         run.add(node)
     for pod in plan.update:
         obstacle = run.obstacle(pod) if run.settings.in_place and not run.settings.surges else "the type is Standard"
