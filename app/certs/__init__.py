@@ -1,1 +1,1 @@
-"""Serving certificates: issue, store, check; CA bundles."""
+"""Serving certificates and CA bundles: issue, store, check and rotate."""

@@ -1,7 +1,7 @@
-"""The TLS side of the server: a context whose certificate can be changed while connections stand.
+"""The server's TLS context, whose certificate can be replaced while connections are open.
 
-``ServingContext.listener`` is handed to the server once. Each handshake asks for the current certificate, so a new one
-is complete before anybody sees it and a bad one never replaces a good one. Established connections go on.
+``ServingContext.listener`` is passed to the server once. Every handshake reads the current certificate, so a new one
+takes effect only when it is complete, and an invalid one never replaces a valid one. Established connections are kept.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from app.certs.issue import CertificateError, check_pair
 
 
 class ServingContext:
-    """A listener's TLS context and the certificate it serves now."""
+    """A listener's TLS context and the certificate it currently serves."""
 
     def __init__(self, cert: bytes, key: bytes, client_ca: bytes = b"") -> None:
-        """With ``client_ca`` clients are asked for a certificate, and a wrong one ends the handshake. None at all does
-        not: what may be asked without one is not decided here."""
+        """Create the context. With ``client_ca``, clients are asked for a certificate.
+
+        An invalid client certificate fails the handshake. A missing one does not: authorization is up to the endpoints.
+        """
         self._client_ca = client_ca
         self._current = _server_context(cert, key, client_ca)
         self._pair = (cert, key)
@@ -28,17 +30,18 @@ class ServingContext:
         self.listener = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self.listener.minimum_version = ssl.TLSVersion.TLSv1_2
         _ask_clients(self.listener, client_ca)
-        # OpenSSL asks during every handshake, also when the client names no server.
+        # OpenSSL calls this for every handshake, even without SNI.
         self.listener.sni_callback = self._choose
 
     def replace(self, cert: bytes, key: bytes) -> None:
-        """Serve another certificate from the next handshake on. Raises CertificateError and keeps the old one."""
+        """Serve another certificate from the next handshake on. Raises CertificateError and keeps the current one if it
+        is invalid."""
         self._current = _server_context(cert, key, self._client_ca)
         self._pair = (cert, key)
         self.reloads += 1
 
     def serves(self, cert: bytes, key: bytes) -> bool:
-        """Whether this very pair is served now."""
+        """Return whether this certificate and key are currently served."""
         return self._pair == (cert, key)
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _listener: ssl.SSLContext) -> None:
@@ -53,13 +56,13 @@ def _server_context(cert: bytes, key: bytes, client_ca: bytes) -> ssl.SSLContext
         try:
             context.load_cert_chain(cert_path, key_path)
         except ssl.SSLError as error:
-            raise CertificateError(f"serving certificate: OpenSSL refuses it: {error.reason or error}") from None
+            raise CertificateError(f"serving certificate: rejected by OpenSSL: {error.reason or error}") from None
     _ask_clients(context, client_ca)
     return context
 
 
 def _ask_clients(context: ssl.SSLContext, client_ca: bytes) -> None:
-    """On both contexts of a handshake: one says whether, the other by whom."""
+    """Request client certificates. Both contexts of a handshake need this: one asks, the other verifies."""
     if not client_ca:
         return
     try:
@@ -71,8 +74,10 @@ def _ask_clients(context: ssl.SSLContext, client_ca: bytes) -> None:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """A path that holds the content: the ssl module reads files only. In memory where the system can, so no key of
-    ours lies on a disk."""
+    """Yield a path to the content, because the ssl module reads only files.
+
+    The file is in memory where the system supports it, so that private keys are not written to disk.
+    """
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
         with os.fdopen(descriptor, "wb") as stream:

@@ -1,6 +1,6 @@
-"""Make and judge certificates: a CA of our own and the serving certificate it signs. Pure but for the keys' randomness.
+"""Issue and check certificates: a CA of our own and the serving certificate it signs. Pure, except for random keys.
 
-Names, lifetimes and Secret keys are those of OpenKruise (MGR-30 … MGR-34), so a Secret made by either serves both.
+Names, lifetimes and Secret keys match OpenKruise, so that either can use a Secret the other created. [MGR-30 … MGR-34]
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-#: Ours are elliptic; OpenKruise's authority, which is used again, has an RSA key.
+#: We issue ECDSA keys. A reused OpenKruise CA has an RSA key.
 _Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 CA_COMMON_NAME: Final = "webhook-cert-ca"
 LIFETIME: Final = timedelta(days=3650)
-#: MGR-34: a CA that is good for another year is used again.
+#: A CA that is valid for at least another year is reused. [MGR-34]
 CA_REUSE: Final = timedelta(days=365)
-#: Certificates begin in the past, so that an API server whose clock is behind still trusts a new one.
+#: Certificates are backdated so that an API server whose clock is behind trusts a new one.
 BACKDATED: Final = timedelta(hours=1)
 
-#: MGR-32: Secret key → field; two names each for the pair, as older and newer readers look for them.
+#: Secret key → field. The pair is stored under two names each, for older and newer readers. [MGR-32]
 SECRET_KEYS: Final = {
     "ca-key.pem": "ca_key",
     "ca-cert.pem": "ca_cert",
@@ -50,12 +50,12 @@ SECRET_KEYS: Final = {
 
 
 class CertificateError(ValueError):
-    """A certificate or key that cannot be used; the message says which and why."""
+    """A certificate or key cannot be used. The message names it and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateSet:
-    """A CA and a serving certificate with their keys, all PEM. ``ca_key`` is empty where nobody may sign again."""
+    """A CA and a serving certificate with their keys, all in PEM. ``ca_key`` is empty if the CA cannot sign again."""
 
     ca_cert: bytes
     cert: bytes
@@ -63,23 +63,23 @@ class CertificateSet:
     ca_key: bytes = b""
 
     def secret_data(self) -> dict[str, str]:
-        """The ``data`` of the Secret, base64 (MGR-32)."""
+        """Return the ``data`` of the Secret, base64-encoded. [MGR-32]"""
         kept = {name: getattr(self, field) for name, field in SECRET_KEYS.items()}
         return {name: base64.b64encode(content).decode() for name, content in kept.items() if content}
 
     @property
     def without_ca_key(self) -> CertificateSet:
-        """What a server needs, and nobody can sign with."""
+        """Return the set without the CA key, which is all a server needs."""
         return replace(self, ca_key=b"")
 
     @property
     def ca_bundle(self) -> str:
-        """The CA as webhook configurations and CRDs carry it."""
+        """The CA, encoded as in the caBundle of webhook configurations and CRDs."""
         return base64.b64encode(self.ca_cert).decode()
 
 
 def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
-    """The set in a Secret's ``data``. Raises CertificateError naming the key that is missing or no base64."""
+    """Read the set from a Secret's ``data``. Raises CertificateError naming a key that is missing or not base64."""
     fields: dict[str, bytes] = {}
     for name, field in SECRET_KEYS.items():
         encoded = (data or {}).get(name)
@@ -96,9 +96,10 @@ def from_secret_data(data: Mapping[str, str] | None) -> CertificateSet:
 
 
 def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | None = None) -> CertificateSet:
-    """A fresh serving certificate for hosts (DNS names or IP addresses; the first is the subject).
+    """Issue a new serving certificate for hosts (DNS names or IP addresses; the first is the subject).
 
-    The CA of ``reuse_ca_of`` signs it if it is sound and good for another year (MGR-34); otherwise a new CA does.
+    It is signed by the CA of ``reuse_ca_of`` if that is sound and valid for another year, otherwise by a new CA.
+    [MGR-34]
     """
     ca_key, ca_cert = _reusable_ca(reuse_ca_of, now) or _new_ca(now)
     key = _new_key()
@@ -126,7 +127,7 @@ def issue(hosts: tuple[str, ...], now: datetime, reuse_ca_of: CertificateSet | N
 
 
 def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> str:
-    """Why a set must be made anew, or an empty string if it is sound (MGR-33)."""
+    """Return why a set must be replaced, or an empty string if it is sound. [MGR-33]"""
     try:
         fault, _, _ = condition_of(certificates, hosts, now, renew_before)
         if fault:
@@ -144,22 +145,22 @@ def fault_of(certificates: CertificateSet, hosts: tuple[str, ...], now: datetime
 def condition_of(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, renew_before: timedelta
 ) -> tuple[str, bool, bool]:
-    """Why a set cannot be served (or an empty string), whether it ends within ``renew_before``, whether its CA may
-    sign again. Raises CertificateError for what is no certificate.
+    """Return why a set cannot be served (or an empty string), whether it expires within ``renew_before``, and whether
+    its CA may sign again. Raises CertificateError if the set does not hold certificates.
 
-    A certificate that begins in the future is not at fault: then our clock is behind, or that of whoever issued it was
-    ahead, and making another would only replace one that API servers may well believe.
+    A certificate whose validity starts in the future is accepted: either our clock is behind or the issuer's was ahead,
+    and API servers may already accept it.
     """
     certificate = check_pair(certificates.cert, certificates.key)
     authority = _load_certificate(certificates.ca_cert, "CA certificate")
-    # A CA that ends within renew_before itself would have its certificates renewed again and again.
+    # A CA that expires within renew_before must not sign: its certificates would be renewed repeatedly.
     outlives = authority.not_valid_after_utc > now + renew_before
     can_sign = outlives and _reusable_ca(certificates, now) is not None
     if not _is_signed_by(certificates.cert, certificates.ca_cert):
         return f"serving certificate: was not signed by the CA {authority.subject.rfc4514_string()}", True, can_sign
     missing = [host for host in hosts if not _fits(certificate, host)]
     if missing:
-        return f"serving certificate: is not for {', '.join(missing)}", True, can_sign
+        return f"serving certificate: is not valid for {', '.join(missing)}", True, can_sign
     ends = min(held.not_valid_after_utc for _, held in _both(certificates))
     fault = "" if ends > now else f"serving certificate: expired at {ends:%Y-%m-%d %H:%M} UTC"
     return fault, ends <= now + renew_before, can_sign
@@ -173,7 +174,7 @@ def _both(certificates: CertificateSet) -> tuple[tuple[str, x509.Certificate], t
 
 
 def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
-    """The certificate, after seeing that the private key is its own. Raises CertificateError."""
+    """Return the certificate if the private key belongs to it. Raises CertificateError otherwise."""
     certificate = _load_certificate(cert, "serving certificate")
     _load_key(key, "private key")
     if not _belongs_to(key, cert):
@@ -182,7 +183,7 @@ def check_pair(cert: bytes, key: bytes) -> x509.Certificate:
 
 
 def unexpired(bundle: bytes, now: datetime) -> bytes:
-    """The certificates of a PEM bundle that have not expired; none if it cannot be read."""
+    """Return the certificates of a PEM bundle that have not expired; empty if the bundle cannot be read."""
     try:
         found = x509.load_pem_x509_certificates(bundle)
     except ValueError:
@@ -192,7 +193,7 @@ def unexpired(bundle: bytes, now: datetime) -> bytes:
 
 
 def expiry(cert: bytes) -> datetime:
-    """When a PEM certificate ends. Raises CertificateError."""
+    """Return when a PEM certificate expires. Raises CertificateError."""
     return _load_certificate(cert, "certificate").not_valid_after_utc
 
 
@@ -234,16 +235,16 @@ def _new_ca(now: datetime) -> tuple[_Key, x509.Certificate]:
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
-    """P-256: a handshake costs the server a twentieth of what RSA 2048 does."""
+    """Return a P-256 key: a handshake costs the server a twentieth of the time of RSA 2048."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def _common_name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])  # X.509 allows 64 characters; the SAN counts
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:64])])  # at most 64 characters (X.509)
 
 
 def _alternative_names(hosts: tuple[str, ...]) -> list[x509.GeneralName]:
-    # MGR-30: localhost is always among them, for the readiness check against ourselves.
+    # localhost is always included, for our own readiness check. [MGR-30]
     names: list[x509.GeneralName] = [x509.DNSName("localhost")]
     for host in hosts:
         address = _address(host)
@@ -290,7 +291,7 @@ def _load_key(pem: bytes, what: str) -> PrivateKeyTypes:
     try:
         return _checked_key(pem)
     except TypeError:
-        raise CertificateError(f"{what}: is encrypted; give it without a passphrase") from None
+        raise CertificateError(f"{what}: is encrypted; provide it without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{what}: is not a PEM private key") from None
 
@@ -302,19 +303,19 @@ def _read_certificate(pem: bytes) -> x509.Certificate:
 
 @lru_cache(maxsize=8)
 def _checked_key(pem: bytes) -> PrivateKeyTypes:
-    """Reading a key means testing its primes, 50 ms each time; the same few keys are judged at every look."""
+    """Read a private key. Cached, because reading tests its primes, which takes 50 ms."""
     return load_pem_private_key(pem, password=None)
 
 
 @lru_cache(maxsize=16)
 def _belongs_to(key: bytes, cert: bytes) -> bool:
-    """Whether a private key is that of a certificate; both are sound PEM."""
+    """Return whether a private key belongs to a certificate; both are valid PEM."""
     return _public_pem(_checked_key(key).public_key()) == _public_pem(_read_certificate(cert).public_key())
 
 
 @lru_cache(maxsize=16)
 def _is_signed_by(cert: bytes, authority: bytes) -> bool:
-    """Whether a certificate names another as its issuer and was signed by it; both are sound PEM."""
+    """Return whether a certificate names another as its issuer and is signed by it; both are valid PEM."""
     try:
         _read_certificate(cert).verify_directly_issued_by(_read_certificate(authority))
     except (InvalidSignature, ValueError, TypeError):

@@ -1,13 +1,13 @@
-"""Rotation: which step the certificates in a Secret need next. Pure.
+"""Rotation: decide which step the certificates in a Secret need next. Pure.
 
-A new CA is announced beside the old one, and only when every API server had time to learn it do listeners switch to a
-certificate that it signed; only when every replica had time to switch is the old CA forgotten:
+A new CA is announced next to the old one. Listeners switch to a certificate it signed only after every API server had
+time to learn it, and the old CA is dropped only after every replica had time to switch:
 
     current ──announce──▶ current + next ──switch──▶ current (was next) + previous CA ──finish──▶ current
 
-All of that stands in the Secret, so any replica carries on where another was stopped, and the Secret's resourceVersion
-lets one of several win. How long a step has lasted is measured by each replica for itself on its monotonic clock: no
-two machines' clocks are ever compared. At every moment the bundle that is published trusts whatever is served.
+The state is kept in the Secret, so any replica can resume a rotation, and the Secret's resourceVersion decides between
+concurrent writers. Each replica measures the duration of a step on its own monotonic clock; clocks of different
+machines are never compared. The published bundle always trusts every certificate in use.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, NamedTuple
 
 from app.certs.issue import CertificateError, CertificateSet, condition_of, from_secret_data, issue
 
-#: Secret key → field of the set that is announced.
+#: Secret key → field of the announced set.
 _NEXT_KEYS: Final = {
     "next-ca-cert.pem": "ca_cert",
     "next-ca-key.pem": "ca_key",
@@ -33,20 +33,20 @@ _NEXT_KEYS: Final = {
 _END: Final = b"-----END CERTIFICATE-----"
 _PREVIOUS_KEY: Final = "previous-ca-cert.pem"
 _RETIRED_KEY: Final = "retired-ca-fingerprints"
-#: Everything of ours beside the set in force (MGR-32).
+#: All our Secret keys other than those of the current set. [MGR-32]
 EXTRA_KEYS: Final = frozenset((*_NEXT_KEYS, _PREVIOUS_KEY, _RETIRED_KEY))
-#: How many given-up CAs are kept in mind.
+#: Maximum number of retired CAs to remember.
 _RETIRED_KEPT: Final = 20
 
 
 class Condition(NamedTuple):
-    """What there is to say about a set."""
+    """Condition of a certificate set."""
 
     #: Why it cannot be served, or an empty string.
     fault: str
-    #: Whether it ends soon enough to be renewed.
+    #: Whether it expires soon enough to be renewed.
     ending: bool = False
-    #: Whether its CA may sign another certificate (MGR-34).
+    #: Whether its CA may sign another certificate. [MGR-34]
     can_sign: bool = False
 
 
@@ -55,13 +55,13 @@ Judge = Callable[[CertificateSet], Condition]
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """What a Secret holds: the set in force, and how far a change of the CA is."""
+    """Contents of the Secret: the current set and the progress of a CA change."""
 
     current: CertificateSet
     next: CertificateSet | None = None
-    #: CAs that are on their way out, PEM.
+    #: CAs that are being phased out, PEM.
     previous_ca: bytes = b""
-    #: Fingerprints of CAs that were given up: where they still stand in a bundle, they are taken out.
+    #: Fingerprints of retired CAs, which are removed from any bundle that still contains them.
     retired: tuple[str, ...] = ()
 
     @property
@@ -72,12 +72,12 @@ class Rotation:
 
     @property
     def without_ca_keys(self) -> Rotation:
-        """What listeners need, and nobody can sign with."""
+        """Return the rotation without CA keys, which is all a listener needs."""
         following = self.next.without_ca_key if self.next is not None else None
         return replace(self, current=self.current.without_ca_key, next=following)
 
     def secret_data(self) -> dict[str, str]:
-        """The ``data`` of the Secret, base64."""
+        """Return the ``data`` of the Secret, base64-encoded."""
         data = self.current.secret_data()
         if self.next is not None:
             for name, field in _NEXT_KEYS.items():
@@ -90,7 +90,7 @@ class Rotation:
         return data
 
     def unknown(self, *pems: bytes) -> bytes:
-        """Those of these CAs that are neither trusted nor given up."""
+        """Return the given CAs that are neither trusted nor retired."""
         trusted = blocks(self.bundle)
         return b"".join(
             block for block in blocks(*pems) if block not in trusted and _fingerprint(block) not in self.retired
@@ -98,12 +98,12 @@ class Rotation:
 
 
 def joined(*pems: bytes) -> bytes:
-    """The certificates of several PEM texts, each once."""
+    """Join the certificates of several PEM texts without duplicates."""
     return b"".join(blocks(*pems))
 
 
 def blocks(*pems: bytes) -> list[bytes]:
-    """The certificates of several PEM texts one by one, each once and written alike."""
+    """Split PEM texts into single certificates, normalized and without duplicates."""
     found = (block.lstrip() + _END + b"\n" for pem in pems for block in pem.split(_END)[:-1])
     return list(dict.fromkeys(found))
 
@@ -113,9 +113,9 @@ def _fingerprint(block: bytes) -> str:
 
 
 def read_rotation(data: Mapping[str, str] | None) -> Rotation:
-    """What is in a Secret's ``data``. Raises CertificateError where the set in force cannot be read.
+    """Read a Secret's ``data``. Raises CertificateError if the current set cannot be read.
 
-    A half-written or damaged announcement counts as none: it will be made again.
+    An incomplete or damaged announcement is ignored and made again.
     """
     current = from_secret_data(data)
     announced = {field: _decoded(data, name) for name, field in _NEXT_KEYS.items()}
@@ -133,17 +133,17 @@ def _decoded(data: Mapping[str, str] | None, name: str) -> bytes:
 
 
 class Action(StrEnum):
-    """What to do about the Secret."""
+    """Change to make to the Secret."""
 
     KEEP = "keep"
-    MAKE = "make a new certificate"
+    MAKE = "issue a new certificate"
     RENEW = "renew the serving certificate under its CA"
-    RESTORE = "put back what is served"
-    RESTORE_AND_ROTATE = "put back what is served, and rotate to a new CA"
+    RESTORE = "restore the certificate in use"
+    RESTORE_AND_ROTATE = "restore the certificate in use, and rotate to a new CA"
     ANNOUNCE = "announce a new CA"
     SWITCH = "serve the certificate of the announced CA"
-    FINISH = "forget the previous CA"
-    REMEMBER = "keep the CAs of what others may serve trusted"
+    FINISH = "drop the previous CA"
+    REMEMBER = "keep trusting the CAs that other replicas may use"
 
 
 class Step(NamedTuple):
@@ -155,36 +155,36 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What one replica sees."""
+    """State observed by one replica."""
 
-    #: Whether the Secret exists, and what it holds; None: nothing readable (``fault`` says why).
+    #: Whether the Secret exists, and its contents; None if unreadable (``fault`` has the reason).
     exists: bool
     stored: Rotation | None
-    #: What this replica took from the Secret last.
+    #: The set this replica last read from the Secret.
     held: Rotation | None
-    #: Whether the Secret has been like this, and the bundle in place everywhere, for the whole time a step takes.
+    #: Whether the Secret and all published bundles have been in this state for the full duration of a step.
     settled: bool
     fault: str = ""
-    #: The CAs that clients are told to trust now, PEM: other replicas may serve what they have signed.
+    #: The CAs that clients currently trust, PEM. Other replicas may serve certificates signed by them.
     published: bytes = b""
 
 
 def plan(observed: Observed, judge: Judge) -> Step:
-    """The next step. Carrying it out, and planning again once it settled, leads to a sound set in force alone."""
+    """Return the next step. Repeating plan and execution converges on a single sound set."""
     stored = observed.stored
     if stored is None or judge(stored.current).fault:
         return _without_current(observed, judge)
     current = judge(stored.current)
     announced = judge(stored.next) if stored.next is not None else None
     if announced is not None and (announced.fault or announced.ending):
-        return Step(Action.ANNOUNCE, f"announced CA: {announced.fault or 'ends soon'}")
+        return Step(Action.ANNOUNCE, f"announced CA: {announced.fault or 'expires soon'}")
     if current.ending and current.can_sign:
-        return Step(Action.RENEW, "serving certificate: ends soon")
+        return Step(Action.RENEW, "serving certificate: expires soon")
     if current.ending and announced is None:
-        return Step(Action.ANNOUNCE, "CA certificate: ends soon")
+        return Step(Action.ANNOUNCE, "CA certificate: expires soon")
     if _unknown(observed, stored):
-        # Somebody put other certificates there, or a replica made new ones while others served: what any of us may
-        # serve this moment stays trusted until all had time to switch.
+        # The Secret was replaced from outside, or a replica issued new certificates while others kept serving. CAs in
+        # use stay trusted until every replica had time to switch.
         return Step(Action.REMEMBER, "other CAs are in use")
     if announced is not None:
         return Step(Action.SWITCH if observed.settled else Action.KEEP)
@@ -199,15 +199,15 @@ def _unknown(observed: Observed, stored: Rotation) -> bytes:
 
 
 def _without_current(observed: Observed, judge: Judge) -> Step:
-    """There is no set in force that could be served."""
+    """Return the next step when no current set can be served."""
     stored, held = observed.stored, observed.held
     if stored is not None:
         why = judge(stored.current).fault
     else:
         why = observed.fault if observed.exists else "the Secret is missing"
     if held is not None and not judge(held.current).fault:
-        # What all replicas serve is sound: nothing has to fail because the Secret was deleted or damaged.
-        # A Secret that is gone is how a person asks for new keys.
+        # The set that replicas serve is sound, so a deleted or damaged Secret causes no failure. Deleting the Secret is
+        # how a user requests new keys.
         return Step(Action.RESTORE if observed.exists else Action.RESTORE_AND_ROTATE, why)
     if stored is not None and stored.next is not None and not judge(stored.next).fault:
         return Step(Action.SWITCH, why)
@@ -217,9 +217,10 @@ def _without_current(observed: Observed, judge: Judge) -> Step:
 def carried_out(
     action: Action, observed: Observed, make: Callable[[CertificateSet | None], CertificateSet]
 ) -> Rotation:
-    """What the Secret holds after a step. ``make`` issues a set, under the given set's CA or (None) under a new one.
+    """Return the contents of the Secret after a step. ``make`` issues a set under the given set's CA, or a new CA for
+    None.
 
-    Whatever the step, no CA is dropped that others may rely on but one that was given up by name.
+    No step drops a CA that others may rely on, unless it is retired.
     """
     after = _after(action, observed, make)
     unknown = _unknown(observed, after)
@@ -249,7 +250,7 @@ def _after(action: Action, observed: Observed, make: Callable[[CertificateSet | 
 
 
 def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> Judge:
-    """A judge of real certificates: do they belong together, are they for our names, how long do they last."""
+    """Return a judge of certificates: whether they match each other and our host names, and when they expire."""
 
     def judge(certificates: CertificateSet) -> Condition:
         try:
@@ -261,5 +262,5 @@ def judge_for(hosts: tuple[str, ...], now: datetime, renew_before: timedelta) ->
 
 
 def maker_for(hosts: tuple[str, ...], now: datetime) -> Callable[[CertificateSet | None], CertificateSet]:
-    """Issues real certificates."""
+    """Return a function that issues certificates."""
     return lambda reuse: issue(hosts, now, reuse_ca_of=reuse)

@@ -1,4 +1,4 @@
-"""Where certificates come from: a Secret of ours, files, or another controller's bundle."""
+"""Certificate sources: a Secret of our own, files, or another controller's Secret."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from app.kube.resources import SECRETS
 
 
 class CertificateSource(Protocol):
-    """Where the serving certificate comes from: a Secret, a folder."""
+    """Source of the serving certificate, such as a Secret or a folder."""
 
     @property
     def bundle(self) -> bytes:
@@ -51,59 +51,56 @@ class CertificateSource(Protocol):
 
     @property
     def next_step_in(self) -> float | None:
-        """Seconds until ``ensure`` may have more to do than reading; None: not known."""
+        """Return the seconds until ``ensure`` may have to do more than read, or None if unknown."""
         ...
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to use now; ``published`` is what clients are told to trust, PEM."""
+        """Return the certificates to use now; ``published`` is the bundle that clients currently trust, PEM."""
         ...
 
     def published(self, complete: bool) -> None:
-        """Whether the bundle was seen in place everywhere just now."""
+        """Record whether the last check found the bundle in place everywhere."""
         ...
 
 
-# Bundles without a protocol: what replicas publish when nobody tells them what the others serve.
-#
-# Where certificates come from a folder or from somebody else, replicas learn of new ones at different times. Each
-# makes sure that its own CA is in the published bundle and leaves the others' there; a CA that this replica does not
-# need is taken out when it has stood there for as long as a step of a rotation takes. Who still needs it puts it back.
+# Shared bundles, for sources through which replicas cannot coordinate. Replicas read new certificates from a folder or
+# an external Secret at different times. Each adds its own CA to the published bundle and keeps the other CAs. It
+# removes a CA it does not need after the duration of one rotation step; a replica that still needs the CA adds it back.
 
-#: How long a step of a rotation is left to reach everybody, unless told otherwise: a CA that this replica does not need
-#: is left there for as long.
+#: Default duration of a rotation step. A CA that this replica does not need stays in the bundle for that long.
 STEP_SECONDS: Final = 600.0
 
 
 class SharedBundle:
-    """The bundle as one replica would have it."""
+    """The CA bundle as this replica would publish it."""
 
     def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
         self._step = step_seconds
-        #: CAs that are not ours, and since when (monotonic) they have been there.
+        #: CAs of others → when (monotonic) they were first seen.
         self._others: dict[bytes, float] = {}
         self.text = b""
 
     def update(self, own: bytes, published: bytes) -> None:
-        """Our CA, and what stands in the bundle that clients are told to trust at present, both PEM."""
+        """Update from our CA and the currently published bundle, both PEM."""
         now = self._clock.monotonic()
         mine = blocks(own)
         there = blocks(unexpired(published, self._clock.now()))
         self._others = {block: self._others.get(block, now) for block in there if block not in mine}
         kept = [block for block in there if block in mine or now - self._others[block] < self._step]
-        # In the order that is there: replicas that put their own first would never agree.
+        # Keep the published order: replicas that put their own CA first would overwrite each other forever.
         self.text = joined(*kept, own)
 
     @property
     def next_step_in(self) -> float | None:
-        """Seconds until a CA may be taken out; None: there is only ours."""
+        """Return the seconds until a CA may be removed, or None if the bundle holds only ours."""
         if not self._others:
             return None
         return max(1.0, min(self._others.values()) + self._step - self._clock.monotonic())
 
 
 class UnannouncedSource:
-    """What all sources have in common where nobody tells us what the other replicas took from there."""
+    """Base of sources through which replicas cannot coordinate."""
 
     def __init__(self, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         self._clock = clock
@@ -116,36 +113,35 @@ class UnannouncedSource:
 
     @property
     def next_step_in(self) -> float | None:
-        """When a CA nobody needs any more may be taken out."""
+        """Return the seconds until an unused CA may be removed."""
         return self._bundle.next_step_in
 
     def published(self, complete: bool) -> None:
-        """Nothing depends on it."""
+        """Do nothing: these sources have no steps to wait for."""
 
     def taken(self, found: CertificateSet, published: bytes) -> CertificateSet:
-        """The set that is served from now on; its CA goes into the bundle."""
+        """Serve this set from now on and add its CA to the bundle."""
         self._bundle.update(found.ca_cert, published)
         return found
 
 
-# Certificates in a Secret, shared by all replicas: the first makes them, the others read them (MGR-32 … MGR-34).
-#
-# What to do is decided in rotation.py; here the Secret is read and written. A replica without the right to write it
-# reads it only (``SecretReader``).
+# Certificates in a Secret shared by all replicas: the first replica issues them, the others read them. rotation.py
+# decides what to do; this part reads and writes the Secret. A replica without write access uses ``SecretReader``.
+# [MGR-32 … MGR-34]
 
 logger = logging.getLogger(__name__)
 
-#: How often another replica may be faster than us before something else must be wrong.
+#: Write conflicts to tolerate before reporting an error.
 _ATTEMPTS: Final = 5
-#: Writes of the Secret at once, and per second after that: somebody who undoes them all is not fought for ever.
+#: Burst and rate per second of Secret writes, so that two writers do not overwrite each other forever.
 _WRITES_BURST: Final = 10
 _WRITES_PER_SECOND: Final = 0.1
-#: Seconds a reader leaves the controllers to publish a CA that was not announced before its certificate.
+#: Seconds a reader waits for the controllers to publish a CA that was not announced in advance.
 _PUBLISHING_SECONDS: Final = 10.0
 
 
 class SecretCertificates:
-    """The serving certificate kept in one Secret."""
+    """Serving certificate stored in a Secret."""
 
     def __init__(
         self,
@@ -167,7 +163,7 @@ class SecretCertificates:
         self._step_seconds = step_seconds
         self._writes = TokenBucket(clock, qps=_WRITES_PER_SECOND, burst=_WRITES_BURST)
         self._held: Rotation | None = None
-        #: The rotation whose bundle was seen in place everywhere, and since when (monotonic).
+        #: The rotation whose bundle was last found in place everywhere, and since when (monotonic).
         self._in_place: Rotation | None = None
         self._in_place_since = 0.0
 
@@ -177,7 +173,7 @@ class SecretCertificates:
         return self._held.bundle if self._held is not None else b""
 
     def published(self, complete: bool) -> None:
-        """Told after each look at all places that carry the bundle, whether it stood in all of them."""
+        """Record whether the last check found the bundle in every place that carries it."""
         if not complete:
             self._in_place = None
         elif self._in_place != self._held:
@@ -185,7 +181,7 @@ class SecretCertificates:
 
     @property
     def next_step_in(self) -> float | None:
-        """Seconds until the next step of a rotation may be due; None: none is going on."""
+        """Return the seconds until the next rotation step may run, or None if no rotation is in progress."""
         held = self._held
         if held is None or (held.next is None and not held.previous_ca):
             return None
@@ -194,22 +190,22 @@ class SecretCertificates:
         return max(0.0, self._in_place_since + self._step_seconds - self._clock.monotonic())
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to serve now, made, renewed or brought one step further where they need it.
+        """Return the certificates to serve now. Issues or renews them, or advances a rotation, where needed.
 
-        ``published`` are the CAs that clients are told to trust at present, PEM: where nothing of the Secret can be
-        used, they stay trusted, for replicas we do not know of may serve what they have signed.
+        ``published`` is the bundle that clients currently trust, PEM. If the Secret is unusable, these CAs stay
+        trusted, because other replicas may serve certificates signed by them.
 
-        Raises KubeError if the API server does not let us.
+        Raises KubeError if the API server rejects a request.
         """
         for _ in range(_ATTEMPTS):
             live: Mapping[str, Any] | None = await get_or_none(self._client, SECRETS, self._name, self._namespace)
             try:
                 self._held = await self._one_step(live, published)
             except (AlreadyExists, Conflict):
-                continue  # another replica was faster: take what it made
+                continue  # Another replica wrote first: read its result.
             return self._held.current
         raise KubeError(
-            f"Secret {self._namespace}/{self._name}: changed by somebody else {_ATTEMPTS} times in a row; "
+            f"Secret {self._namespace}/{self._name}: {_ATTEMPTS} write conflicts in a row; "
             "is another program writing it?"
         )
 
@@ -221,9 +217,9 @@ class SecretCertificates:
             return observed.stored
         if not self._writes.try_take():
             if self._held is None:
-                raise KubeError(f"Secret {self._namespace}/{self._name}: somebody undoes what we write: {step.why}")
+                raise KubeError(f"Secret {self._namespace}/{self._name}: our writes are being reverted: {step.why}")
             return self._held
-        # MGR-147: a key that signs is used once and kept nowhere. The next certificate comes with a CA of its own.
+        # A signing key is used once and never stored, so the next certificate comes with its own CA. [MGR-147]
         made = carried_out(step.action, observed, maker_for(self._hosts, now)).without_ca_keys
         await self._write(live, made)
         level = logging.INFO if live is None and observed.held is None else logging.WARNING
@@ -249,7 +245,7 @@ class SecretCertificates:
     async def _write(self, live: Mapping[str, Any] | None, made: Rotation) -> None:
         data = made.secret_data()
         if live is not None:
-            # The resourceVersion of what was read goes along: of two replicas, one wins.
+            # Write with the resourceVersion that was read, so that one of two concurrent replicas wins.
             foreign = {
                 key: value
                 for key, value in (live.get("data") or {}).items()
@@ -275,7 +271,7 @@ class SecretCertificates:
 
 
 class SecretReader:
-    """The serving certificate in a Secret that the controllers write."""
+    """Serving certificate in a Secret that the controllers write."""
 
     def __init__(self, client: Client, clock: Clock, *, namespace: str, name: str, hosts: tuple[str, ...]) -> None:
         self._client = client
@@ -294,18 +290,18 @@ class SecretReader:
 
     @property
     def next_step_in(self) -> float | None:
-        """Seconds until a set that waits may be served."""
+        """Return the seconds until a pending set may be served."""
         if self._waiting is None:
             return None
         return max(0.1, self._waiting[1] - self._clock.monotonic())
 
     def published(self, complete: bool) -> None:
-        """Nothing depends on it."""
+        """Do nothing: a reader does not publish bundles."""
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:  # noqa: ARG002
-        """Return the set to serve now. A sound set is served on while the Secret is missing or damaged.
+        """Return the set to serve now. While the Secret is missing or damaged, the last sound set stays in use.
 
-        Raises KubeError if the Secret cannot be read, CertificateError if it holds nothing that can be served.
+        Raises KubeError if the Secret cannot be read, and CertificateError if it holds no usable set.
         """
         live: Mapping[str, Any] | None = await get_or_none(self._client, SECRETS, self._name, self._namespace)
         try:
@@ -316,17 +312,20 @@ class SecretReader:
         if stored is None or fault:
             if self._held is None:
                 raise CertificateError(
-                    f"Secret {self._namespace}/{self._name}: {fault}; it is written by the controllers, "
-                    "`pykruise manager --webhooks=false`: see whether they run"
+                    f"Secret {self._namespace}/{self._name}: {fault}; it is written by the controllers "
+                    "(`pykruise manager --webhooks=false`): check that they are running"
                 )
-            logger.warning("Secret %s/%s: %s; the former certificate is served", self._namespace, self._name, fault)
+            logger.warning(
+                "Secret %s/%s: %s; the previous certificate stays in use", self._namespace, self._name, fault
+            )
             return self._held.current
         if self._may_serve(stored):
             self._held, self._waiting = stored, None
         return self._held.current if self._held is not None else stored.current
 
     def _may_serve(self, stored: Rotation) -> bool:
-        """Whether the API server had time to trust the CA: announced before, or seen some seconds ago."""
+        """Return whether the API server had time to trust the CA: it was announced, or has been published for some
+        seconds."""
         held = self._held
         if held is None or set(blocks(stored.current.ca_cert)) <= set(blocks(held.bundle)):
             return True
@@ -336,10 +335,9 @@ class SecretReader:
         return now >= self._waiting[1]
 
 
-# Certificates in a folder: what standalone mode makes on the fly, and what somebody may put there instead.
-#
-# A folder holds ``tls.crt``, ``tls.key`` (readable by us alone) and ``ca-cert.pem`` for clients. The CA's own key is
-# thrown away once it has signed: when the certificate ends, both are made again.
+# Certificates in a folder, created on demand in standalone mode or provided by the user. The folder holds ``tls.crt``,
+# ``tls.key`` (mode 0600) and ``ca-cert.pem`` for clients. The CA key is discarded after signing, so both certificates
+# are replaced together on expiry.
 
 CERT_FILE: Final = "tls.crt"
 KEY_FILE: Final = "tls.key"
@@ -347,7 +345,7 @@ CA_FILE: Final = "ca-cert.pem"
 
 
 class FileCertificates(UnannouncedSource):
-    """The certificates of a folder as a source to be asked again and again."""
+    """Serving certificate stored in a folder."""
 
     def __init__(self, folder: Path, hosts: tuple[str, ...], clock: Clock, renew_before: timedelta) -> None:
         super().__init__(clock)
@@ -356,16 +354,16 @@ class FileCertificates(UnannouncedSource):
         self._renew_before = renew_before
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to use now. Raises CertificateError."""
+        """Return the certificates to use now. Raises CertificateError."""
         found = ensure_files(self._folder, self._hosts, self._clock.now(), self._renew_before)
         return self.taken(found, published)
 
 
 def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_before: timedelta) -> CertificateSet:
-    """The certificates of a folder, made if there are none, renewed if they are ours and run out.
+    """Return the certificates of a folder. Creates missing ones, and renews our own before they expire.
 
-    Raises CertificateError naming the file: a pair that is half there or does not belong together was put there by
-    somebody, and is not overwritten.
+    Raises CertificateError naming the file for an incomplete or mismatched pair: the user provided it, so it is not
+    overwritten.
     """
     cert_path, key_path = folder / CERT_FILE, folder / KEY_FILE
     cert, key, ca_cert = (_read(folder / name) for name in (CERT_FILE, KEY_FILE, CA_FILE))
@@ -374,7 +372,7 @@ def ensure_files(folder: Path, hosts: tuple[str, ...], now: datetime, renew_befo
     if cert is None or key is None:
         there, missing = (cert_path, key_path) if key is None else (key_path, cert_path)
         raise CertificateError(
-            f"{missing}: is missing, but {there} exists: put it beside, or remove {there} to have a new pair made"
+            f"{missing}: is missing, but {there} exists: add it, or remove {there} to have a new pair created"
         )
     try:
         certificate = check_pair(cert, key)
@@ -394,8 +392,8 @@ def _make(folder: Path, hosts: tuple[str, ...], now: datetime) -> CertificateSet
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise CertificateError(f"{folder}: cannot be made: {error.strerror}") from None
-    # The key first: a reader that finds the new certificate finds its key too.
+        raise CertificateError(f"{folder}: cannot be created: {error.strerror}") from None
+    # Write the key first, so that a reader that finds the new certificate also finds its key.
     _write(folder / KEY_FILE, made.key, 0o600)
     _write(folder / CERT_FILE, made.cert, 0o644)
     _write(folder / CA_FILE, made.ca_cert, 0o644)
@@ -423,21 +421,17 @@ def _write(path: Path, content: bytes, mode: int) -> None:
         raise CertificateError(f"{path}: cannot be written: {error.strerror}") from None
 
 
-# Certificates that come from outside (gate EnableExternalCerts): read, checked, never made and never written (MGR-35).
-#
-# Differs: their CA is written into webhook configurations and CRDs by us too; an injector that does it as well writes
-# the same.
-#
-# The layout is cert-manager's, ``ca.crt``, ``tls.crt`` and ``tls.key``: in a Secret, or in a folder where one is
-# mounted.
+# Externally managed certificates (gate EnableExternalCerts): read and checked, never issued or written. The layout is
+# cert-manager's (``ca.crt``, ``tls.crt``, ``tls.key``), in a Secret or in a folder where one is mounted. [MGR-35]
+# Differs: we also write the CA into webhook configurations and CRDs; a CA injector writes the same value.
 
 _KEYS: Final = ("ca.crt", "tls.crt", "tls.key")
-#: What the CA is called in a folder: by cert-manager, and by us.
+#: File names of the CA: cert-manager's and ours.
 _CA_FILES: Final = ("ca.crt", "ca-cert.pem")
 
 
 class ExternalSecret(UnannouncedSource):
-    """A Secret that somebody else keeps, such as cert-manager."""
+    """Secret managed by another controller, such as cert-manager."""
 
     def __init__(
         self, client: Client, clock: Clock, *, namespace: str, name: str, step_seconds: float = STEP_SECONDS
@@ -448,7 +442,7 @@ class ExternalSecret(UnannouncedSource):
         self._name = name
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to serve now. Raises KubeError, and CertificateError naming the key at fault."""
+        """Return the certificates to serve now. Raises KubeError, or CertificateError naming the invalid key."""
         live = await self._client.get(SECRETS, self._name, self._namespace)
         where = f"Secret {self._namespace}/{self._name}"
         data = live.get("data") or {}
@@ -460,16 +454,17 @@ class ExternalSecret(UnannouncedSource):
 
 
 class ExternalFolder(UnannouncedSource):
-    """A folder where somebody else's Secret is mounted."""
+    """Folder where an externally managed Secret is mounted."""
 
     def __init__(self, folder: Path, clock: Clock, step_seconds: float = STEP_SECONDS) -> None:
         super().__init__(clock, step_seconds)
         self._folder = folder
 
     async def ensure(self, published: bytes = b"") -> CertificateSet:
-        """The certificates to serve now. Raises CertificateError naming the file at fault."""
+        """Return the certificates to serve now. Raises CertificateError naming the invalid file."""
         try:
-            # A mounted Secret is swapped as a whole, by one symbolic link: resolve it once, and all three fit.
+            # The kubelet replaces a mounted Secret atomically through one symbolic link. Resolving it once yields a
+            # matching set.
             folder = (self._folder / "..data").resolve(strict=True)
         except OSError:
             folder = self._folder
@@ -484,7 +479,7 @@ class ExternalFolder(UnannouncedSource):
 
 
 def checked(where: str, clock: Clock, ca_cert: bytes, cert: bytes, key: bytes) -> CertificateSet:
-    """A set that can be served. Raises CertificateError."""
+    """Return the set if it can be served. Raises CertificateError otherwise."""
     for name, content in zip(_KEYS, (ca_cert, cert, key), strict=True):
         if not content:
             raise CertificateError(f"{where}: {name}: is missing")
@@ -495,7 +490,5 @@ def checked(where: str, clock: Clock, ca_cert: bytes, cert: bytes, key: bytes) -
     except CertificateError as error:
         raise CertificateError(f"{where}: {error}") from None
     if ends <= clock.now():
-        raise CertificateError(
-            f"{where}: tls.crt: expired at {ends:%Y-%m-%d %H:%M} UTC: whoever keeps it must renew it"
-        )
+        raise CertificateError(f"{where}: tls.crt: expired at {ends:%Y-%m-%d %H:%M} UTC; its owner must renew it")
     return CertificateSet(ca_cert=ca_cert, cert=cert, key=key)

@@ -27,30 +27,32 @@ from app.manager.features import features, kinds
 
 @cache
 def definition(model: type[KubeObject]) -> KindDefinition:
-    """The kind whose stored version is this model. Raises TypeError for another class."""
+    """Return the kind whose stored version is this model. Raises TypeError for any other class."""
     found = next((kind for kind in kinds() if kind.hub.model is model), None)
     if found is None:
-        raise TypeError(f"{model.__name__} is no kind of pykruise, or not the version that is stored")
+        raise TypeError(f"{model.__name__} is not the model of a pykruise kind in its stored version")
     return found
 
 
 T = TypeVar("T", bound=KubeObject)
 
-#: Who applied a field, as managed fields have it.
+#: Field manager name recorded in managedFields.
 FIELD_MANAGER: Final = "pykruise-client"
 
 
 class NotDoneError(TimeoutError):
-    """What was waited for did not come in time; the message says how the object stood."""
+    """The condition was not met in time. The message includes the object's last known status."""
 
 
 def rolled_out(obj: KubeObject) -> bool:
-    """Whether an object's roll-out is done, as ``pykruise rollout status`` sees it. Raises TypeError for a kind that
-    has none, RuntimeError for a roll-out that has failed."""
+    """Return whether an object's rollout is complete, as ``pykruise rollout status`` reports it.
+
+    Raises TypeError for a kind without rollouts and RuntimeError for a rollout that has failed.
+    """
     kind = definition(type(obj))
     commands = next((one for declared in features() for one in declared.commands() if one.kind is kind), None)
     if commands is None or commands.progress is None:
-        raise TypeError(f"{kind.kind} has no roll-out")
+        raise TypeError(f"{kind.kind} has no rollout")
     progress = commands.progress(obj.to_dict())
     if progress.failed:
         raise RuntimeError(f"{kind.kind} {obj.name}: {progress.failed}")
@@ -58,10 +60,12 @@ def rolled_out(obj: KubeObject) -> bool:
 
 
 class AsyncCluster:
-    """A cluster. All methods raise KubeError: NotFound, Forbidden, Invalid, ... for what the API server answers.
+    """A connection to a cluster.
 
-    Objects are read as models of the stored version. Nothing that was read is written back: say what is to change, by
-    ``apply`` or ``patch``.
+    All methods raise a KubeError (NotFound, Forbidden, Invalid, ...) when the API server rejects the request.
+
+    Objects are returned as models of the stored version. To change an object, pass the fields to change to ``apply`` or
+    ``patch``; models that were read are never written back.
 
         async with AsyncCluster() as cluster:
             await cluster.patch(CloneSet, "web", {"spec": {"replicas": 5}}, namespace="shop")
@@ -69,7 +73,7 @@ class AsyncCluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """``kubeconfig``: as kubectl finds it, or that of the Pod, unless given."""
+        """Connect to the cluster of ``kubeconfig``; by default that of kubectl, or the Pod's service account."""
         self._kubeconfig, self._context = kubeconfig, context
         self._transport = transport
         self._connected: Client | None = None
@@ -93,7 +97,7 @@ class AsyncCluster:
     @property
     def _client(self) -> Client:
         if self._connected is None:
-            raise RuntimeError("a cluster is used within its with block")
+            raise RuntimeError("use the cluster inside its with block")
         return self._connected
 
     def _where(self, resource: Resource, namespace: str) -> str:
@@ -102,7 +106,7 @@ class AsyncCluster:
     # ---- reading
 
     async def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        """One object; in the context's namespace unless another is given."""
+        """Return one object. The namespace defaults to that of the context."""
         resource = definition(kind).resource()
         return await self._client.get(resource, name, self._where(resource, namespace), decode=_decoder(kind))
 
@@ -115,7 +119,7 @@ class AsyncCluster:
         label_selector: str = "",
         field_selector: str = "",
     ) -> list[T]:
-        """All objects of a namespace, or of all."""
+        """Return all objects of one namespace or of all namespaces."""
         resource = definition(kind).resource()
         where = "" if all_namespaces else self._where(resource, namespace)
         found = await self._client.list(
@@ -127,9 +131,9 @@ class AsyncCluster:
     async def watch(
         self, kind: type[T], namespace: str = "", *, all_namespaces: bool = False, label_selector: str = ""
     ) -> AsyncIterator[AsyncIterator[Change[T]]]:
-        """Changes for as long as the block runs: first each object as added, then what happens to it.
+        """Yield changes while the block runs: first every existing object as added, then each change.
 
-        Lost connections are made again. Who reads slowly gets what lies between two states of an object as one change.
+        Lost connections are reopened. A slow reader receives several changes of one object as a single change.
         """
         resource = definition(kind).resource()
         where = "" if all_namespaces else self._where(resource, namespace)
@@ -156,7 +160,10 @@ class AsyncCluster:
     async def wait_for(
         self, kind: type[T], name: str, condition: Callable[[T], bool], namespace: str = "", *, seconds: float = 60.0
     ) -> T:
-        """The object once ``condition`` says yes of it; NotDoneError after so many seconds. It may come meanwhile."""
+        """Wait until ``condition`` returns True for the object, and return the object.
+
+        The object does not have to exist yet. Raises NotDoneError after ``seconds``.
+        """
         last: T | None = None
         try:
             async with asyncio.timeout(seconds), self.watch(kind, namespace) as changes:
@@ -168,7 +175,7 @@ class AsyncCluster:
                         return last
         except TimeoutError:
             pass
-        told = f"its status was {last.to_dict().get('status')}" if last is not None else "it was not there"
+        told = f"its status was {last.to_dict().get('status')}" if last is not None else "the object did not exist"
         raise NotDoneError(f"{definition(kind).kind} {name}: not within {seconds:g} s; {told}")
 
     # ---- writing
@@ -176,7 +183,7 @@ class AsyncCluster:
     async def apply(
         self, obj: T | Mapping[str, Any], namespace: str = "", *, force: bool = False, dry_run: bool = False
     ) -> KubeObject:
-        """Server-side apply of a model or a manifest; ``force`` takes fields over from other field managers."""
+        """Apply a model or a manifest server-side; ``force`` takes over fields owned by other field managers."""
         kind, body = _body(obj)
         resource = definition(kind).resource()
         where = self._where(resource, namespace or body["metadata"].get("namespace", ""))
@@ -193,7 +200,7 @@ class AsyncCluster:
         )
 
     async def create(self, obj: T | Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> KubeObject:
-        """Create an object; AlreadyExists where there is one of its name."""
+        """Create an object. Raises AlreadyExists if an object of that name exists."""
         kind, body = _body(obj)
         resource = definition(kind).resource()
         where = self._where(resource, namespace or body["metadata"].get("namespace", ""))
@@ -204,7 +211,7 @@ class AsyncCluster:
     async def patch(
         self, kind: type[T], name: str, patch: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
     ) -> T:
-        """A JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
+        """Apply a JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
         resource = definition(kind).resource()
         return await self._client.patch(
             resource,
@@ -217,7 +224,7 @@ class AsyncCluster:
         )
 
     async def delete(self, kind: type[T], name: str, namespace: str = "", *, orphan: bool = False) -> None:
-        """Delete an object; ``orphan`` leaves what it owns."""
+        """Delete an object; ``orphan`` keeps its dependents."""
         resource = definition(kind).resource()
         await self._client.delete(
             resource,
@@ -228,7 +235,7 @@ class AsyncCluster:
 
 
 class _Pending(Generic[T]):
-    """Changes not read yet, one per object."""
+    """Changes that have not been read yet, at most one per object."""
 
     def __init__(self) -> None:
         self._changes: dict[ObjectKey, Change[T]] = {}
@@ -255,7 +262,7 @@ def _decoder(kind: type[T]) -> Callable[[bytes], T]:
 
 
 def _body(obj: KubeObject | Mapping[str, Any]) -> tuple[type[KubeObject], dict[str, Any]]:
-    """The model and the JSON of what is to be written."""
+    """Return the model and the JSON of an object to write."""
     if isinstance(obj, KubeObject):
         kind = definition(type(obj))
         body = obj.to_dict() | {"apiVersion": f"{kind.group}/{kind.hub.name}", "kind": kind.kind}
@@ -266,7 +273,7 @@ def _body(obj: KubeObject | Mapping[str, Any]) -> tuple[type[KubeObject], dict[s
         wanted = f"{found.group}/{found.hub.name}" if found is not None else ""
         if found is None or body.get("apiVersion") != wanted:
             said = f"{body.get('apiVersion')} {body.get('kind')}"
-            raise TypeError(f"{said}: is no kind of pykruise" + (f"; write it as {wanted}" if wanted else ""))
+            raise TypeError(f"{said}: is not a kind of pykruise" + (f"; write it as {wanted}" if wanted else ""))
         model = found.hub.model
     if not (body.get("metadata") or {}).get("name"):
         raise ValueError("metadata.name: is required")

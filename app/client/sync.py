@@ -1,4 +1,4 @@
-"""The same without asyncio: each call waits for its answer."""
+"""The synchronous client: each call blocks until its response arrives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 
 class Cluster:
-    """A cluster, for code without an event loop; see AsyncCluster. It may be used by several threads.
+    """A connection to a cluster for code without an event loop; see AsyncCluster. Safe to share between threads.
 
     with Cluster() as cluster:
         cluster.apply({"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", ...})
@@ -27,7 +27,7 @@ class Cluster:
     """
 
     def __init__(self, kubeconfig: str = "", context: str = "", *, transport: Transport | None = None) -> None:
-        """``kubeconfig``: as kubectl finds it, or that of the Pod, unless given."""
+        """Connect to the cluster of ``kubeconfig``; by default that of kubectl, or the Pod's service account."""
         self._cluster = AsyncCluster(kubeconfig, context, transport=transport)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pykruise", daemon=True)
@@ -59,11 +59,11 @@ class Cluster:
         try:
             return future.result()
         except BaseException:
-            future.cancel()  # Ctrl-C while waiting ends what is waited for
+            future.cancel()  # Ctrl-C cancels the pending call.
             raise
 
     def get(self, kind: type[T], name: str, namespace: str = "") -> T:
-        """One object; in the context's namespace unless another is given."""
+        """Return one object. The namespace defaults to that of the context."""
         return self._wait(self._cluster.get(kind, name, namespace))
 
     def list(
@@ -75,7 +75,7 @@ class Cluster:
         label_selector: str = "",
         field_selector: str = "",
     ) -> list[T]:
-        """All objects of a namespace, or of all."""
+        """Return all objects of one namespace or of all namespaces."""
         return self._wait(
             self._cluster.list(
                 kind,
@@ -90,7 +90,7 @@ class Cluster:
     def watch(
         self, kind: type[T], namespace: str = "", *, all_namespaces: bool = False, label_selector: str = ""
     ) -> Iterator[Iterator[Change[T]]]:
-        """Changes for as long as the block runs; the next one is waited for."""
+        """Yield changes while the block runs; each step blocks until the next change."""
         watching = self._cluster.watch(kind, namespace, all_namespaces=all_namespaces, label_selector=label_selector)
         changes = self._wait(watching.__aenter__())
 
@@ -106,25 +106,25 @@ class Cluster:
     def wait_for(
         self, kind: type[T], name: str, condition: Callable[[T], bool], namespace: str = "", *, seconds: float = 60.0
     ) -> T:
-        """The object once ``condition`` says yes of it; NotDoneError after so many seconds."""
+        """Wait until ``condition`` returns True for the object. Raises NotDoneError after ``seconds``."""
         return self._wait(self._cluster.wait_for(kind, name, condition, namespace, seconds=seconds))
 
     def apply(
         self, obj: T | Mapping[str, Any], namespace: str = "", *, force: bool = False, dry_run: bool = False
     ) -> KubeObject:
-        """Server-side apply of a model or a manifest; ``force`` takes fields over from other field managers."""
+        """Apply a model or a manifest server-side; ``force`` takes over fields owned by other field managers."""
         return self._wait(self._cluster.apply(obj, namespace, force=force, dry_run=dry_run))
 
     def create(self, obj: T | Mapping[str, Any], namespace: str = "", *, dry_run: bool = False) -> KubeObject:
-        """Create an object; AlreadyExists where there is one of its name."""
+        """Create an object. Raises AlreadyExists if an object of that name exists."""
         return self._wait(self._cluster.create(obj, namespace, dry_run=dry_run))
 
     def patch(
         self, kind: type[T], name: str, patch: Mapping[str, Any], namespace: str = "", *, dry_run: bool = False
     ) -> T:
-        """A JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
+        """Apply a JSON merge patch (RFC 7386): null removes a field, lists are replaced."""
         return self._wait(self._cluster.patch(kind, name, patch, namespace, dry_run=dry_run))
 
     def delete(self, kind: type[T], name: str, namespace: str = "", *, orphan: bool = False) -> None:
-        """Delete an object; ``orphan`` leaves what it owns."""
+        """Delete an object; ``orphan`` keeps its dependents."""
         self._wait(self._cluster.delete(kind, name, namespace, orphan=orphan))

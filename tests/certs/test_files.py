@@ -44,8 +44,8 @@ def test_half_a_pair_is_refused_naming_both_files(tmp_path: Path, present: str, 
     with pytest.raises(CertificateError) as refused:
         ensure_files(tmp_path, HOSTS, NOW, RENEW)
     assert str(refused.value) == (
-        f"{tmp_path / missing}: is missing, but {tmp_path / present} exists: put it beside, "
-        f"or remove {tmp_path / present} to have a new pair made"
+        f"{tmp_path / missing}: is missing, but {tmp_path / present} exists: add it, "
+        f"or remove {tmp_path / present} to have a new pair created"
     )
 
 
@@ -76,7 +76,7 @@ def test_a_file_that_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(CertificateError, match=r"file/certs: cannot be made|Not a directory"):
+    with pytest.raises(CertificateError, match=r"file/certs: cannot be created|Not a directory"):
         ensure_files(tmp_path / "file" / "certs", HOSTS, NOW, RENEW)
 
 

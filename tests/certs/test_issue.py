@@ -123,8 +123,8 @@ def test_a_secret_with_something_missing_is_named(data: dict | None, message: st
     [
         (MADE, (HOST,), NOW, ""),
         (MADE, ("localhost", HOST), NOW, ""),
-        (MADE, ("elsewhere.svc",), NOW, "serving certificate: is not for elsewhere.svc"),
-        (MADE, ("10.0.0.1",), NOW, "serving certificate: is not for 10.0.0.1"),
+        (MADE, ("elsewhere.svc",), NOW, "serving certificate: is not valid for elsewhere.svc"),
+        (MADE, ("10.0.0.1",), NOW, "serving certificate: is not valid for 10.0.0.1"),
         (MADE, (HOST,), NOW + timedelta(days=3650 - 180), "serving certificate: expires at 2035-12-31 03:04 UTC"),
         (MADE, (HOST,), NOW - timedelta(days=1), "serving certificate: is not valid before 2026-01-02 02:04 UTC"),
         (
@@ -211,5 +211,5 @@ def test_an_encrypted_key_is_refused_with_the_way_out() -> None:
     locked = load_pem_private_key(MADE.key, None).private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")
     )
-    with pytest.raises(CertificateError, match="private key: is encrypted; give it without a passphrase"):
+    with pytest.raises(CertificateError, match="private key: is encrypted; provide it without a passphrase"):
         check_pair(MADE.cert, locked)

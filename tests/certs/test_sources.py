@@ -170,7 +170,7 @@ async def test_a_conflict_means_that_another_replica_repaired_it() -> None:
 async def test_somebody_who_always_wins_is_reported_and_not_fought() -> None:
     api = MemoryApi(objects={PATH: secret(None)})
     api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
-    with pytest.raises(KubeError, match="changed by somebody else 5 times in a row; is another program writing it"):
+    with pytest.raises(KubeError, match="5 write conflicts in a row; is another program writing it"):
         await source(api).ensure()
 
 

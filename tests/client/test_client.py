@@ -104,7 +104,7 @@ async def test_a_model_can_be_applied_and_read(cluster: AsyncCluster) -> None:
 
 
 async def test_waiting_ends_with_what_was_seen(cluster: AsyncCluster) -> None:
-    with pytest.raises(pykruise.NotDoneError, match=r"CloneSet web: not within 0.2 s; it was not there"):
+    with pytest.raises(pykruise.NotDoneError, match=r"CloneSet web: not within 0.2 s; the object did not exist"):
         await cluster.wait_for(CloneSet, "web", lambda _: True, seconds=0.2)
     await cluster.create(example(definition(CloneSet)))
     with pytest.raises(pykruise.NotDoneError, match=r"its status was"):
@@ -112,11 +112,11 @@ async def test_waiting_ends_with_what_was_seen(cluster: AsyncCluster) -> None:
 
 
 async def test_what_is_no_object_of_ours_is_refused_at_once(cluster: AsyncCluster) -> None:
-    with pytest.raises(TypeError, match=r"v1 Pod: is no kind of pykruise"):
+    with pytest.raises(TypeError, match=r"v1 Pod: is not a kind of pykruise"):
         await cluster.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x"}})
     with pytest.raises(TypeError, match=r"write it as apps.kruise.io/v1beta1"):
         await cluster.apply({"apiVersion": "apps.kruise.io/v1alpha1", "kind": "SidecarSet", "metadata": {"name": "x"}})
     with pytest.raises(ValueError, match=r"metadata.name: is required"):
         await cluster.apply(SidecarSet())
-    with pytest.raises(RuntimeError, match=r"within its with block"):
+    with pytest.raises(RuntimeError, match=r"inside its with block"):
         await AsyncCluster().get(CloneSet, "web")
