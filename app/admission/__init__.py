@@ -1,1 +1,2 @@
-"""The HTTPS admission service: envelope, registry of handlers, webhook configurations, conversion."""
+"""The HTTPS admission service: the AdmissionReview envelope, handlers by path, webhook configurations and CRD
+conversion."""

@@ -1,6 +1,6 @@
-"""Webhook configurations derived from declarations: what the API server must be told to call us. Pure.
+"""Derive webhook configurations from declarations. Pure.
 
-Every field is written out with the value the API server would default it to, so that "is it in place?" is a comparison.
+Every field is set to the value the API server would default it to, so that live and desired state compare equal.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 @dataclass(frozen=True, slots=True)
 class ServiceEndpoint:
-    """We are reached through a Service (the manager runs in the cluster)."""
+    """Endpoint of a manager that runs in the cluster, behind a Service."""
 
     name: str
     namespace: str
     port: int = 443
 
     def client_config(self, path: str, ca_bundle: str) -> dict[str, Any]:
-        """The ``clientConfig`` for a path; ``ca_bundle`` is base64."""
+        """Return the ``clientConfig`` for a path; ``ca_bundle`` is base64."""
         service = {"name": self.name, "namespace": self.namespace, "path": path, "port": self.port}
         return _with_ca({"service": service}, ca_bundle)
 
 
 @dataclass(frozen=True, slots=True)
 class UrlEndpoint:
-    """We are reached by URL (the manager runs outside the cluster)."""
+    """Endpoint of a manager that runs outside the cluster and is called by URL."""
 
     host: str
     port: int
 
     def client_config(self, path: str, ca_bundle: str) -> dict[str, Any]:
-        """The ``clientConfig`` for a path (MGR-42); ``ca_bundle`` is base64."""
+        """Return the ``clientConfig`` for a path; ``ca_bundle`` is base64. [MGR-42]"""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return _with_ca({"url": f"https://{host}:{self.port}{path}"}, ca_bundle)
 
@@ -52,9 +52,9 @@ def _with_ca(config: dict[str, Any], ca_bundle: str) -> dict[str, Any]:
 
 
 def mutating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any]:
-    """The MutatingWebhookConfiguration for all mutating declarations."""
+    """Return the MutatingWebhookConfiguration of all mutating declarations."""
     entries = [
-        # PW-5, D-21: mutating Pods twice would append twice. Correction of D5: mutating entries only.
+        # Reinvocation would append sidecars twice. Correction of D5: mutating entries only. [PW-5, D-21]
         {**_entry(webhook, endpoint, ca_bundle), "reinvocationPolicy": "Never"}
         for webhook in webhooks
         if webhook.mutating
@@ -63,7 +63,7 @@ def mutating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_b
 
 
 def validating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any]:
-    """The ValidatingWebhookConfiguration for all validating declarations."""
+    """Return the ValidatingWebhookConfiguration of all validating declarations."""
     entries = [_entry(webhook, endpoint, ca_bundle) for webhook in webhooks if not webhook.mutating]
     return _configuration("ValidatingWebhookConfiguration", VALIDATING_NAME, entries)
 
@@ -71,13 +71,13 @@ def validating_configuration(webhooks: Iterable[Webhook], endpoint: Endpoint, ca
 def updated(
     live: Mapping[str, Any], desired: Mapping[str, Any], *, leading: bool = True, prune: bool = True
 ) -> dict[str, Any] | None:
-    """The live configuration with our entries, or None if they are in place already (MGR-44).
+    """Return the live configuration with our entries, or None if they are in place already. [MGR-44]
 
-    Labels, annotations and the resourceVersion of the live object stay, so a concurrent change is a conflict.
+    Labels, annotations and the resourceVersion of the live object are kept, so a concurrent change causes a conflict.
 
-    MGR-101, MGR-120: during a rolling update replicas of several versions look after one configuration. Each sees to it
-    that its own entries are there and that all entries lead to us and trust us; what else an entry says is the business
-    of the replica that leads (``leading``), and so is dropping entries that it does not know (``prune``).
+    During a rolling update, replicas of several versions maintain one configuration. Each replica ensures that its own
+    entries exist and that all entries point to our endpoint and CA. Only the leader (``leading``) updates other fields
+    of existing entries and removes entries it does not know (``prune``). [MGR-101, MGR-120]
     """
     live_entries: list[dict[str, Any]] = live.get("webhooks") or []
     wanted = {entry["name"]: entry for entry in desired["webhooks"]}
@@ -99,19 +99,20 @@ def updated(
 
 
 def without_match_conditions(configuration: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration for an API server that does not take them; handlers decide the same without."""
+    """Return the configuration for an API server without matchConditions. Handlers make the same decisions without
+    them."""
     entries = [{key: entry[key] for key in entry if key != "matchConditions"} for entry in configuration["webhooks"]]
     return {**configuration, "webhooks": entries}
 
 
 def match_conditions_dropped(sent: Mapping[str, Any], stored: Mapping[str, Any]) -> bool:
-    """Return whether the API server stored an entry without the matchConditions that were sent."""
+    """Return whether the API server dropped matchConditions that were sent."""
     kept = {entry.get("name") for entry in stored.get("webhooks") or [] if entry.get("matchConditions")}
     return any(entry.get("matchConditions") and entry["name"] not in kept for entry in sent["webhooks"])
 
 
 def unknown_entries(live: Mapping[str, Any], desired: Mapping[str, Any]) -> frozenset[str]:
-    """The names of live entries that we do not declare."""
+    """Return the names of live entries that we do not declare."""
     known = {entry["name"] for entry in desired["webhooks"]}
     return frozenset(str(entry.get("name")) for entry in live.get("webhooks") or [] if entry.get("name") not in known)
 
@@ -123,9 +124,9 @@ def _same(live: list[dict[str, Any]], entries: list[dict[str, Any]], *, ordered:
 
 
 def _pointed_at_us(entry: dict[str, Any], pattern: Mapping[str, Any]) -> dict[str, Any]:
-    """An entry as it stands, but for where it leads and whom it trusts; the path stays its own.
+    """Return an entry with our address and CA. The path is kept.
 
-    It may have been written by somebody who is reached in another way, by URL and not through a Service.
+    The entry may have been written by a manager that is called by URL instead of through a Service.
     """
     path, ours = _path(entry.get("clientConfig") or {}), pattern["clientConfig"]
     if "service" in ours:
@@ -177,7 +178,7 @@ def _rule(rule: Rule) -> dict[str, Any]:
 
 
 def _selector(selector: Mapping[str, Any] | None) -> dict[str, Any]:
-    """A selector as JSON that is ours: tuples and mappings of a declaration become lists and dicts."""
+    """Return a selector as JSON: tuples and mappings of a declaration become lists and dicts."""
     plain: dict[str, Any] = {}
     if selector and selector.get("matchExpressions"):
         plain["matchExpressions"] = [_expression(item) for item in selector["matchExpressions"]]
@@ -194,9 +195,10 @@ def _expression(expression: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str) -> dict[str, Any] | None:
-    """The merge patch that makes a CustomResourceDefinition convert through us, or None if it does already.
+    """Return the merge patch that makes a CustomResourceDefinition use our conversion webhook, or None if it already
+    does.
 
-    MGR-52: definitions that do not want a webhook are left alone.
+    Definitions without a conversion webhook are ignored. [MGR-52]
     """
     conversion = (crd.get("spec") or {}).get("conversion") or {}
     if conversion.get("strategy") != "Webhook":
@@ -207,7 +209,7 @@ def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str)
     versions = webhook.get("conversionReviewVersions") or []
     if live == wanted and "v1" in versions:
         return None
-    client_config = {**dict.fromkeys(live.keys() - wanted.keys()), **wanted}  # null removes what no longer holds
+    client_config = {**dict.fromkeys(live.keys() - wanted.keys()), **wanted}  # null removes stale fields
     return {
         "metadata": {"resourceVersion": crd["metadata"]["resourceVersion"]},
         "spec": {
@@ -222,11 +224,11 @@ def conversion_patch(crd: Mapping[str, Any], endpoint: Endpoint, ca_bundle: str)
 
 
 def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The merge patch by which we no longer own where a definition converts; None where we own nothing of it.
+    """Return the merge patch that gives up ownership of a definition's conversion address, or None if we do not own it.
 
-    MGR-142: who writes a field owns it, and ``kubectl apply --server-side`` of the shipped definitions, which name
-    the Service, would conflict with the URL of a manager outside the cluster. What nobody owns is nobody's conflict:
-    the definitions apply, and the URL is written again. The authority stays ours, since nothing shipped has one.
+    The shipped definitions name the Service, so ``kubectl apply --server-side`` would conflict with the URL written by
+    a manager outside the cluster. Without an owner there is no conflict: the definitions apply, and the manager writes
+    its URL again. We keep ownership of the CA bundle, which the shipped definitions do not set. [MGR-142]
     """
     metadata = crd["metadata"]
     entries = metadata.get("managedFields") or []
@@ -237,7 +239,7 @@ def release_patch(crd: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _without_address(entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    """An entry of managed fields; ours without anything of the conversion but the authority."""
+    """Return a managedFields entry. Of the conversion, our entry keeps only the CA bundle."""
     if (entry.get("manager"), entry.get("operation"), entry.get("subresource", "")) != (USER_AGENT, "Update", ""):
         return entry
     fields = entry.get("fieldsV1") or {}

@@ -1,10 +1,10 @@
-"""ConversionReview for CustomResourceDefinitions: bytes in, bytes out. Pure; the conversion itself is app.api's.
+"""ConversionReview for CustomResourceDefinitions: bytes in, bytes out. Pure; app.api converts the objects.
 
-MGR-50: the API server asks for a whole list in one review, and a failed review is a failed list for everybody. So one
-object that cannot be converted, however it is malformed, is passed on with no more than its apiVersion changed, and
-named; what is nested too deep is hidden from the conversion and comes back as it was. Only a review that makes no sense
-as a whole fails. Objects are read one by one: of a list only one at a time takes more than its text.
-Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
+The API server sends a whole list in one review, and a failed review fails the whole list. An object that cannot be
+converted, however malformed, is therefore returned with only its apiVersion changed, and its name is reported. Values
+nested too deep are hidden from the conversion and restored afterwards. Only a review that is invalid as a whole fails.
+Objects are decoded one by one, so that a list needs little more memory than its JSON. [MGR-50] Source:
+https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from app.kube.jsonvalues import hide_depth, items_of
 
 Convert: TypeAlias = Callable[[dict[str, Any], str], dict[str, Any]]
 
-#: The API server puts a whole page of a list into one review, so the bound is wider than for an AdmissionReview.
+#: The API server sends a whole page of a list in one review, so the limit is higher than for an AdmissionReview.
 MAX_BODY_BYTES: Final = 64 * 1024 * 1024
-#: The largest object that an API server takes from anybody: its limit of a request.
+#: Largest object an API server accepts: its limit for a request.
 MAX_OBJECT_BYTES: Final = 3 * 1024 * 1024
-#: No object that an API server sends has fewer bytes: it has a kind, a version and metadata.
+#: Lower bound for the size of an object: it has a kind, a version and metadata.
 MIN_OBJECT_BYTES: Final = 48
-#: The longest of the fields beside the objects.
+#: Maximum length of a review field other than the objects.
 _MAX_FIELD_BYTES: Final = 4096
-#: How many of the objects that could not be converted are named.
+#: Maximum number of unconverted objects to name.
 NAMED_AT_MOST: Final = 10
 
 _VERSIONS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
 
 
 class Converted(NamedTuple):
-    """The answer to a ConversionReview."""
+    """Response to a ConversionReview."""
 
-    #: The HTTP status.
+    #: HTTP status.
     status: int
     parts: list[bytes]
-    #: converted, failed or a bad request's reason.
+    #: "converted", "failed", or the reason of a bad request.
     outcome: str
-    #: What was passed on as it was, some of it with its name and why.
+    #: Reasons for unconverted objects, some with the object's name.
     unconverted: int = 0
     reasons: tuple[str, ...] = ()
 
     @property
     def payload(self) -> bytes:
-        """All of it, put together: for what is large that takes a while."""
+        """Return the whole response. Joining a large one takes a while."""
         return b"".join(self.parts)
 
 
 class _NotAReviewError(ValueError):
-    """The body is no ConversionReview with a uid: there is nobody to answer to."""
+    """The body is not a ConversionReview with a uid, so there is no review to answer."""
 
 
 def convert_review(body: bytes, convert: Convert) -> Converted:
-    """The answer to one ConversionReview."""
+    """Return the response to a ConversionReview."""
     return _answered(body, convert) if len(body) < LARGE_BYTES else without_collections(_answered, body, convert)
 
 
@@ -66,13 +66,13 @@ def _answered(body: bytes, convert: Convert) -> Converted:
     try:
         return _convert_review(body, convert)
     except (RecursionError, TypeError, orjson.JSONDecodeError) as error:
-        # orjson reads 1,024 levels and writes 254, and Python's functions go less deep than that.
+        # orjson reads 1,024 levels and writes 254; Python's recursion limit is lower.
         hidden = hide_depth(body)
         if hidden is None:
             if isinstance(error, orjson.JSONDecodeError):
                 return _not_a_review(f"request body is not JSON: {_place(error)}")
             if not _is_readable(body):
-                return _not_a_review("request body is not JSON: it is nested deep and does not end")
+                return _not_a_review("request body is not JSON: nested deep and never closed")
     try:
         answer = _convert_review(hidden.data if hidden is not None else body, convert, last=True)
     except orjson.JSONDecodeError as error:
@@ -81,7 +81,7 @@ def _answered(body: bytes, convert: Convert) -> Converted:
 
 
 def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
-    """The answer when the conversion itself broke: a failed review if there is a uid, else HTTP 500."""
+    """Return the response after an internal error: a failed review if the body has a uid, else HTTP 500."""
     try:
         review = _review(body)
     except (_NotAReviewError, RecursionError, orjson.JSONDecodeError):
@@ -90,8 +90,10 @@ def failed_review(body: bytes, message: str) -> tuple[int, bytes]:
 
 
 def _convert_review(body: bytes, convert: Convert, *, last: bool = False) -> Converted:
-    """Raises ``JSONDecodeError``, and for what is nested too deep ``RecursionError`` or ``TypeError``. ``last``: it is
-    not tried again without its depth, so that what becomes deep in the making is passed on as it is."""
+    """Convert a review. Raises ``JSONDecodeError``; ``RecursionError`` or ``TypeError`` if it is nested too deep.
+
+    ``last`` marks the final attempt: an object that becomes too deep during conversion is returned unconverted.
+    """
     try:
         review = _review(body)
     except _NotAReviewError as error:
@@ -112,12 +114,12 @@ def _place(error: orjson.JSONDecodeError) -> str:
 
 
 class _Review(NamedTuple):
-    """A ConversionReview whose objects are not read yet."""
+    """A ConversionReview whose objects are not decoded yet."""
 
     api_version: str
     uid: str
     desired: Any
-    #: None where there is no list.
+    #: None if the field is not a list.
     objects: list[msgspec.Raw] | None
 
 
@@ -125,7 +127,7 @@ _NOTHING: Final = msgspec.Raw(b"null")
 
 
 class _Document(msgspec.Struct, rename="camel"):
-    """What is read of a review; of all else nothing is made."""
+    """The fields read from a review; all others are skipped."""
 
     kind: msgspec.Raw = _NOTHING
     api_version: msgspec.Raw = _NOTHING
@@ -145,7 +147,7 @@ _list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 def _review(body: bytes) -> _Review:
-    """Raises ``_NotAReviewError`` or ``JSONDecodeError``."""
+    """Decode a review. Raises ``_NotAReviewError`` or ``JSONDecodeError``."""
     try:
         document = _document(body)
         request = _request(document.request)
@@ -161,7 +163,7 @@ def _review(body: bytes) -> _Review:
 
 
 def _is_readable(body: bytes) -> bool:
-    """Whether the review itself is not nested too deep to be read."""
+    """Return whether the review itself, without its objects, can be decoded."""
     try:
         _review(body)
     except RecursionError:
@@ -174,9 +176,9 @@ def _field(raw: msgspec.Raw) -> Any:
 
 
 def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
-    """The objects, each as its text; None where there is no list. Raises ``_NotAReviewError``.
+    """Return the objects as raw JSON, or None if the field is not a list. Raises ``_NotAReviewError``.
 
-    A list of more than MAX_VALUES of anything is cut apart, so that one of nothing costs nothing.
+    A list of more than MAX_VALUES items is split first, so that empty items cost nothing.
     """
     text = bytes(raw)
     if not text.startswith(b"["):
@@ -186,11 +188,11 @@ def _items(raw: msgspec.Raw) -> list[msgspec.Raw] | None:
     try:
         return [msgspec.Raw(item) for item in items_of(text, MIN_OBJECT_BYTES)]
     except ValueError:
-        raise _NotAReviewError("request.objects: holds too many values that are no objects") from None
+        raise _NotAReviewError("request.objects: holds too many values that are not objects") from None
 
 
 def _problem(document: Any) -> str:
-    """Why a document is no ConversionReview; "" if it is one."""
+    """Return why a document is not a ConversionReview, or an empty string."""
     if not isinstance(document, dict) or document.get("kind") != "ConversionReview":
         return "kind: expected a ConversionReview"
     api_version = document.get("apiVersion")
@@ -200,12 +202,12 @@ def _problem(document: Any) -> str:
     if not isinstance(request, dict):
         return "request: expected an object"
     if not isinstance(request.get("uid"), str) or not request["uid"]:
-        return "request.uid: is required: an answer must carry it"
+        return "request.uid: is required"
     return ""
 
 
 def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[bytes], int, list[str]]:
-    """The objects as JSON, how many could not be converted, and what is told of those."""
+    """Return the objects as JSON, the number of objects that could not be converted, and their reasons."""
     if not isinstance(review.desired, str) or not review.desired:
         raise ConversionError("request.desiredAPIVersion: is required")
     if review.objects is None:
@@ -215,7 +217,7 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
     reasons: list[str] = []
     for index, raw in enumerate(review.objects):
         if (item := _object(raw, index)) is None:
-            # Dense as it is somebody was let store it; nobody else's list shall fail for that.
+            # The API server stored this object despite its many values; it must not fail the lists of other clients.
             converted.append(_passed_on(raw, review.desired))
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:
@@ -224,10 +226,10 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
         try:
             found = _written(convert(item, review.desired))
         except UnknownKindError:
-            raise  # nobody can convert that
+            raise  # not an object: cannot be converted
         except Exception as error:
             if isinstance(error, RecursionError) and not last:
-                raise  # what is too deep is tried again without its depth
+                raise  # nested too deep: convert_review retries with the deep values hidden
             found = _written({**item, "apiVersion": review.desired})
             unconverted += 1
             if len(reasons) < NAMED_AT_MOST:
@@ -237,10 +239,10 @@ def _converted(review: _Review, convert: Convert, *, last: bool) -> tuple[list[b
 
 
 def _object(raw: msgspec.Raw, index: int) -> dict[str, Any] | None:
-    """The object; None of one that holds too many values for it to be made."""
+    """Decode an object, or return None if it holds too many values."""
     text = bytes(raw)
     if len(text) > MAX_OBJECT_BYTES:
-        raise ConversionError(f"request.objects[{index}]: larger than any object that an API server takes")
+        raise ConversionError(f"request.objects[{index}]: larger than the API server's limit for an object")
     if too_many_values(text):
         if text.startswith(b"{"):
             return None
@@ -252,12 +254,12 @@ def _object(raw: msgspec.Raw, index: int) -> dict[str, Any] | None:
 
 
 def _passed_on(raw: msgspec.Raw, version: str) -> bytes:
-    """The object with its apiVersion changed, and nothing else read of it."""
+    """Return the object with only its apiVersion changed."""
     return msgspec.json.encode({**_members(raw), "apiVersion": msgspec.Raw(orjson.dumps(version))})
 
 
 def _written(obj: dict[str, Any]) -> bytes:
-    """Raises ``RecursionError`` for what is nested deeper than is written."""
+    """Encode an object. Raises ``RecursionError`` if it is nested too deep."""
     try:
         return orjson.dumps(obj)
     except TypeError as error:

@@ -1,7 +1,7 @@
-"""Large conversions, in a process of their own: a list of 10,000 objects takes seconds, and reviews must not wait.
+"""Convert large reviews in a worker process: a list of 10,000 objects takes seconds, and reviews must not wait for it.
 
-It reads bodies from its input and writes answers to its output, and ends with its input. ``ConversionWorker`` starts it
-when it is needed and ends it when nothing was converted for a while.
+The process reads bodies from its input, writes responses to its output, and exits when the input is closed.
+``ConversionWorker`` starts it on demand and stops it when it has been idle for a while.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import msgspec
 from app.admission.conversion import Converted, convert_review
 from app.api.conversion import convert
 
-#: What is converted on the spot: some milliseconds.
+#: Bodies up to this size are converted in the main process, which takes some milliseconds.
 SMALL_BYTES: Final = 64 * 1024
-#: How long one conversion may take, waiting for others included: what an API server waits at most.
+#: Maximum duration of one conversion, including the time in the queue: an API server's maximum timeout.
 LIMIT_SECONDS: Final = 30.0
-#: For so many bytes a body lets others pass for a second: whoever asks for all of a large namespace, again and again,
-#: shall not keep the others' small lists from being converted in time.
+#: A body waits one second for every so many bytes while smaller ones overtake it: a client that keeps listing a large
+#: namespace must not delay the small lists of others beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
-#: How long the process is kept for the next.
+#: Seconds the idle process is kept.
 IDLE_SECONDS: Final = 60.0
 
 _LENGTH: Final = struct.Struct("!II")
@@ -39,7 +39,7 @@ _SLICE: Final = 256 * 1024
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True):
-    """All of an answer but its payload."""
+    """A response without its payload."""
 
     status: int
     outcome: str
@@ -51,7 +51,7 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 class _Process(NamedTuple):
-    """The process, and the socket that is its input and its output."""
+    """The process, and the socket that is its input and output."""
 
     popen: subprocess.Popen[bytes]
     source: asyncio.StreamReader
@@ -65,18 +65,18 @@ class _Process(NamedTuple):
                 popen = _start(command, theirs)
             return cls(popen, *await asyncio.open_unix_connection(sock=ours))
         except BaseException:
-            ours.close()  # which ends the process, if there is one
+            ours.close()  # The process exits when its input is closed.
             raise
 
     def kill(self) -> asyncio.Future[int]:
-        """End it. What is returned is done when it is gone."""
+        """Kill the process. The returned future is done when it has exited."""
         self.popen.kill()
         self.sink.transport.abort()
         return asyncio.get_running_loop().run_in_executor(None, self.popen.wait)
 
 
 def _start(command: Sequence[str], connection: socket.socket) -> subprocess.Popen[bytes]:
-    """Not asyncio's way: uvloop copies the page tables of this process, which takes 10 to 20 ms; this shares them."""
+    """Start the process with subprocess: asyncio under uvloop copies the page tables of this process (10 to 20 ms)."""
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     environment = {**os.environ, "PYTHONPATH": path}
@@ -85,17 +85,17 @@ def _start(command: Sequence[str], connection: socket.socket) -> subprocess.Pope
 
 
 class _Turns:
-    """One at a time. Whoever brings a large body lets small ones pass that come within as long as it takes."""
+    """A lock whose waiters are ordered by arrival time plus a delay that grows with the size of the body."""
 
     def __init__(self) -> None:
         self._busy = False
-        #: When it is whose turn, in what order they came, and who is told.
+        #: Waiters: deadline, order of arrival, future.
         self._waiting: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = count()
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """The turn of a body of that size."""
+        """Hold the lock for a body of this size."""
         await self._take(size)
         try:
             yield
@@ -113,7 +113,7 @@ class _Turns:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_on()  # it came too late
+                self._pass_on()  # canceled after the turn was granted
             raise
 
     def _pass_on(self) -> None:
@@ -126,10 +126,10 @@ class _Turns:
 
 
 class ConversionWorker:
-    """The other end of the process. Reviews are converted one after the other."""
+    """Client of the worker process. Reviews are converted one at a time."""
 
     def __init__(self, module: str, *arguments: str) -> None:
-        """``module`` is the program, which calls :func:`work`."""
+        """Create a client for a program that calls :func:`work`, given by its ``module``."""
         self._command = (sys.executable, "-m", module, *arguments)
         self._process: _Process | None = None
         self._ended: asyncio.Future[int] | None = None
@@ -137,9 +137,9 @@ class ConversionWorker:
         self._idle: asyncio.TimerHandle | None = None
 
     async def answer(self, parts: Sequence[bytes]) -> Converted:
-        """The answer to a ConversionReview, both in parts.
+        """Return the response to a ConversionReview, both in parts.
 
-        Raises ``TimeoutError``, and ``OSError`` where the process failed.
+        Raises ``TimeoutError``, and ``OSError`` if the process failed.
         """
         async with asyncio.timeout(LIMIT_SECONDS), self._turns.taken(sum(map(len, parts))):
             if self._idle is not None:
@@ -147,19 +147,19 @@ class ConversionWorker:
             try:
                 answer = await self._exchange(await self._running(), parts)
             except BaseException:
-                self.stop()  # what it is at is not wanted any more
+                self.stop()  # abandon the conversion in progress
                 raise
             self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self.stop)
             return answer
 
     def stop(self) -> None:
-        """End the process; the next conversion starts another."""
+        """Stop the process; the next conversion starts another."""
         process, self._process = self._process, None
         if process is not None:
             self._ended = process.kill()
 
     async def close(self) -> None:
-        """End the process, and wait until it is gone."""
+        """Stop the process and wait until it has exited."""
         if self._idle is not None:
             self._idle.cancel()
         self.stop()
@@ -185,12 +185,12 @@ class ConversionWorker:
             head = _decode_head(await source.readexactly(head_size))
             parts = [await source.readexactly(min(_SLICE, size - start)) for start in range(0, size, _SLICE)]
         except EOFError:
-            raise OSError("the conversion process ended before it had answered") from None
+            raise OSError("the conversion process exited before responding") from None
         return Converted(head.status, parts, head.outcome, head.unconverted, head.reasons)
 
 
 def work(source: BinaryIO, sink: BinaryIO) -> None:
-    """Answer until the input ends."""
+    """Convert reviews until the input is closed."""
     while len(head := source.read(_LENGTH.size)) == _LENGTH.size:
         size, _ = _LENGTH.unpack(head)
         answer = convert_review(source.read(size), convert)

@@ -1,4 +1,4 @@
-"""Metrics of the admission service, and the summary of its answers in the log."""
+"""Metrics of the admission service and the periodic summary in its log."""
 
 from __future__ import annotations
 
@@ -11,17 +11,16 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-# What the admission service counts: requests, latency and refusals per path.
-#
-# Each path keeps plain numbers in its own ``PathStats`` and a collector turns them into metric families when somebody
-# scrapes. Counting then costs a few attribute writes per review, where prometheus-client's own counters and histograms
-# take a lock each (MGR-25: the names are the ones dashboards of controller-runtime expect).
+# Requests, latency and denials per path. Each path keeps plain numbers in its own ``PathStats``, and a collector turns
+# them into metric families on each scrape. Counting costs a few attribute writes per review, whereas
+# prometheus-client's counters and histograms take a lock each. The metric names are those that controller-runtime
+# dashboards expect. [MGR-25]
 
 LATENCY_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
 class PathStats:
-    """The numbers of one served path."""
+    """Statistics of one webhook path."""
 
     __slots__ = ("bad_requests", "codes", "decisions", "in_flight", "latency_counts", "latency_sum", "panics", "path")
 
@@ -37,13 +36,13 @@ class PathStats:
         self.latency_counts = [0] * (len(LATENCY_BUCKETS) + 1)
 
     def finished(self, code: int, seconds: float) -> None:
-        """Count one answered request."""
+        """Count one completed request."""
         self.codes[code] = self.codes.get(code, 0) + 1
         self.latency_sum += seconds
         self.latency_counts[bisect_left(LATENCY_BUCKETS, seconds)] += 1
 
     def decided(self, webhook: str, outcome: str, times: int = 1) -> None:
-        """Count a decision of a webhook."""
+        """Count a webhook's decision."""
         key = (webhook, outcome)
         self.decisions[key] = self.decisions.get(key, 0) + times
 
@@ -53,35 +52,41 @@ class PathStats:
 
 
 class AdmissionMetrics(Collector):
-    """All paths' numbers as metric families."""
+    """Collects the statistics of all paths as metric families."""
 
     def __init__(self) -> None:
         self._paths: dict[str, PathStats] = {}
 
     def path(self, path: str) -> PathStats:
-        """The numbers of a path; the same object for the same path."""
+        """Return the statistics of a path, always the same object for one path."""
         return self._paths.setdefault(path, PathStats(path))
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families, from the numbers as they stand."""
+        """Return the current metric families."""
         requests = CounterMetricFamily(
-            "controller_runtime_webhook_requests", "Requests by webhook path and HTTP code.", labels=["webhook", "code"]
+            "controller_runtime_webhook_requests",
+            "Number of admission requests by webhook path and HTTP code.",
+            labels=["webhook", "code"],
         )
         latency = HistogramMetricFamily(
-            "controller_runtime_webhook_latency_seconds", "Time to answer a request.", labels=["webhook"]
+            "controller_runtime_webhook_latency_seconds", "Time to answer an admission request.", labels=["webhook"]
         )
         in_flight = GaugeMetricFamily(
-            "controller_runtime_webhook_requests_in_flight", "Requests being answered.", labels=["webhook"]
+            "controller_runtime_webhook_requests_in_flight",
+            "Number of admission requests in flight.",
+            labels=["webhook"],
         )
         panics = CounterMetricFamily(
-            "controller_runtime_webhook_panics", "Handlers that failed unexpectedly.", labels=["webhook"]
+            "controller_runtime_webhook_panics", "Number of unexpected handler failures.", labels=["webhook"]
         )
         decisions = CounterMetricFamily(
-            "kruise_admission_decisions", "Decisions by webhook name and outcome.", labels=["webhook", "outcome"]
+            "kruise_admission_decisions",
+            "Number of decisions by webhook name and outcome.",
+            labels=["webhook", "outcome"],
         )
         bad_requests = CounterMetricFamily(
             "kruise_admission_bad_requests",
-            "Requests that were no well-formed review, by reason.",
+            "Number of malformed admission requests by reason.",
             labels=["webhook", "reason"],
         )
         for stats in self._paths.values():
@@ -108,14 +113,14 @@ def _cumulative(counts: list[int]) -> list[tuple[str, float]]:
 
 logger = logging.getLogger(__name__)
 
-#: One line for all reviews of so long.
+#: Seconds between summary lines.
 SUMMARY_SECONDS: Final = 60.0
-#: Lines about single reviews in that time: a caller must not fill a disk.
+#: Maximum number of log lines about single reviews per summary interval, so that a caller cannot fill the disk.
 SINGLE_LINES: Final = 30
 
 
 class Summary:
-    """Counts from one line to the next. ``last`` names the latest decision."""
+    """Counts reviews between summary lines. ``last`` describes the latest decision."""
 
     def __init__(self, paths: Iterable[PathStats], last: Callable[[], str]) -> None:
         self.paths = tuple(paths)
@@ -125,17 +130,17 @@ class Summary:
         self._lines = 0
 
     def begin(self) -> None:
-        """A review came: there will be a line."""
+        """Schedule a summary line if none is pending."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SUMMARY_SECONDS, self.end)
 
     def one_more_line(self) -> bool:
-        """Whether a single review may have a line of its own at a level that is shown."""
+        """Return whether a single review may still be logged in this interval."""
         self._lines += 1
         return self._lines <= SINGLE_LINES
 
     def end(self) -> None:
-        """Say what there was since the last line."""
+        """Log the counts since the last summary."""
         self._timer = None
         now = self._counted()
         new = {what: count - self._before.get(what, 0) for what, count in now.items()}
@@ -143,9 +148,9 @@ class Summary:
         self._before, self._lines = now, 0
         text = ", ".join(f"{what} {count}" for what, count in sorted(new.items()) if count)
         if text:
-            logger.info("reviews of the last %d s: %s; the last: %s", int(SUMMARY_SECONDS), text, self._last())
+            logger.info("reviews in the last %d s: %s; latest: %s", int(SUMMARY_SECONDS), text, self._last())
         if unsaid:
-            logger.warning("%d more refusals and failures had no line of their own", unsaid)
+            logger.warning("%d more denials and failures were not logged", unsaid)
 
     def _counted(self) -> dict[str, int]:
         counted: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""The webhooks of Pods, ``/mutate-pod`` and ``/validate-pod``: they ask the features in order."""
+"""The Pod webhooks, ``/mutate-pod`` and ``/validate-pod``, which call the features in order."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from app.kube.errors import ApiError, KubeError
 from app.pods.admission import Guarded, PodMutator, PodRequest, PodRequestKind, PodValidator, StepOutcome, check_shape
 from app.pods.draft import PodDraft, PodRefusedError
 
-# ``/mutate-pod``: everything that changes a new Pod, as a pipeline of steps on one draft.
-#
-# The order is part of the behaviour (PW-7): labels patched by one step are matched by the next, and launch priority
-# sees the sidecars. A feature declares its steps with their places; ``pod_handler`` puts them in order.
+# ``/mutate-pod``: a pipeline of steps that change one draft of a new Pod. The order of the steps matters: labels added
+# by one step are matched by the next, and launch priority sees the injected sidecars. A feature declares its steps with
+# their positions; ``pod_handler`` sorts them. [PW-7]
 
 logger = logging.getLogger(__name__)
 
@@ -42,15 +41,15 @@ MUTATE_POD: Final = Webhook(
     timeout_seconds=30,
     side_effects="None",
     gate="PodWebhook",
-    # PW-3: the system's namespaces, and the manager's own (app.admission.policies adds it), must not depend on us. By
-    # name alone: any other label is the tenant's to write.
+    # System namespaces and the manager's own (added by app.admission.policies) must not depend on this webhook. They
+    # are matched by name, because tenants can write any other label. [PW-3]
     namespace_selector={
         "matchExpressions": [
             {"key": names.NAMESPACE_NAME, "operator": "NotIn", "values": ["kube-system", "kube-public"]},
         ]
     },
-    # PW-10: the kubelet runs a static Pod from its manifest; its image in the API is nothing to change. The annotation
-    # alone is anybody's to write.
+    # The kubelet runs a static Pod from its manifest, so changing its mirror Pod has no effect. The annotation alone is
+    # not enough, because any user can set it. [PW-10]
     match_conditions=(
         MatchCondition(
             "not-a-mirror-pod",
@@ -62,27 +61,27 @@ MUTATE_POD: Final = Webhook(
 
 
 class PodPipeline:
-    """Decides a review of a new Pod by taking the steps in order; the first refusal ends it."""
+    """Runs the steps on a new Pod in order. The first denial ends the review."""
 
     __slots__ = ("steps",)
 
     def __init__(self, steps: Iterable[PodMutator]) -> None:
-        """Raises ValueError for two steps with one place in the order."""
+        """Sort the steps. Raises ValueError if two steps have the same position."""
         self.steps: Sequence[PodMutator] = sorted(steps, key=lambda step: step.order)
         for first, second in pairwise(self.steps):
             if first.order == second.order:
                 both = f"{type(first).__name__} and {type(second).__name__}"
-                raise ValueError(f"two Pod admission steps have the place {int(first.order)}: {both}")
+                raise ValueError(f"two Pod admission steps have the position {int(first.order)}: {both}")
 
     def __call__(self, review: Review) -> Decision | Awaitable[Decision]:
-        """The decision; something to await only where a step has to ask the API server."""
+        """Return the decision, or an awaitable if a step queries the API server."""
         if review.operation is not Operation.CREATE or review.subresource:
             return Allowed()
         pod = review.object
         if pod is None:
             return Denied("request.object: expected a Pod, got nothing", code=400)
         if names.NODES_GROUP in review.groups and _is_mirror(pod):
-            return Allowed()  # API servers that take no matchConditions send these too
+            return Allowed()  # API servers without matchConditions send mirror Pods too.
         try:
             check_shape(pod)
             draft = PodDraft(pod, review.namespace)
@@ -95,7 +94,7 @@ class PodPipeline:
         return _finished(draft)
 
     async def _rest(self, draft: PodDraft, review: Review, waiting: PodMutator, outcome: StepOutcome) -> Decision:
-        """From a step on that waits for something."""
+        """Continue the pipeline from a step that has to wait."""
         try:
             for step in (waiting, *self.steps[self.steps.index(waiting) + 1 :]):
                 if step is not waiting:
@@ -109,7 +108,7 @@ class PodPipeline:
 
 
 def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> Handler:
-    """The handler of ``/mutate-pod`` with these steps, in any order."""
+    """Return the handler of ``/mutate-pod`` with these steps, given in any order."""
     return Handler(webhook, PodPipeline(steps))
 
 
@@ -127,10 +126,9 @@ def _finished(draft: PodDraft) -> Decision:
     return decision
 
 
-# ``/validate-pod``: everybody who is asked before a Pod is deleted, evicted or changed (PW-20 … PW-25).
-#
-# Features say which Pods they guard; the declarations that all share are made here. The API server calls only about
-# Pods that carry the annotation of a guard, and never about what changes nothing that counts.
+# ``/validate-pod``: guards that are consulted before a Pod is deleted, evicted or updated. Features declare which Pods
+# they guard; the webhook declarations are shared. The API server calls only for Pods that carry a guard's annotation,
+# and not for updates that cannot matter. [PW-20 … PW-25]
 
 Fetch: TypeAlias = Callable[[str, str], Awaitable[Mapping[str, Any] | None]]
 
@@ -142,13 +140,13 @@ def _annotated(pod: str, guarded: Iterable[Guarded]) -> str:
     return f"(has({pod}.metadata.annotations) && {keys}.exists(key, key in {pod}.metadata.annotations))"
 
 
-#: PUB-70: the kubelet's last word about a Pod on its way out.
+#: Terminating Pods are exempt: the kubelet must be able to report their final status. [PUB-70]
 _ALIVE: Final = MatchCondition("not-terminating", "!has(oldObject.metadata.deletionTimestamp)")
 _MAY_READ: Final = PolicyRule(("get",), ("",), ("pods",))
 
 
 def webhooks(guarded: Sequence[Guarded]) -> tuple[Webhook, ...]:
-    """The declarations for these Pods: who is never asked about changes has none for them (PUB-129)."""
+    """Return the webhook declarations for these Pods. Guards without a change gate get no update webhook. [PUB-129]"""
     changing = [one for one in guarded if one.change_gate]
     return (*_removals(guarded), *((_changes(changing),) if changing else ()))
 
@@ -202,7 +200,7 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
         side_effects="NoneOnDryRun",
         namespace_selector=MUTATE_POD.namespace_selector,
         match_conditions=(
-            # PUB-126: the old one counts too, or whoever takes the annotation away is free.
+            # The old annotation counts too, or removing it would lift the guard. [PUB-126]
             MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
             _ALIVE,
             # PUB-62
@@ -216,19 +214,22 @@ def _all(names: Iterable[str]) -> str:
 
 
 class PodGuards:
-    """Asks the guards in order; the first refusal ends it."""
+    """Calls the guards in order. The first denial ends the review."""
 
     def __init__(self, guards: Iterable[PodValidator], fetch: Fetch) -> None:
-        """``fetch`` reads a Pod (namespace, name) as it is now. Raises ValueError for two guards with one place."""
+        """Sort the guards. ``fetch`` reads a Pod's current state by namespace and name.
+
+        Raises ValueError if two guards have the same position.
+        """
         self.guards = sorted(guards, key=lambda guard: guard.order)
         for first, second in pairwise(self.guards):
             if first.order == second.order:
                 both = f"{type(first).__name__} and {type(second).__name__}"
-                raise ValueError(f"two Pod guards have the place {int(first.order)}: {both}")
+                raise ValueError(f"two Pod guards have the position {int(first.order)}: {both}")
         self._fetch = fetch
 
     async def __call__(self, review: Review) -> Decision:
-        """The decision; what cannot be said is refused (PW-21)."""
+        """Return the decision. A request that cannot be checked is denied. [PW-21]"""
         request = self._request(review)
         if request is None:
             return Allowed()
@@ -242,7 +243,7 @@ class PodGuards:
         return Allowed()
 
     def _request(self, review: Review) -> PodRequest | None:
-        """PW-22: what this review is about; None for what nobody guards."""
+        """Return the guarded operation of a review, or None if it is not guarded. [PW-22]"""
         dry = review.dry_run or _is_dry(review.options)
         if review.operation is Operation.CREATE and review.subresource == "eviction":
             eviction = review.object or {}
@@ -261,7 +262,7 @@ class PodGuards:
 
 
 def handlers(guarded: Sequence[Guarded], guards: Iterable[PodValidator], fetch: Fetch) -> tuple[Handler, ...]:
-    """The handlers of the declarations for these Pods, with these guards in any order."""
+    """Return the handlers for these Pods with these guards, given in any order."""
     decide = PodGuards(guards, fetch)
     return tuple(Handler(webhook, decide) for webhook in webhooks(guarded))
 
@@ -272,7 +273,7 @@ def _is_dry(options: object) -> bool:
 
 
 def _name(review: Review) -> str:
-    """In the deletion of a collection only the object itself has its name."""
+    """Return the name of the Pod. In the deletion of a collection, only the object itself has a name."""
     metadata = (review.old_object or {}).get("metadata")
     found = metadata.get("name") if isinstance(metadata, Mapping) else None
     return review.name or (found if isinstance(found, str) else "")

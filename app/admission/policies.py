@@ -1,4 +1,4 @@
-"""What an operator may decide about admission, as data: ``policies/webhooks.yaml``.
+"""Admission settings of the operator, read from ``policies/webhooks.yaml``.
 
     excludedNamespaces: [monitoring]        # for every Pod webhook
     excludedNamespaceLabels:                # for every webhook: Namespaces with one of these values of the label
@@ -9,8 +9,8 @@
         timeoutSeconds: 5                   # 1 to 30
         excludedNamespaces: [batch]         # for this webhook alone
 
-What a webhook intercepts stands in code. kube-system, kube-public and the manager's own namespace stay excluded from
-Pod webhooks whatever this file says, so the service can never lock itself out (D-8).
+The operations that a webhook intercepts are declared in code. kube-system, kube-public and the manager's own namespace
+are always excluded from Pod webhooks, so that the service cannot lock itself out. [D-8]
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
 
 
 class PolicyError(ValueError):
-    """The file cannot be used; the message names file, field and way out."""
+    """The policy file cannot be used. The message names the file, the field and the fix."""
 
 
 class _Model(BaseModel):
@@ -43,7 +43,7 @@ class _Model(BaseModel):
 
 
 class WebhookPolicy(_Model):
-    """Overrides of one webhook; what is absent stays as declared."""
+    """Overrides for one webhook; absent fields keep their declared values."""
 
     failure_policy: Literal["Fail", "Ignore"] | None = None
     timeout_seconds: Annotated[int, Field(ge=1, le=30)] | None = None
@@ -51,7 +51,7 @@ class WebhookPolicy(_Model):
 
 
 class WebhookPolicies(_Model):
-    """The whole file."""
+    """Contents of the policy file."""
 
     excluded_namespaces: list[NamespaceName] = []
     excluded_namespace_labels: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
@@ -59,7 +59,7 @@ class WebhookPolicies(_Model):
 
 
 def load_policies(path: Path) -> WebhookPolicies:
-    """The policies in a file, or in ``webhooks.yaml`` of a folder that may lack it. Raises PolicyError."""
+    """Load the policies from a file, or from an optional ``webhooks.yaml`` in a folder. Raises PolicyError."""
     if path.is_dir():
         path = path / FILE_NAME
         if not path.exists():
@@ -88,7 +88,7 @@ def _described(detail: Mapping[str, Any]) -> str:
 
 
 def apply_policies(webhooks: Iterable[Webhook], policies: WebhookPolicies, own_namespace: str) -> tuple[Webhook, ...]:
-    """The declarations as an operator wants them. Raises PolicyError for a webhook nobody declared."""
+    """Return the declarations with the operator's settings. Raises PolicyError for an unknown webhook."""
     declared = tuple(webhooks)
     known = {webhook.name for webhook in declared}
     for name in policies.webhooks:
@@ -102,7 +102,7 @@ def apply_policies(webhooks: Iterable[Webhook], policies: WebhookPolicies, own_n
 def apply_to_handlers(
     handlers: Iterable[Handler], policies: WebhookPolicies, own_namespace: str
 ) -> tuple[Handler, ...]:
-    """The same for declarations joined with their functions."""
+    """Apply the policies to the declarations of handlers."""
     given = tuple(handlers)
     webhooks = apply_policies((handler.webhook for handler in given), policies, own_namespace)
     return tuple(Handler(webhook, handler.decide) for webhook, handler in zip(webhooks, given, strict=True))
@@ -112,7 +112,7 @@ def _overridden(webhook: Webhook, policies: WebhookPolicies, own_namespace: str)
     policy = policies.webhooks.get(webhook.name, WebhookPolicy())
     excluded = list(policy.excluded_namespaces)
     if _concerns_pods(webhook):
-        # MGR-94, D-8: a stopped manager must be able to start again.
+        # A stopped manager must be able to start again. [MGR-94, D-8]
         excluded = [*ALWAYS_EXCLUDED, own_namespace, *policies.excluded_namespaces, *excluded]
     return dataclasses.replace(
         webhook,
@@ -132,7 +132,7 @@ def _concerns_pods(webhook: Webhook) -> bool:
 
 
 def without_namespaces(selector: Mapping[str, Any] | None, excluded: Iterable[str]) -> Mapping[str, Any] | None:
-    """A namespace selector that also leaves out these namespaces, by one expression on their name."""
+    """Return a namespace selector that also excludes these namespaces by name."""
     wanted = list(dict.fromkeys(excluded))
     if not wanted:
         return selector

@@ -1,4 +1,4 @@
-"""The handlers by path, and the merging of patches that several of them return. Pure."""
+"""Webhook handlers by path, and declarations that share a webhook name. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DuplicateRuleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One served path: its handlers by what they are asked about."""
+    """A served path and its handlers by operation and resource."""
 
     path: str
     handlers: Mapping[_Key, Handler]
@@ -28,10 +28,10 @@ class Route:
     unknown_passes: bool = False
 
     def handler_for(self, review: Review) -> Handler | Allowed | Denied:
-        """The handler of this review, or the answer where there is none.
+        """Return the handler of this review, or the decision if there is none.
 
-        An operation or subresource nobody asked for passes (PW-22, DP-1); a resource or version that is not served
-        here is a registration gone wrong and is refused (SS-108), unless the webhooks of the path let it pass (DP-7).
+        Operations and subresources without a handler are allowed. An unknown resource or version means that the
+        registration is wrong and is denied, unless the webhooks of the path let it pass. [PW-22, DP-1, DP-7, SS-108]
         """
         resource = review.resource
         handler = self.handlers.get(
@@ -45,36 +45,36 @@ class Route:
         served = ", ".join(
             sorted(f"{group}/{version} {plural}".lstrip("/") for group, version, plural in self.known_resources)
         )
-        return Denied(f"request.resource: {asked} is not judged at {self.path}, which serves {served}", code=400)
+        return Denied(f"request.resource: {asked} is not served at {self.path}, which serves {served}", code=400)
 
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """All routes of a process and the declarations they came from."""
+    """All routes of a process and the declarations they were built from."""
 
     webhooks: tuple[Webhook, ...]
     routes: Mapping[str, Route]
     aliases: Mapping[str, str]
-    #: Paths whose gates are off. While replicas with other gates run beside us, reviews come here too: they pass.
+    #: Paths whose gates are off. Replicas with other gates may have registered them, so their reviews are allowed.
     switched_off: frozenset[str] = frozenset()
 
 
 def served(webhooks: Iterable[Webhook], gate_enabled: Callable[[str], bool]) -> tuple[Webhook, ...]:
-    """The declarations whose feature gate is on (PW-4, MGR-43)."""
+    """Return the declarations whose feature gates are on. [PW-4, MGR-43]"""
     return tuple(webhook for webhook in webhooks if is_served(webhook, gate_enabled))
 
 
 def is_served(webhook: Webhook, gate_enabled: Callable[[str], bool]) -> bool:
-    """Whether its gates are on."""
+    """Return whether the feature gates of a webhook are on."""
     return (not webhook.gate or gate_enabled(webhook.gate)) and (
         not webhook.gates or any(map(gate_enabled, webhook.gates))
     )
 
 
 def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bool]) -> Registry:
-    """Routes for all handlers whose gate is on.
+    """Build the routes of all handlers whose feature gates are on.
 
-    Raises DuplicateRuleError when two handlers of one path claim the same request.
+    Raises DuplicateRuleError if two handlers of one path claim the same request.
     """
     given = tuple(handlers)
     live = [handler for handler in given if is_served(handler.webhook, gate_enabled)]
@@ -101,7 +101,7 @@ def build_registry(handlers: Iterable[Handler], gate_enabled: Callable[[str], bo
 
 
 def old_paths(path: str) -> tuple[str, ...]:
-    """The versioned spellings older charts registered a path under (MGR-122)."""
+    """Return the versioned paths under which older charts registered a path. [MGR-122]"""
     match = _VERSIONED.match(path)
     if match is None:
         return ()
@@ -119,16 +119,15 @@ def _keys(webhook: Webhook) -> Iterable[_Key]:
                         yield operation, group, version, plural, subresource
 
 
-# Several declarations under one webhook name: one entry of the configuration, one handler. Pure.
-#
-# A kind of ours is judged by its own domain where it is written, and by deletion protection where it is deleted.
-# OpenKruise has one webhook for both, and its name is what people see in refusals (CS-173).
+# Declarations that share a webhook name become one entry and one handler. For example, a kind is validated by its own
+# package and protected from deletion by deletion protection, while OpenKruise has one webhook for both, whose name
+# users see in denials. [CS-173]
 
 
 def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
-    """One declaration per name, in the order in which names come first.
+    """Return one declaration per name, ordered by the first occurrence of each name.
 
-    Raises DuplicateRuleError for declarations of one name that cannot be one entry.
+    Raises DuplicateRuleError if declarations of one name cannot be merged.
     """
     found: dict[str, Webhook] = {}
     for webhook in webhooks:
@@ -138,7 +137,7 @@ def merged_webhooks(webhooks: Iterable[Webhook]) -> tuple[Webhook, ...]:
 
 
 def merged_handlers(handlers: Iterable[Handler]) -> tuple[Handler, ...]:
-    """The same for declarations joined with their functions: each answers for what its own rules name."""
+    """Merge handlers whose declarations share a name. Each still handles only the requests of its own rules."""
     by_name: dict[str, list[Handler]] = {}
     for handler in handlers:
         by_name.setdefault(handler.webhook.name, []).append(handler)
@@ -168,9 +167,9 @@ def _joined(first: Webhook, second: Webhook) -> Webhook:
         match_conditions=first.match_conditions,
         permissions=first.permissions,
     )
-    # What the API server tests for the whole entry must be meant by both; what only one means is a match condition.
+    # Fields that apply to the whole entry must be equal. Rules of one declaration only become match conditions.
     if same != first:
-        raise DuplicateRuleError(f"two declarations of {first.name} cannot be one webhook")
+        raise DuplicateRuleError(f"two declarations of {first.name} cannot be merged into one webhook")
     return dataclasses.replace(
         first,
         rules=_merged_rules(first.rules, second.rules),

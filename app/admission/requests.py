@@ -1,4 +1,4 @@
-"""Bodies of requests, read within limits, and who may send them."""
+"""Read request bodies within limits, and check that a request is local."""
 
 from __future__ import annotations
 
@@ -10,41 +10,43 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-#: In a request's scope: the server kept only the beginning of a body that is over the limit.
+#: Scope key set by the server if it kept only the beginning of a body over the limit.
 TOO_LARGE: Final = "pykruise.too_large"
-#: Smaller bodies take some milliseconds. From here on the garbage collector waits while one is read, and reviews of our
-#: own kinds are decided about beside the loop.
+#: Size from which a body is parsed with the garbage collector off, and a review of one of our kinds is decided in a
+#: thread. Smaller bodies take some milliseconds.
 LARGE_BYTES: Final = 64 * 1024
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Values in one review: an empty list takes 64 bytes where its text has 3. The densest objects an API server stores
-#: hold half of this, and a review holds two.
+#: Maximum number of values in one review: an empty list takes 3 bytes of JSON but 64 bytes of memory. The densest
+#: objects that an API server stores hold half of this, and a review holds two.
 MAX_VALUES: Final = 400_000
-#: Smaller bodies cannot hold enough values to matter.
+#: Smaller bodies cannot hold too many values.
 _FEW: Final = 256 * 1024
-#: What neither ends a text nor begins a value.
+#: Bytes that neither end a string nor start a value.
 _OTHERS: Final = bytes(set(range(256)) - set(b'",[{'))
 _TEXT: Final = re.compile(rb'"[^"]*+"?')
 
 
 def too_many_values(body: bytes, limit: int = MAX_VALUES) -> bool:
-    """Whether a JSON text holds more values than anybody should have to make objects of."""
+    """Return whether a JSON document holds more than ``limit`` values."""
     if len(body) <= _FEW or _punctuation(body) <= limit:
         return False
-    # Of two texts at most one is a key.
+    # At most every second string is a key.
     if (body.count(b'"') - body.count(b'\\"')) // 4 > limit:
         return True
     return _punctuation(_between_texts(body)) > limit
 
 
 def _between_texts(body: bytes) -> bytes:
-    """The punctuation of a JSON text that stands in none of its texts. What is no JSON is right up to its mistake,
-    where decoders end."""
+    """Return the punctuation of a JSON document outside its strings.
+
+    For invalid JSON the result is correct up to the error, where decoders stop.
+    """
     if b"\\" in body:
         body = body.replace(b"\\\\", b"").replace(b'\\"', b"")
-    # Two quotation marks without punctuation between them change nothing about what is inside and what outside.
+    # Adjacent quotation marks do not change which bytes are inside a string.
     return _TEXT.sub(b"", body.translate(None, _OTHERS).replace(b'""', b""))
 
 
@@ -53,8 +55,11 @@ def _punctuation(text: bytes) -> int:
 
 
 def without_collections(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What the function returns, while no garbage is collected: what large bodies become holds no cycles, and to look
-    for them again and again takes up to ten times as long as the work itself."""
+    """Call the function with the garbage collector off.
+
+    Objects decoded from large bodies hold no cycles, and searching them repeatedly takes up to ten times as long as the
+    work itself.
+    """
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -65,11 +70,11 @@ def without_collections(function: Callable[P, R], *args: P.args, **kwargs: P.kwa
 
 
 class DisconnectedError(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 async def read_body(scope: Scope, receive: Receive, limit: int) -> tuple[list[bytes], bool]:
-    """The parts of the body, or its beginning and False if it is over the limit. Raises DisconnectedError."""
+    """Return the body in parts and True, or its beginning and False if over the limit. Raises DisconnectedError."""
     message: MutableMapping[str, Any] = await receive()
     if message["type"] == "http.disconnect":
         raise DisconnectedError
@@ -95,7 +100,7 @@ _LOCAL_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether the request comes from this machine, and means it: a page elsewhere cannot make a browser send it."""
+    """Return whether the request was sent from this machine, and not by a web page of another origin."""
     client = scope.get("client")
     if client is None:
         return False
@@ -107,7 +112,7 @@ def is_local(scope: Scope) -> bool:
 
 
 class LoopbackOnly:
-    """An application that answers only them, whatever page sent them."""
+    """ASGI middleware that answers only local requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

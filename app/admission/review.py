@@ -1,4 +1,4 @@
-"""An AdmissionReview as bytes: read, answered and written. Pure."""
+"""Read and answer AdmissionReviews: bytes in, bytes out. Pure."""
 
 from __future__ import annotations
 
@@ -27,22 +27,21 @@ from app.kube.images import remembered
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper, shallow_json
 from app.kube.text import quoted
 
-# Answers to reviews: a Decision or a Refusal in, the bytes of an AdmissionReview out. Pure.
-#
-# Every Pod of a cluster waits for them: what is the same in all answers is written as bytes.
+# Encode a Decision or a Refusal as an AdmissionReview. The constant parts are prepared as bytes, because every Pod
+# creation waits for a response.
 
 V1: Final = "admission.k8s.io/v1"
 
 V1BETA1: Final = "admission.k8s.io/v1beta1"
 
-#: How much of a refusal or a warning is sent, in characters, and how many warnings.
+#: Maximum length of a message or warning in characters, and maximum number of warnings.
 MAX_MESSAGE_LENGTH: Final = 16 * 1024
 MAX_WARNINGS: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A request that cannot be put before a handler. ``reason`` is a metric label; ``uid`` is empty if unreadable."""
+    """A request that cannot be handled. ``reason`` is a metric label; ``uid`` is empty if unreadable."""
 
     reason: str
     message: str
@@ -52,7 +51,7 @@ class Refusal:
 
 
 def answer(uid: str, decision: Decision) -> bytes:
-    """The AdmissionReview that carries a decision back to the API server."""
+    """Return the AdmissionReview that carries a decision."""
     if type(decision) is Patched:
         try:
             operations = orjson.dumps([operation.as_json() for operation in decision.operations])
@@ -73,7 +72,7 @@ def answer(uid: str, decision: Decision) -> bytes:
     if type(decision) is Denied:
         return _refused(uid, V1, decision.message, decision.code, decision.reason)
     if type(decision) is Allowed:
-        # MGR-45: allowing answers carry code 200.
+        # Allowing responses carry code 200. [MGR-45]
         return b"".join(
             (
                 b'{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","response":{"uid":',
@@ -87,21 +86,22 @@ def answer(uid: str, decision: Decision) -> bytes:
 
 
 def _unanswerable(decision: Patched) -> str:
-    """What the caller is told of a patch that cannot be written: what is copied from the object is nested too deep.
+    """Return the message for a patch that cannot be encoded because a value copied from the object is nested too deep.
 
-    Raises TypeError for a value that is no JSON, which is a mistake of ours.
+    Raises TypeError if a value is not JSON, which is a bug in a handler.
     """
     for operation in decision.operations:
         if field := nested_deeper(operation.value):
             at = ".".join(operation.path.strip("/").split("/"))
             return f"request.object: {at}.{field}: nested deeper than {MAX_DEPTH} levels"
-    raise TypeError("a value in the patch is no JSON")
+    raise TypeError("a value in the patch is not JSON")
 
 
 def refusal_answer(refusal: Refusal) -> tuple[int, bytes]:
-    """HTTP status and body for a refusal.
+    """Return the HTTP status and body of a refusal.
 
-    With a uid the API server can show the message, if the status is 200; without one the HTTP status must tell.
+    With a uid the status is 200, so that the API server shows the message; without one the HTTP status carries the
+    error.
     """
     if refusal.uid:
         return 200, _refused(refusal.uid, refusal.api_version, refusal.message, refusal.code)
@@ -138,39 +138,36 @@ def _json_text(text: str) -> bytes:
 
 
 def printable(text: str) -> str:
-    """The text with what UTF-8 cannot say replaced, and an end: messages may quote what was sent."""
+    """Return the text with invalid UTF-8 replaced and cut to a maximum length. Messages may quote the request."""
     return shortened(text, MAX_MESSAGE_LENGTH).encode("utf-8", "replace").decode("utf-8")
 
 
-# The AdmissionReview envelope: bytes in, a Review or a clear refusal out (answers: ``answers.py``). Pure.
-#
-# Everything a caller can get wrong is told here, with the field it stands in, so that handlers see only well-formed
-# reviews. This is also the hottest code of the service: no models, no copies, one pass over the dict orjson gives.
-#
+# Decode and check the AdmissionReview envelope. Every mistake of a caller is reported here with its field, so handlers
+# see only well-formed reviews. This is the hottest code of the service: no models, no copies, one pass over the dict.
 # Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
-#: An API server takes objects of at most 3 MiB and a review holds two; the same bound controller-runtime uses.
+#: An API server accepts objects of at most 3 MiB and a review holds two. controller-runtime has the same limit.
 MAX_BODY_BYTES: Final = 7 * 1024 * 1024
 
-#: How far into an unreadable body a uid is looked for: the API server writes it first.
+#: Number of bytes of an unreadable body to search for a uid, which the API server writes first.
 _HEAD_BYTES: Final = 64 * 1024
-#: How orjson calls a document that is nested deeper than it goes.
+#: orjson's error for a document that is nested too deep.
 _TOO_DEEP: Final = "depth limit"
 _UID_IN_HEAD: Final = re.compile(rb'"request"\s*:\s*\{[^{}]{0,4096}?"uid"\s*:\s*"([^"\\\x00-\x1f]{1,128})"')
 _OPERATIONS: Final = {operation.value: operation for operation in Operation}
-#: What surrogateescape makes of a byte that is not UTF-8.
+#: Code points that surrogateescape uses for invalid UTF-8.
 _HALF: Final = re.compile("[\ud800-\udfff]")
-#: A value's place in a document: the place of what holds it, and its key or index there.
+#: Path of a value in a document: the path of its parent, and its key or index.
 _Place: TypeAlias = "tuple[_Place | None, str | int]"
 _NAMES: Final = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", type(None): "null"}
 
 
 class _WrongFieldError(ValueError):
-    """A field of the request does not hold what an AdmissionReview has there."""
+    """A field of the request has the wrong type or value."""
 
 
 def read_review(body: bytes) -> Review | Refusal:
-    """The review in a request body; otherwise what is wrong with it and where."""
+    """Return the review in a request body, or a refusal that names the invalid field."""
     if too_many_values(body):
         message = f"request body holds more than {MAX_VALUES} values"
         return Refusal("too_many_values", message, code=413, uid=_uid_in_head(body))
@@ -196,7 +193,7 @@ def read_review(body: bytes) -> Review | Refusal:
         return Refusal("not_a_review", f"request: expected an object, got {_name(request)}")
     if not known_uid:
         if uid is None or uid == "":
-            return Refusal("missing_uid", "request.uid: is required: an answer must carry it")
+            return Refusal("missing_uid", "request.uid: is required")
         return Refusal("wrong_field", f"request.uid: expected a string, got {_name(uid)}")
     try:
         return _review(known_uid, request)
@@ -205,8 +202,10 @@ def read_review(body: bytes) -> Review | Refusal:
 
 
 def _without_deep_managed_fields(body: bytes) -> Any:
-    """A body that can be decoded but for the depth of managed fields, which nobody here reads. Somebody else may have
-    written them: they must not keep an object from being changed or deleted."""
+    """Decode a body without its deeply nested managed fields, which are not used. Returns None if that is not enough.
+
+    Other field managers may have written them; they must not prevent an object from being updated or deleted.
+    """
     shallow = shallow_json(body, only_managed=True)
     if shallow.lossy or shallow.data is body:
         return None
@@ -217,7 +216,7 @@ def _without_deep_managed_fields(body: bytes) -> Any:
 
 
 def _unknown_version(version: object, uid: str) -> Refusal:
-    # D-16, MGR-45: only v1. The answer echoes v1beta1, or the API server would hide the message.
+    # Only v1 is supported. The response echoes v1beta1, or the API server would hide the message. [D-16, MGR-45]
     message = f"apiVersion: expected {V1}, got {_quoted(version)}"
     if version == V1BETA1:
         message += "; register this webhook with admissionReviewVersions: [v1]"
@@ -258,11 +257,11 @@ def _review(uid: str, request: dict[str, Any]) -> Review:
         groups,
         _read_object(get("object"), "object", kind),
         _read_object(get("oldObject"), "oldObject", kind),
-        options or {},  # MGR-45: older API servers send none
+        options or {},  # older API servers do not send them [MGR-45]
     )
 
 
-# A cluster has few kinds: the same frozen values serve every review.
+# A cluster has few kinds, so the frozen values are cached.
 _kind = remembered(1024)(GroupVersionKind)
 _resource = remembered(1024)(GroupVersionResource)
 
@@ -285,8 +284,8 @@ def _object(value: Any, field: str) -> dict[str, Any] | None:
 def _read_object(value: Any, field: str, kind: dict[str, Any]) -> dict[str, Any] | None:
     found = _object(value, field)
     if found is not None and kind.get("kind") != "Pod":
-        # Only those of Pods are read. How deep they are is up to whoever may patch the object, and defaults are filled
-        # in by functions that call themselves level by level.
+        # Only the managed fields of Pods are read. Any user who may patch the object decides how deep they are, and the
+        # functions that set defaults are recursive.
         metadata = found.get("metadata")
         if type(metadata) is dict:
             metadata.pop("managedFields", None)
@@ -309,17 +308,18 @@ def _user(user: Any) -> tuple[str, tuple[str, ...]]:
     return _text(user, "username", "userInfo."), tuple(groups)
 
 
-# --- what cannot be decoded -------------------------------------------------------------------------------------------
+# --- bodies that cannot be decoded
+# --------------------------------------------------------------------------------------
 
 
 def too_large(head: bytes, limit: int = MAX_BODY_BYTES) -> Refusal:
-    """The refusal of a body over the limit, given what was read of it."""
+    """Return the refusal of a body over the limit, given its beginning."""
     message = f"request body is larger than {limit // (1024 * 1024)} MiB"
     return Refusal("too_large", message, code=413, uid=_uid_in_head(head))
 
 
 def wrong_content_type(content_type: str, body: bytes) -> Refusal:
-    """The refusal of a body that does not call itself JSON."""
+    """Return the refusal of a body whose content type is not JSON."""
     message = f"Content-Type: expected application/json, got {_quoted(content_type or None)}"
     return Refusal("wrong_content_type", message, uid=_uid_in_head(body))
 
@@ -359,9 +359,9 @@ def _uid_in_head(body: bytes) -> str:
 
 
 def _first_undecodable(document: Any) -> str:
-    """The path of the first string with bytes that are not UTF-8 (kept by surrogateescape), or nothing.
+    """Return the path of the first string with invalid UTF-8 (kept by surrogateescape), or an empty string.
 
-    A path is made of keys only once it is asked for: a long key before a long list would be copied for every item.
+    The path is built from keys only at the end; otherwise a long key would be copied for every item of its list.
     """
     root: _Place = (None, "")
     pending: list[Iterator[tuple[_Place, Any]]] = [iter([(root, document)])]

@@ -1,4 +1,4 @@
-"""Decisions within their time limit; large ones run in a thread of their own."""
+"""Run decisions within their timeout; large ones in a separate thread."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 async def in_time(decision: Awaitable[T], seconds: float) -> T:
-    """What a decision comes to. Raises TimeoutError where it waits longer.
+    """Return the result of a decision. Raises TimeoutError if it takes longer.
 
-    A timer is made only for one that really waits: making and cancelling it is a tenth of a review's time.
+    A timer is created only if the decision really waits: creating and canceling one takes a tenth of a review's time.
     """
     if not isinstance(decision, CoroutineType):
         async with asyncio.timeout(seconds):
@@ -49,7 +49,7 @@ async def in_time(decision: Awaitable[T], seconds: float) -> T:
 
 @coroutine
 def _resumed(begun: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """The rest of a coroutine that has begun and waits for something."""
+    """Resume a coroutine that has started and is waiting."""
     while True:
         try:
             try:
@@ -63,33 +63,31 @@ def _resumed(begun: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, An
             return found
 
 
-# Large reviews of our own kinds, decided beside the loop (MGR-149).
-#
-# To judge 1.5 MB takes a third of a second, and no Pod shall wait for that. A thread of its own decides about one of
-# them after the other, with an event loop of its own for what it asks; while it works the interpreter goes back and
-# forth between it and the loop that answers all others. Namespaces take turns: whoever writes many large objects waits
-# for himself, and anybody else for one of his.
+# Large reviews of our own kinds are decided in a thread, because checking 1.5 MB takes a third of a second and Pod
+# reviews must not wait for it. The thread decides one review at a time on its own event loop. Namespaces take turns, so
+# that a namespace with many large objects delays itself and costs every other namespace at most one review. [MGR-149]
 
-#: How long the loop waits at most, in seconds, until the thread lets it go on; Python's own is five times that.
+#: Thread switch interval in seconds: the longest time the main loop waits for the interpreter. Python's default is five
+#: times as long.
 SWITCH_SECONDS: Final = 0.001
 
 
 class LargeReviews:
-    """The thread; it is there once it is needed."""
+    """A thread for large reviews, started on demand."""
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
         self._busy = False
-        #: Who waits for the thread, by stranger and namespace; those whose turn is next come first.
+        #: Waiting reviews by unauthenticated client and namespace, next in turn first.
         self._waiting: OrderedDict[str, OrderedDict[str, deque[asyncio.Future[None]]]] = OrderedDict()
 
     async def decide(self, decide: Decide, review: Review, seconds: float) -> Decision:
-        """The decision. Raises what ``decide`` raises, and ``TimeoutError``."""
+        """Return the decision. Raises ``TimeoutError`` and the exceptions of ``decide``."""
         if self._thread is None:
             sys.setswitchinterval(SWITCH_SECONDS)
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="large reviews")
         async with asyncio.timeout(seconds):
-            # A stranger has one turn, whatever namespaces it names.
+            # An unauthenticated client has one turn, whatever namespaces its reviews name.
             await self._turn(STRANGER.get(), review.namespace)
             try:
                 run = copy_context().run
@@ -98,7 +96,7 @@ class LargeReviews:
                 self._pass_on()
 
     async def _turn(self, stranger: str, namespace: str) -> None:
-        """Wait until the thread is this review's."""
+        """Wait until the thread is free for this review."""
         if not self._busy:
             self._busy = True
             return
@@ -108,11 +106,11 @@ class LargeReviews:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._pass_on()  # it came too late
+                self._pass_on()  # canceled after the turn was granted
             raise
 
     def _pass_on(self) -> None:
-        """Give the thread to the next namespace. Who has given up waiting has no turn."""
+        """Pass the thread to the next namespace. Canceled waiters are skipped."""
         while self._waiting:
             stranger, namespaces = self._waiting.popitem(last=False)
             namespace, turns = namespaces.popitem(last=False)
@@ -127,7 +125,7 @@ class LargeReviews:
         self._busy = False
 
     def close(self) -> None:
-        """End the thread when it is done with what it is at."""
+        """Stop the thread after the current review."""
         if self._thread is not None:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
@@ -141,19 +139,18 @@ async def _awaited(decide: Decide, review: Review) -> Decision:
     return await outcome if isinstance(outcome, Awaitable) else outcome
 
 
-# Reviews of our own kinds, as their handlers may rely on them, and in the version that is stored.
-#
-# An API server vouches for the types of a new object's fields, and for nothing in one that was stored before our
-# definitions were there. What it drops, nulls, may come from others who reach the port.
+# Prepare reviews of our own kinds: well-formed, and in the stored version. The API server checks the types of a new
+# object's fields, but not those of an object stored before our definitions were installed, and other clients may reach
+# the port.
 
-#: What etcd takes in one request where nobody says otherwise: a larger object can never be stored.
+#: etcd's default request limit; a larger object cannot be stored.
 MAX_STORED_BYTES: Final = 1_572_864
 
 
 def prepared(review: Review, body_bytes: int) -> Review | Denied:
-    """The review with its stored object readable; a refusal of a new object that is larger than what can be stored.
+    """Return the review with a readable stored object, or a denial if the new object is too large to be stored.
 
-    The time that judging takes grows with the object: nobody should have us spend it on what is refused anyway.
+    The time to validate an object grows with its size, so objects that cannot be stored are denied first.
     """
     kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
     if kind is None:
@@ -161,9 +158,7 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
     if body_bytes > MAX_STORED_BYTES and review.operation in (Operation.CREATE, Operation.UPDATE):
         size = _size(review.object)
         if size > MAX_STORED_BYTES:
-            message = (
-                f"request.object: has {size} bytes; no more than {MAX_STORED_BYTES} can be stored, make it smaller"
-            )
+            message = f"request.object: has {size} bytes; the limit is {MAX_STORED_BYTES}, make it smaller"
             return Denied(message, code=413)
     version = kind.version(f"{review.kind.group}/{review.kind.version}")
     if version is None:
@@ -186,10 +181,10 @@ def prepared(review: Review, body_bytes: int) -> Review | Denied:
 
 
 def stored_form(review: Review) -> Review | Denied | None:
-    """Return the review in the version that is stored; None where it is in that version, or not about a kind of ours.
+    """Return the review in the stored version, or None if it already is or the kind is not ours.
 
-    A conversion note may add to the spec what the version of the request does not show, so the stored form is judged
-    too. It must fit its schema, which an API server does not check after a conversion. [MGR-151]
+    A conversion note may add fields to the spec that the requested version does not show, so the stored form is
+    validated too. It must match its schema, which the API server does not check after a conversion. [MGR-151]
     """
     kind = find_kind(f"{review.kind.group}/{review.kind.version}", review.kind.kind)
     if kind is None or review.subresource or review.kind.version == kind.hub.name:
@@ -200,7 +195,7 @@ def stored_form(review: Review) -> Review | Denied | None:
         new = as_hub(kind, review.object) if review.object is not None else None
         old = as_hub(kind, review.old_object) if review.old_object is not None else None
     except ConversionError as error:
-        # What was stored while nobody judged must not stand in the way of something better.
+        # An object stored without validation must not prevent its own correction.
         return Denied(str(error), code=400) if review.operation is Operation.CREATE else None
     if new is not None:
         if message := invalid_message(kind, kind.hub, {key: value for key, value in new.items() if key != "status"}):
@@ -217,7 +212,7 @@ def stored_form(review: Review) -> Review | Denied | None:
 
 
 def _changes_only_note(review: Review, new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether the stored spec changes while the spec in the request does not: its generation would stay the same."""
+    """Return whether the stored spec changes while the requested spec, and so the generation, does not."""
     given, before = (obj.get("spec") if obj is not None else None for obj in (review.object, review.old_object))
     return same(given, before) and not same(new.get("spec"), old.get("spec"))
 
@@ -235,4 +230,4 @@ def _size(obj: Any) -> int:
     try:
         return len(orjson.dumps(obj))
     except (TypeError, ValueError):
-        return 0  # nested too deep, which is refused with its field
+        return 0  # nested too deep; another check denies it and names the field

@@ -1,4 +1,4 @@
-"""The HTTPS service that answers reviews and conversions."""
+"""The HTTPS service that answers AdmissionReviews and ConversionReviews."""
 
 from __future__ import annotations
 
@@ -38,26 +38,25 @@ from app.kube.callers import LEAVES_NO_TRACE
 from app.kube.errors import KubeError
 from app.kube.text import quoted
 
-# The endpoints of the admission service: reviews of a path, paths nobody knows, and conversions, as raw ASGI.
-#
-# Each reads a bounded body, answers and counts. A mistake over one review ends neither it nor the service.
+# Endpoints as raw ASGI: reviews by path, unknown paths, and conversions. Each reads a bounded body, responds and
+# counts. An error in one review ends neither the endpoint nor the service.
 
 logger = logging.getLogger(__name__)
 
-#: Part of a webhook's own timeout after which we answer: a clear answer of ours beats the API server's timeout.
+#: Fraction of a webhook's timeout after which we respond, so that the API server sees our message and not a timeout.
 _PART_OF_TIMEOUT: Final = 0.9
-#: Where webhooks of ours, of any version, and of OpenKruise are registered.
+#: Path prefixes of webhooks of any version of ours, and of OpenKruise.
 _WEBHOOK_PATH: Final = re.compile(r"/(mutate|validate)-[a-z0-9-]{1,100}")
-#: How many paths that are not served the log names.
+#: Maximum number of unknown paths to log.
 _LOGGED_PATHS: Final = 64
-#: How much of an answer is sent at once: encrypting all of a long one would keep others waiting.
+#: Bytes of a response to send at once; encrypting a long response in one piece would block other requests.
 _SLICE: Final = 256 * 1024
-#: How many objects that cannot be converted are named in the log.
+#: Maximum number of unconverted objects to log.
 _MAX_LOGGED: Final = 1000
 _DECISIONS: Final = (Allowed, Patched, Denied)
 _OUTCOMES: Final = {Allowed: "allowed", Patched: "patched", Denied: "denied"}
 
-#: The HTTP status and the body, or its parts.
+#: HTTP status and the body, or its parts.
 _Answer: TypeAlias = tuple[int, bytes | list[bytes]]
 
 
@@ -68,12 +67,12 @@ class _Request(NamedTuple):
 
     @property
     def body(self) -> bytes:
-        """All of it, put together: for what is large that takes a while."""
+        """Return the whole body. Joining a large one takes a while."""
         return b"".join(self.parts)
 
 
 class Decided(NamedTuple):
-    """One decision, as the debug page shows it."""
+    """A decision as shown on the debug page."""
 
     at: float
     webhook: str
@@ -84,14 +83,14 @@ class Decided(NamedTuple):
     message: str
 
     def line(self) -> str:
-        """One line, without anything a terminal would obey."""
+        """Return one line of text without control characters."""
         stamp = datetime.fromtimestamp(self.at, UTC).isoformat(timespec="milliseconds")
         text = f"{stamp} {self.outcome:<7} {self.webhook} {self.operation} {self.object} by {self.user} {self.message}"
         return "".join(character if character.isprintable() else "?" for character in text).rstrip()
 
 
 class _PostEndpoint:
-    """What all POST endpoints share: reading a bounded body, answering, counting. Subclasses give the answer."""
+    """Base of the POST endpoints: reads a bounded body, responds and counts. Subclasses compute the response."""
 
     max_body_bytes = MAX_BODY_BYTES
 
@@ -100,11 +99,11 @@ class _PostEndpoint:
         self._stats = stats
 
     async def answer(self, request: _Request) -> _Answer:
-        """HTTP status and JSON body for a complete request body."""
+        """Return the HTTP status and JSON body for a complete request body."""
         raise NotImplementedError
 
     def refuse(self, refusal: Refusal) -> _Answer:
-        """The answer to a request that is no review, counted."""
+        """Count a request that is not a valid review and return the response."""
         self._stats.bad_request(refusal.reason)
         logger.log(
             logging.WARNING if self._app.review_log.one_more_line() else logging.DEBUG,
@@ -153,7 +152,7 @@ class _PostEndpoint:
 
 
 def _pieces(payload: bytes | list[bytes]) -> list[bytes]:
-    """What is sent at once, one after the other: at least one."""
+    """Split a response into pieces to send; returns at least one."""
     parts = payload if isinstance(payload, list) else [payload]
     return [part[start : start + _SLICE] for part in parts for start in range(0, len(part), _SLICE)] or [b""]
 
@@ -170,7 +169,7 @@ class ReviewEndpoint(_PostEndpoint):
         self._route = route
 
     async def answer(self, request: _Request) -> _Answer:
-        """The AdmissionReview that answers a body."""
+        """Return the AdmissionReview that answers a body."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         body = request.body
@@ -178,7 +177,7 @@ class ReviewEndpoint(_PostEndpoint):
         if isinstance(review, Refusal):
             return self.refuse(review)
         if self._app.starting:
-            # A Pod let through before the SidecarSets are known would never get its sidecars.
+            # A Pod admitted before the SidecarSets are synced would never get its sidecars.
             self._stats.decided("", "starting")
             return 200, answer(review.uid, Denied(f"pykruise is starting: {self._app.starting}", code=503))
         if LEAVES_NO_TRACE.get():
@@ -208,7 +207,7 @@ class ReviewEndpoint(_PostEndpoint):
                 decision, outcome = stored, "error" if outcome == "error" else "denied"
         try:
             payload = answer(review.uid, decision)
-        except TypeError as error:  # a value in a patch that is no JSON: a mistake of ours, never of the request
+        except TypeError as error:  # A value in the patch is not JSON: a bug in a handler, not in the request.
             payload = answer(review.uid, self._failed(handler, review, error))
             outcome = "error"
         self._stats.decided(handler.webhook.name, outcome)
@@ -235,10 +234,10 @@ class ReviewEndpoint(_PostEndpoint):
         except TimeoutError as error:
             return self._undecided(handler, review, f"{error}" or f"no answer within {limit:g} s", 503)
         except KubeError as error:
-            # MGR-45: an internal failure is 500. What the API server said is enough to know.
+            # Internal errors have code 500. The API server's message is enough for the log. [MGR-45]
             return self._undecided(handler, review, f"{error}", 500)
         except RecursionError:
-            # Decisions recurse only where the object does.
+            # Decisions recurse only as deep as the object.
             return Denied(f"{_named(review)} is nested too deep", code=400), "denied"
         except Exception as error:  # noqa: BLE001 - one review must not end the service; counted and logged with its object
             return self._failed(handler, review, error), "error"
@@ -256,8 +255,8 @@ class ReviewEndpoint(_PostEndpoint):
         return decision, _OUTCOMES[type(decision)]
 
     def _undecided(self, handler: Handler, review: Review, why: str, code: int) -> tuple[Decision, str]:
-        """The answer where what a decision needs cannot be had: what the API server would do without one. [MGR-155]"""
-        message = f"{handler.webhook.name} could not decide about {_named(review)}: {why}"
+        """Apply the webhook's failure policy when the data for a decision is unavailable. [MGR-155]"""
+        message = f"{handler.webhook.name} could not check {_named(review)}: {why}"
         if self._app.review_log.one_more_line():
             logger.error("%s", message)
         if handler.webhook.failure_policy == "Ignore":
@@ -284,10 +283,10 @@ class ReviewEndpoint(_PostEndpoint):
 
 
 class UnknownPathEndpoint(_PostEndpoint):
-    """Answers reviews sent to a path that this version does not know.
+    """Answers reviews sent to a path that this version does not serve.
 
-    Another version of ours, or OpenKruise, may have registered it: what nobody here judges passes, or every write of
-    that kind would be refused until the entry is gone (MGR-141). What is no path of a webhook is refused.
+    Another version, or OpenKruise, may have registered the path. Its reviews are allowed; otherwise every write of the
+    kind would fail until the entry is removed. Paths that are not webhook paths are refused. [MGR-141]
     """
 
     def __init__(self, app: AdmissionApp, served: tuple[str, ...], stats: PathStats) -> None:
@@ -296,22 +295,22 @@ class UnknownPathEndpoint(_PostEndpoint):
         self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
-        """Allowed at the path of a webhook; else the refusal, with the uid if the body has one."""
+        """Allow a review at a webhook path; refuse any other request, with the uid if the body has one."""
         review = read_review(request.body)
         if _WEBHOOK_PATH.fullmatch(request.path) is None:
-            message = f"no webhook is served at {request.path[:200]}; served are {self._served}"
+            message = f"no webhook is served at {request.path[:200]}; served paths are {self._served}"
             return self.refuse(Refusal("unknown_path", message, code=404, uid=review.uid))
         if isinstance(review, Refusal):
             return self.refuse(review)
         self._stats.decided("unserved", "allowed")
         if request.path not in self._logged and len(self._logged) < _LOGGED_PATHS:
             self._logged.add(request.path)
-            logger.warning("reviews come to %s, which is not served here: they pass", request.path)
+            logger.warning("allowing reviews of %s, which this version does not serve", request.path)
         return 200, answer(review.uid, Allowed())
 
 
 class ConvertEndpoint(_PostEndpoint):
-    """Answers ConversionReviews (MGR-50)."""
+    """Answers ConversionReviews. [MGR-50]"""
 
     max_body_bytes = conversion.MAX_BODY_BYTES
 
@@ -324,12 +323,12 @@ class ConvertEndpoint(_PostEndpoint):
         self._logged: set[str] = set()
 
     async def answer(self, request: _Request) -> _Answer:
-        """The ConversionReview that answers a body."""
+        """Return the ConversionReview that answers a body."""
         if not _is_json(request.content_type):
             return self.refuse(wrong_content_type(request.content_type, request.parts[0]))
         try:
             answer = await self._converted(request)
-        except Exception as error:  # one review must not end the service
+        except Exception as error:  # An error in one review must not end the service.
             self._stats.panics += 1
             if self._app.review_log.one_more_line():
                 logger.exception("/convert failed")
@@ -350,16 +349,17 @@ class ConvertEndpoint(_PostEndpoint):
         return await self._worker.answer(request.parts)
 
     def _log_unconverted(self, answer: conversion.Converted) -> None:
-        """Name the objects that cannot be converted, each once."""
+        """Log the objects that cannot be converted, each once."""
         told = [reason for reason in answer.reasons if reason not in self._logged]
         if not told or len(self._logged) >= _MAX_LOGGED:
             return
         self._logged.update(told)
-        logger.error("/convert passed on %d objects as they are: %s", answer.unconverted, "; ".join(told))
+        logger.error("/convert returned %d objects unconverted: %s", answer.unconverted, "; ".join(told))
 
 
 def _named(review: Review) -> str:
-    """Kind, namespace and name as they are told and remembered: an API server's are short, a caller's any length."""
+    """Return kind, namespace and name for messages, cut to a maximum length: callers other than the API server may send
+    long ones."""
     name = review.name
     if not name and review.object is not None:
         metadata = review.object.get("metadata")
@@ -372,33 +372,31 @@ def _named(review: Review) -> str:
     return f"{kind} {quoted(review.namespace)}/{quoted(name)}" if review.namespace else f"{kind} {quoted(name)}"
 
 
-# The admission service as a FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz.
-#
-# Every Pod of a cluster waits for these answers, so the webhook paths take the shortest way through the framework:
-# ``AdmissionApp`` looks the path up in a dict before middleware and routing begin, and the endpoint talks ASGI itself.
-# A FastAPI route with a Request parameter costs more than reading, deciding and answering a review do together.
+# The FastAPI application: one raw ASGI endpoint per webhook path, /convert and /healthz. Every Pod creation waits for
+# these responses, so ``AdmissionApp`` looks up webhook paths in a dict before middleware and routing. A FastAPI route
+# with a Request parameter costs more than reading, deciding and answering a review together.
 
-#: How many decisions the debug page shows.
+#: Number of decisions shown on the debug page.
 KEPT_DECISIONS: Final = 100
 
 _Endpoint: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class AdmissionApp(FastAPI):
-    """The FastAPI application; ``starting`` says why reviews cannot be judged yet, and is empty once they can."""
+    """The FastAPI application. ``starting`` says why reviews cannot be answered yet and is empty once they can."""
 
     def __init__(self) -> None:
         super().__init__(title="pykruise", docs_url=None, redoc_url=None, openapi_url=None)
         self.starting = ""
-        #: While stopping, answers ask the client to come back on a new connection, which another replica will take.
+        #: Set while stopping: responses close the connection, so that the client reconnects to another replica.
         self.draining = False
-        #: The last decisions, for the debug page.
+        #: Recent decisions for the debug page.
         self.decisions: deque[Decided] = deque(maxlen=KEPT_DECISIONS)
-        #: What the log says of all reviews.
+        #: Periodic log summary of all reviews.
         self.review_log = Summary((), self._last_decision)
-        #: Who decides about what is large.
+        #: Decides large reviews.
         self.aside = LargeReviews()
-        #: How large a body may be, where a path has a limit of its own.
+        #: Body size limits by path, where they differ from the default.
         self.body_limits = {"/convert": conversion.MAX_BODY_BYTES}
         self._endpoints: dict[str, _Endpoint] = {}
         self._unknown: _Endpoint | None = None
@@ -407,20 +405,20 @@ class AdmissionApp(FastAPI):
         return self.decisions[-1].line() if self.decisions else "none"
 
     def count(self, paths: Iterable[PathStats]) -> None:
-        """Sum up these paths in the log."""
+        """Include these paths in the log summary."""
         self.review_log = Summary(paths, self._last_decision)
 
     def serve(self, path: str, endpoint: _Endpoint) -> None:
-        """Serve a path by an ASGI callable, past the middleware."""
+        """Serve a path with an ASGI callable, bypassing middleware."""
         self._endpoints[path] = endpoint
         self.router.routes.append(StarletteRoute(path, endpoint=endpoint, name=path.lstrip("/"), methods=["POST"]))
 
     def serve_unknown(self, endpoint: _Endpoint) -> None:
-        """Serve POST requests to any other path."""
+        """Serve POST requests to all other paths."""
         self._unknown = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI entry: webhook paths directly, all else as FastAPI does it."""
+        """ASGI entry: dispatch webhook paths directly and everything else through FastAPI."""
         if scope["type"] == "http":
             endpoint = self._endpoints.get(scope["path"])
             if endpoint is None and scope["method"] == "POST" and scope["path"] != "/healthz":
@@ -434,18 +432,18 @@ class AdmissionApp(FastAPI):
 def create_app(
     registry: Registry, convert: Convert, metrics: AdmissionMetrics, worker: ConversionWorker | None = None
 ) -> AdmissionApp:
-    """The application that serves all routes of a registry. ``worker`` takes over what is long to convert."""
+    """Create the application that serves all routes of a registry. ``worker`` handles large conversions."""
     app = AdmissionApp()
     app.router.routes.append(StarletteRoute("/healthz", _Healthz))
     for path, route in registry.routes.items():
         endpoint = ReviewEndpoint(app, route, metrics.path(path))
         app.serve(path, endpoint)
-        # MGR-122: an old chart with a new image.
+        # Charts older than the image use the old paths. [MGR-122]
         for alias, target in registry.aliases.items():
             if target == path:
                 app.serve(alias, endpoint)
     for path in registry.switched_off:
-        # MGR-101: registered by a replica whose gate is on. As far as we are concerned there is nothing to judge.
+        # A replica with the gate on registered the path; without the gate there is nothing to check. [MGR-101]
         app.serve(path, ReviewEndpoint(app, Route(path, {}, frozenset(), unknown_passes=True), metrics.path(path)))
     app.serve("/convert", ConvertEndpoint(app, convert, metrics.path("/convert"), worker))
     app.serve_unknown(UnknownPathEndpoint(app, tuple(registry.routes), metrics.path("unknown")))
@@ -454,7 +452,7 @@ def create_app(
 
 
 class _Healthz:
-    """MGR-21: the webhook port answers /healthz with 200 to any method."""
+    """Answers /healthz on the webhook port with 200 to any method. [MGR-21]"""
 
     def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send = PlainTextResponse("ok")(scope, receive, send)

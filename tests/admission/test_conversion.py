@@ -286,9 +286,9 @@ async def test_the_service_hands_large_reviews_on() -> None:
 @pytest.mark.parametrize(
     ("filling", "status", "message"),
     [
-        (b"[%b]" % b",".join([b"{}" + b" " * 30] * 401_000), 200, "larger than any object that an API server takes"),
-        (b'"%b"' % (b"x" * 3_200_000), 200, "larger than any object that an API server takes"),
-        (b"[%b]" % b",".join([b"{}"] * 3_000_000), 200, "larger than any object that an API server takes"),
+        (b"[%b]" % b",".join([b"{}" + b" " * 30] * 401_000), 200, "larger than the API server's limit for an object"),
+        (b'"%b"' % (b"x" * 3_200_000), 200, "larger than the API server's limit for an object"),
+        (b"[%b]" % b",".join([b"{}"] * 3_000_000), 200, "larger than the API server's limit for an object"),
     ],
     ids=["values", "bytes", "values for the length"],
 )
@@ -429,4 +429,4 @@ def test_what_cannot_be_written_fails_no_list() -> None:
 
 def test_what_opens_without_end_is_no_review() -> None:
     got = convert_review(b'{"a":' * 300_000, convert)
-    assert (got.status, b"does not end" in got.payload) == (400, True)
+    assert (got.status, b"never closed" in got.payload) == (400, True)

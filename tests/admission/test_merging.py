@@ -44,5 +44,5 @@ def test_each_of_one_name_answers_for_its_own_rules() -> None:
 @pytest.mark.parametrize("changed", [{"path": "/other"}, {"failure_policy": "Ignore"}, {"object_selector": {"a": {}}}])
 def test_what_cannot_be_one_entry_is_a_mistake(changed: dict) -> None:
     two = dataclasses.replace(webhook("x", POD_DELETE), **changed)
-    with pytest.raises(DuplicateRuleError, match="two declarations of x cannot be one webhook"):
+    with pytest.raises(DuplicateRuleError, match="two declarations of x cannot be merged into one webhook"):
         merged_webhooks([webhook("x", POD_CREATE), two])

@@ -180,7 +180,7 @@ async def test_nothing_changed_is_allowed_without_a_patch() -> None:
 
 
 def test_two_steps_in_one_place_are_a_mistake() -> None:
-    with pytest.raises(ValueError, match="two Pod admission steps have the place 30: Step and Step"):
+    with pytest.raises(ValueError, match="two Pod admission steps have the position 30: Step and Step"):
         PodPipeline([Step(MutatorOrder.SIDECARS), Step(1), Step(MutatorOrder.SIDECARS)])
 
 
