@@ -1,1 +1,1 @@
-"""The manager process: flags, feature gates, wiring, health, metrics."""
+"""The manager process: flags, feature gates, wiring, health and metrics."""

@@ -1,7 +1,7 @@
 """Admission: the part of a process that answers reviews.
 
-It takes the certificate from shared memory, listens, fills the caches that a decision needs (no Pods), and is ready. It
-writes nothing to the cluster but events about refusals.
+It serves the certificate from shared memory, listens, fills the caches that decisions need (no Pods), and becomes
+ready. It writes nothing to the cluster except events about denials.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from app.manager.wiring import Recorders, admission_context
 
 logger = logging.getLogger(__name__)
 
-#: How long reviews are still taken after a replica said that it is not ready: until everybody has heard it.
+#: Seconds a replica still accepts reviews after it becomes unready, until all API servers have noticed.
 DRAIN_SECONDS: Final = 3.0
-#: Who waits for another process gives it this much longer, so that the one that knows the cause tells it.
+#: Extra seconds to wait for another process, so that the process that knows the cause reports it first.
 _MARGIN_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """The sockets of a replica, bound before any process was made; None: turned off."""
+    """Sockets of a replica, bound before its processes are forked. None means turned off."""
 
     webhook: socket.socket
     health: socket.socket | None
@@ -51,7 +51,7 @@ class Listeners:
 
 
 class Admission:
-    """The part. ``webhook_processes`` and ``reconciler`` name the processes whose state readiness depends on."""
+    """The admission part. Readiness depends on the processes named by ``webhook_processes`` and ``reconciler``."""
 
     def __init__(
         self, process: Process, listeners: Listeners, webhook_processes: tuple[str, ...], reconciler: str
@@ -74,7 +74,7 @@ class Admission:
         process.need("caches", "not filled yet")
 
     async def start(self) -> None:
-        """Listen as soon as there is a certificate, and be ready once reviews can be judged."""
+        """Listen as soon as there is a certificate, and become ready once reviews can be answered."""
         process, tasks = self._process, self._process.tasks
         self._serve_probes()
         self._recorders.start()
@@ -83,8 +83,8 @@ class Admission:
             tasks.start(known.run(), "addresses of API servers")
         await self._first_certificate()
         tasks.start(self._follow_certificate(), "certificate")
-        # A kind that is not installed yet may still come; the reconciler's log says which, and how. Stored objects of
-        # an older version can be listed only while somebody answers /convert, so we listen first.
+        # A missing kind may still be installed; the reconciler logs which one and how. Stored objects of an older
+        # version can be listed only while /convert is served, so listening comes first.
         await process.until(lambda: process.replica.state(self._reconciler).defined)
         process.start_admission_caches()
         await self._caches_filled()
@@ -95,11 +95,11 @@ class Admission:
         logger.info("%s: ready to answer on port %d", process.name, self._listeners.webhook_port)
 
     async def stop(self) -> None:
-        """Stop being ready, let everybody hear it, finish what is in flight."""
+        """Become unready, wait until API servers have noticed, and finish requests in flight."""
         self.app.draining = True
         if self._server is None:
             return
-        logger.info("%s: stopping: finishing what is in flight", self._process.name)
+        logger.info("%s: stopping: finishing requests in flight", self._process.name)
         if self._process.settings.among_others:
             await self._process.clock.sleep(DRAIN_SECONDS)
         self._server.stop()
@@ -108,7 +108,7 @@ class Admission:
         self.app.aside.close()
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Caches and the last decisions."""
+        """Return the caches and the latest decisions."""
         name = self._process.name
         last = self.app.decisions[-1] if self.app.decisions else None
         if last is not self._last_shown:
@@ -132,7 +132,7 @@ class Admission:
         process.done("certificate")
 
     def listen(self, context: ServingContext) -> None:
-        """Answer what comes to the webhook port."""
+        """Accept connections on the webhook port."""
         names = client_names(self._client_ca, self._process.settings.flags.text("client-allowed-names"))
         limits = Limits(bodies=self.app.body_limits, client_names=names)
         tls, callers = context.listener, self._callers
@@ -152,7 +152,7 @@ class Admission:
         await self._process.clock.sleep(CHECK_SECONDS)
 
     def _take_certificate(self) -> None:
-        """Serve the published certificate. Connections go on; a bad certificate never replaces a good one."""
+        """Serve the published certificate. Connections stay open. An invalid certificate is never used."""
         shared, metrics = self._process.replica.certificate, self._process.metrics
         self._certificate_seen = shared.version
         certificate = shared.read()
@@ -163,17 +163,17 @@ class Admission:
                 self._context = ServingContext(certificate.cert, certificate.key, self._client_ca)
             elif not self._context.serves(certificate.cert, certificate.key):
                 self._context.replace(certificate.cert, certificate.key)
-                logger.info("%s: a new certificate is served", self._process.name)
+                logger.info("%s: serving a new certificate", self._process.name)
             else:
                 return
-        except OSError as error:  # no descriptors left: the next look tries again
+        except OSError as error:  # No file descriptors left: retry at the next check.
             self._certificate_seen = -1
             metrics.certificate_errors.inc()
-            logger.error("%s: the new certificate is not used yet: %s", self._process.name, error)  # noqa: TRY400
+            logger.error("%s: new certificate not served yet: %s", self._process.name, error)  # noqa: TRY400
             return
         except CertificateError as error:
             metrics.certificate_errors.inc()
-            logger.error("%s: the new certificate is not used: %s", self._process.name, error)  # noqa: TRY400
+            logger.error("%s: new certificate rejected: %s", self._process.name, error)  # noqa: TRY400
             return
         metrics.certificate_reads.inc()
         metrics.certificate_expiry.set(expiry(certificate.cert).timestamp())
@@ -193,7 +193,9 @@ class Admission:
             try:
                 await process.clock.wait_for(store.wait_until_ready(), seconds)
             except TimeoutError:
-                raise StartError(f"cache of {what}: not filled within {seconds:g} s; the log says why") from None
+                raise StartError(
+                    f"cache of {what}: not filled within {seconds:g} s; see the log for the cause"
+                ) from None
 
     def _serve_probes(self) -> None:
         process, listeners = self._process, self._listeners

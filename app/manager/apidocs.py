@@ -24,13 +24,13 @@ from app.manager.index import rules
 
 
 def example_text(kind: KindDefinition) -> str:
-    """The example as YAML."""
+    """Return the example as YAML."""
     return (files(kind.hub.model.__module__.rpartition(".")[0]) / f"{kind.singular}.yaml").read_text("utf-8")
 
 
 @cache
 def example(kind: KindDefinition) -> dict[str, Any]:
-    """The example as JSON; it is shared and must not be changed."""
+    """Return the example as JSON. It is shared and must not be modified."""
     found: dict[str, Any] = yaml.safe_load(example_text(kind))
     return found
 
@@ -39,7 +39,7 @@ UID: Final = "9f4b5a7e-4c3a-4d57-9c58-2f0d1a6f8b11"
 NAMESPACE: Final = "shop"
 _PROTECTED: Final = {"policy.kruise.io/delete-protection": "Always"}
 _POD_SPEC: Final[Mapping[str, Any]] = {"containers": [{"name": "main", "image": "nginx:1.25"}]}
-#: Of kinds that are not ours: kind, and spec.
+#: Resources of kinds that are not ours → kind and spec.
 _BUILT_IN: Final[Mapping[str, tuple[str, Mapping[str, Any] | None]]] = {
     "pods": ("Pod", _POD_SPEC),
     "namespaces": ("Namespace", None),
@@ -51,7 +51,7 @@ _CLUSTER_WIDE: Final = frozenset({"namespaces", "customresourcedefinitions"})
 
 
 def review(webhook: Webhook) -> dict[str, Any]:
-    """An AdmissionReview as the API server would send it to this webhook."""
+    """Return an AdmissionReview as the API server would send it to this webhook."""
     rule = webhook.rules[0]
     operation = Operation.CREATE if Operation.CREATE in rule.operations else rule.operations[0]
     group, version = rule.groups[0], rule.versions[0]
@@ -102,9 +102,8 @@ def _kind(plural: str) -> str:
     return known.get(plural, plural.removesuffix("s").capitalize())
 
 
-# AdmissionReview as pydantic models: what is sent to a webhook and what comes back. They document the HTTP API.
-#
-# Reviews themselves are read by :mod:`app.admission.review`, which takes no models on the way of every Pod. Source:
+# AdmissionReview requests and responses as pydantic models, which only document the HTTP API. For speed,
+# mod:`app.admission.review` decodes reviews without models. Source:
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/
 
 _Json = Annotated[dict[str, Any] | None, Field(default=None)]
@@ -115,7 +114,7 @@ class _Model(BaseModel):
 
 
 class GroupVersionKind(_Model):
-    """The kind of an object."""
+    """Kind of an object."""
 
     group: str = ""
     version: str
@@ -123,7 +122,7 @@ class GroupVersionKind(_Model):
 
 
 class GroupVersionResource(_Model):
-    """The resource that is written to."""
+    """Resource that is written."""
 
     group: str = ""
     version: str
@@ -131,7 +130,7 @@ class GroupVersionResource(_Model):
 
 
 class UserInfo(_Model):
-    """Who asks."""
+    """User who sends the request."""
 
     username: str = ""
     uid: str = ""
@@ -140,9 +139,9 @@ class UserInfo(_Model):
 
 
 class AdmissionRequest(_Model):
-    """One write that the API server asks about."""
+    """A write to be admitted."""
 
-    uid: str = Field(description="The answer carries it too.", min_length=1)
+    uid: str = Field(description="Identifier of the request, copied into the response.", min_length=1)
     kind: GroupVersionKind
     resource: GroupVersionResource
     sub_resource: str = ""
@@ -150,14 +149,14 @@ class AdmissionRequest(_Model):
     namespace: str = ""
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
     user_info: UserInfo = Field(default_factory=UserInfo)
-    object: _Json = Field(default=None, description="The object as it would be stored; none for DELETE.")
-    old_object: _Json = Field(default=None, description="The object as it is stored; none for CREATE.")
+    object: _Json = Field(default=None, description="The object to be stored; absent for DELETE.")
+    old_object: _Json = Field(default=None, description="The stored object; absent for CREATE.")
     dry_run: bool = False
     options: _Json = None
 
 
 class AdmissionReview(_Model):
-    """A question of the API server."""
+    """An AdmissionReview request of the API server."""
 
     api_version: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
     kind: Literal["AdmissionReview"] = "AdmissionReview"
@@ -165,7 +164,7 @@ class AdmissionReview(_Model):
 
 
 class Refused(_Model):
-    """Why the write is refused."""
+    """Reason for a denial."""
 
     code: int = 403
     message: str = ""
@@ -173,44 +172,43 @@ class Refused(_Model):
 
 
 class AdmissionResponse(_Model):
-    """The answer."""
+    """The decision."""
 
-    uid: str = Field(description="That of the request.")
+    uid: str = Field(description="Identifier of the request.")
     allowed: bool
     status: Refused | None = None
     patch_type: Literal["JSONPatch"] | None = None
-    patch: str | None = Field(default=None, description="JSON Patch operations (RFC 6902), in base64.")
-    warnings: list[str] = Field(default_factory=list, description="What kubectl prints beside its answer.")
+    patch: str | None = Field(default=None, description="JSON Patch operations (RFC 6902), base64-encoded.")
+    warnings: list[str] = Field(default_factory=list, description="Warnings that kubectl prints.")
 
 
 class AdmissionAnswer(_Model):
-    """An answer to the API server."""
+    """An AdmissionReview response."""
 
     api_version: Literal["admission.k8s.io/v1"] = "admission.k8s.io/v1"
     kind: Literal["AdmissionReview"] = "AdmissionReview"
     response: AdmissionResponse
 
 
-# The HTTP API as FastAPI's users know it: ``/docs`` and ``/openapi.json``, each webhook with a review one can send.
-#
-# These pages describe; the webhook paths themselves are answered before FastAPI is asked (see app.admission.server).
+# FastAPI's ``/docs`` and ``/openapi.json``, with a sample review for each webhook. The pages only document: webhook
+# paths bypass FastAPI (see app.admission.server).
 
 _ABOUT: Final = """\
-Kubernetes sends an **AdmissionReview** to one of these paths for each write, and does what the answer says.
-*Try it out* sends the example to this very server; nothing is stored.
+Kubernetes sends an **AdmissionReview** to one of these paths for each write, and acts on the response.
+*Try it out* sends the example to this server; nothing is stored.
 """
-#: Rules that a description spells out.
+#: Maximum number of rules to spell out in a description.
 _SHOWN: Final = 100
 
 
 def add_pages(app: AdmissionApp, registry: Registry, *, loopback_only: bool = False) -> None:
-    """Serve the pages beside the webhooks; ``loopback_only``: to who sits on this machine."""
+    """Serve the pages on the webhook port; with ``loopback_only``, only to local clients."""
     pages: Any = documented(registry)
     app.router.routes.append(Mount("/", LoopbackOnly(pages) if loopback_only else pages))
 
 
 def documented(registry: Registry) -> FastAPI:
-    """An application that shows what is served, and serves none of it."""
+    """Return an application that documents the webhooks without serving them."""
     pages = FastAPIOffline(title="pykruise", version="1", description=_ABOUT, redoc_url=None)
     for path in registry.routes:
         webhooks = [webhook for webhook in registry.webhooks if webhook.path == path]
@@ -219,8 +217,8 @@ def documented(registry: Registry) -> FastAPI:
             _answered_before,
             methods=["POST"],
             response_model=AdmissionAnswer,
-            responses={400: {"description": "The body is no review; the message says what is wrong, and where."}},
-            response_description="Allowed, allowed with a patch, or refused; always with status 200.",
+            responses={400: {"description": "The body is not a valid review; the message names the invalid field."}},
+            response_description="Allowed, allowed with a patch, or denied; always with status 200.",
             tags=["changes objects" if webhooks[0].mutating else "judges objects"],
             summary=webhooks[0].summary.rstrip("."),
             description=_description(path, webhooks),
@@ -232,7 +230,7 @@ def documented(registry: Registry) -> FastAPI:
     def openapi() -> dict[str, Any]:
         found = described()
         for operations in found["paths"].values():
-            # FastAPI's own answer to a body that fits no model; what reads bodies here answers 400.
+            # Remove FastAPI's own validation response: invalid bodies are answered with 400.
             operations["post"]["responses"].pop("422", None)
         return found
 
@@ -241,8 +239,8 @@ def documented(registry: Registry) -> FastAPI:
 
 
 async def _answered_before(review: AdmissionReview) -> AdmissionAnswer:
-    """Only its signature is used."""
-    raise AssertionError(f"{review.request.uid}: webhook paths are answered before FastAPI is asked")
+    """Document a webhook; only the signature is used."""
+    raise AssertionError(f"{review.request.uid}: webhook paths bypass FastAPI")
 
 
 def _body(webhooks: list[Webhook]) -> dict[str, Any]:
@@ -261,7 +259,7 @@ def _description(path: str, webhooks: list[Webhook]) -> str:
         lines.append(f"**{webhook.name}**: {webhook.summary.rstrip('.')}. Asked about {asked}.")
     found = rules().get(path, {})
     if found:
-        lines.append("Rules it follows:")
+        lines.append("Rules:")
         lines.append("\n".join(f"- `{id_}` {text}" for id_, text in list(found.items())[:_SHOWN]))
     if len(found) > _SHOWN:
         lines.append(f"and {len(found) - _SHOWN} more, see docs/behaviours.")

@@ -1,11 +1,11 @@
-"""Who calls the webhook port: API servers, and strangers.
+"""Callers of the webhook port: API servers and strangers.
 
-Nothing in a review proves where it comes from. With ``--client-ca-file`` a verified certificate does; otherwise a
-caller is known by its address: one that the EndpointSlice of the Service ``default/kubernetes`` lists, or loopback,
-which is the manager's own Pod. An API server whose connections arrive from another address (through konnectivity, or
-NAT) is a stranger too, so strangers are served, but never at the expense of known callers: they have a budget of their
-own for requests to the API server, and they take turns. Among strangers addresses are equal: an API server that is one
-has as much of both as the Pod that floods the port. [MGR-154]
+A review does not prove where it comes from. With ``--client-ca-file`` a verified certificate does; otherwise a caller
+is known by its address, if the EndpointSlice of the Service ``default/kubernetes`` lists it, or if it is a loopback
+address, used by the manager's own Pod. API servers whose connections arrive from another address (through konnectivity
+or NAT) count as strangers, so strangers are served, but never at the expense of known callers: they share a separate
+budget for requests to the API server, and they take turns. All stranger addresses are treated equally: an API server
+that counts as a stranger gets the same share as a Pod that floods the port. [MGR-154]
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from app.kube.store import Change, Store
 logger = logging.getLogger(__name__)
 
 SERVICE_NAMESPACE: Final = "default"
-#: Of the Service, and of the feature in which API servers list themselves.
+#: The Service, and the EndpointSlices in which API servers list themselves.
 SERVICE_NAME: Final = "kubernetes"
 PERMISSION: Final = PolicyRule(
     ("list", "watch"), (ENDPOINTSLICES.group,), (ENDPOINTSLICES.plural,), names=(SERVICE_NAME,)
 )
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1"})
-#: The part of a process's time that strangers have while known callers ask, and how long after their last request.
+#: Share of a process's time for strangers while known callers are active, and how long that lasts after a request.
 STRANGERS_SHARE: Final = 0.1
 KNOWN_SECONDS: Final = 10.0
-#: The longest rest after one turn, and the shortest that is worth a timer.
+#: Longest pause after one turn, and the shortest that is worth a timer.
 _LONGEST_REST: Final = 0.25
 _SHORTEST_REST: Final = 0.001
 
@@ -53,23 +53,24 @@ class _EndpointSlice(msgspec.Struct, frozen=True):
 
 
 class KnownCallers:
-    """The addresses that API servers call from, as far as they are known."""
+    """Known addresses of API servers."""
 
     def __init__(self) -> None:
         self._addresses = _LOOPBACK
-        #: When a known caller last asked (monotonic).
+        #: Time of the last request of a known caller (monotonic).
         self.asked_at = float("-inf")
 
     def ask(self, now: float) -> bool:
-        """Whether known callers asked lately. If not, API servers may all be strangers, and nothing is held back."""
+        """Return whether known callers were active recently. If not, all API servers may be strangers, and none is held
+        back."""
         return now - self.asked_at < KNOWN_SECONDS
 
     def knows(self, address: str) -> bool:
-        """Whether an address, as ``plain_address`` returns it, is an API server's or our own."""
+        """Return whether an address, as returned by ``plain_address``, is an API server's or our own."""
         return address in self._addresses
 
     def watch(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Reflector[_EndpointSlice]:
-        """What follows the addresses; to be run as a task."""
+        """Return a reflector that keeps the addresses up to date, to be run as a task."""
         store: Store[_EndpointSlice] = Store()
         store.subscribe(self._follow)
         return Reflector(
@@ -88,16 +89,16 @@ class KnownCallers:
         found = frozenset(plain_address(address) for one in endpoints for address in one.addresses)
         if found | _LOOPBACK != self._addresses:
             self._addresses = found | _LOOPBACK
-            logger.info("API servers call from %s", ", ".join(sorted(found)) or "addresses that are not known")
+            logger.info("API servers call from %s", ", ".join(sorted(found)) or "unknown addresses")
 
 
 def plain_address(address: str) -> str:
-    """An address without the IPv6 form of IPv4, in which a socket of both families shows it, and without a zone."""
+    """Return an address without a zone, and an IPv4-mapped IPv6 address as IPv4."""
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
 class Turns:
-    """Lets strangers in one at a time, address by address, and rest while known callers ask."""
+    """Admits strangers one at a time, alternating between addresses, with pauses while known callers are active."""
 
     def __init__(self, callers: KnownCallers) -> None:
         self._callers = callers
@@ -107,14 +108,13 @@ class Turns:
         self._rest = 0.0
 
     async def wait(self, address: str, *, seconds: float = 0.0) -> None:
-        """Wait for a turn. What the caller does until it next waits for something is measured; ``seconds`` is what it
-        takes beyond that."""
+        """Wait for a turn. The time until the caller next awaits is measured; ``seconds`` is added to it."""
         loop = asyncio.get_running_loop()
         if not self._going:
             self._going = True
             loop.call_soon(self._next, loop)
             if not self._callers.ask(time.monotonic()):
-                return  # nobody to rest for: what is measured does not matter
+                return  # no known callers: no pause, so nothing to measure
         turn = loop.create_future()
         self._waiting.setdefault(address, deque()).append((turn, seconds))
         await turn
@@ -126,7 +126,7 @@ class Turns:
             if turns:
                 self._waiting[address] = turns
             if not turn.done():
-                # The loop runs these in this order, with nothing between them.
+                # The loop runs these callbacks in this order without anything in between.
                 loop.call_soon(self._begin)
                 turn.set_result(None)
                 loop.call_soon(self._end, loop, seconds)

@@ -1,6 +1,6 @@
-"""The process that large conversions run in: ``python -m app.manager.conversions`` knows the kinds of this build.
+"""Worker process for large conversions: ``python -m app.manager.conversions`` knows the kinds of this build.
 
-The folders of its features are its arguments, so that it knows those of whoever started it.
+Its arguments are the feature folders, so that it knows the same features as the process that started it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ MODULE = "app.manager.conversions"
 
 
 def conversion_worker() -> ConversionWorker:
-    """The other end of such a process."""
+    """Return a client for the worker process."""
     return ConversionWorker(MODULE, *FOLDERS)
 
 
 if __name__ == "__main__":
     FOLDERS[:] = sys.argv[1:]
     features()
-    os.nice(5)  # reviews come first
+    os.nice(5)  # reviews have priority
     work(sys.stdin.buffer, sys.stdout.buffer)

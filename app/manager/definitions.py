@@ -1,4 +1,4 @@
-"""Definitions: which CustomResourceDefinitions of ours are not installed. A kind without its definition is off."""
+"""Track which of our CustomResourceDefinitions are not installed. A kind without its definition is off."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ logger = logging.getLogger(__name__)
 
 
 class MissingDefinitions:
-    """The names of definitions that are not installed. ``changed`` gets them whenever they change."""
+    """Names of definitions that are not installed. ``changed`` is called with them whenever they change."""
 
     def __init__(self, metrics: ManagerMetrics, changed: Callable[[Iterable[str]], None]) -> None:
         self._metrics = metrics
         self._changed = changed
-        #: None before they were looked for.
+        #: None until the first check.
         self._names: frozenset[str] | None = None
 
     def __len__(self) -> int:
         return len(self._names or ())
 
     def note(self, missing: frozenset[str]) -> None:
-        """Log, count and pass on what changed."""
+        """Log and count changes, and call ``changed``."""
         before = self._names or frozenset()
         for name in sorted(missing - before):
             logger.error(

@@ -1,6 +1,6 @@
-"""The list of features: the one place outside its own folder where a kind is named.
+"""The list of features: the only place outside its own folder that names a kind.
 
-Everything else that the manager, the sandbox and the command line know of a kind follows from its ``FEATURE``.
+Everything else that the manager, the sandbox and the command line know about a kind follows from its ``FEATURE``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition
     from app.framework.feature import Feature
 
-#: One line per feature, in the order in which what they declare is listed.
+#: One line per feature, in the order in which their declarations are listed.
 FOLDERS: Final[list[str]] = [
     "app.features.podreadiness",
     "app.features.sidecarset",
@@ -39,7 +39,7 @@ FOLDERS: Final[list[str]] = [
 
 @cache
 def features() -> tuple[Feature, ...]:
-    """The features of this build. Their kinds are known to conversion from now on."""
+    """Return the features of this build and register their kinds for conversion."""
     from app.api.kind import register
     from app.framework.feature import Feature
 
@@ -54,16 +54,16 @@ def features() -> tuple[Feature, ...]:
 
 
 def kinds() -> tuple[KindDefinition, ...]:
-    """The kinds of this build."""
+    """Return the kinds of this build."""
     return tuple(sorted((kind for one in features() for kind in one.kinds), key=lambda kind: kind.crd_name))
 
 
 def reconciled_kinds() -> tuple[KindDefinition, ...]:
-    """The kinds whose objects somebody here acts on; the others of this build are only read and judged."""
+    """Return the kinds that a component of this build acts on; other kinds are only read and validated."""
     acting = (one for one in features() if one.controllers or one.background)
     return tuple(sorted((kind for one in acting for kind in one.kinds), key=lambda kind: kind.crd_name))
 
 
 def workloads() -> tuple[KindDefinition, ...]:
-    """The kinds whose objects own Pods."""
+    """Return the kinds whose objects own Pods."""
     return tuple(kind for one in features() for kind in one.workloads)

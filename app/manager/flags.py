@@ -1,6 +1,6 @@
-"""The manager's command line in Go's spelling: every flag OpenKruise has, and our own (MGR-10, D-17). Pure.
+"""The manager's command line in Go's syntax: every flag of OpenKruise, and our own. Pure. [MGR-10, D-17]
 
-``--x=true``, ``--x true``, ``-x=true`` and ``-v=4`` are all read, so that an existing manifest starts unchanged.
+``--x=true``, ``--x true``, ``-x=true`` and ``-v=4`` are all accepted, so that existing manifests work unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from app.manager.gates import GATES
 
 
 class FlagError(ValueError):
-    """A flag nobody knows, or a value it cannot hold."""
+    """An unknown flag, or an invalid value."""
 
 
 _WORKERS: Final = (
@@ -78,7 +78,7 @@ def _logging_format(text: str) -> str:
 
 
 def _address(text: str) -> str:
-    if text in ("", "0"):  # controller-runtime's word for "not at all"
+    if text in ("", "0"):  # controller-runtime's value for "off"
         return text
     _, separator, port = text.rpartition(":")
     if not separator:
@@ -89,61 +89,85 @@ def _address(text: str) -> str:
 
 def _flags() -> tuple[Flag, ...]:
     return (
-        Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster $KUBECONFIG and ~/.kube/config count too"),
+        Flag("kubeconfig", "", str, "kubeconfig file; outside a cluster the default is $KUBECONFIG or ~/.kube/config"),
         Flag("webhook-host", "", str, "register webhooks by URL at this host, for a manager outside the cluster"),
         Flag("webhook-port", 9876, _port, "port of the admission service"),
-        Flag("dashboard-addr", "0", _address, "address of the dashboard, for loopback only; 0: none"),
-        Flag("webhook-docs", False, parse_bool, "show /docs and /openapi.json on the webhook port, to loopback only"),
-        Flag("webhook-bind-address", "", str, "address the admission service listens on; empty: all"),
+        Flag(
+            "dashboard-addr", "0", _address, "address of the dashboard, which is served to loopback only; 0 disables it"
+        ),
+        Flag("webhook-docs", False, parse_bool, "serve /docs and /openapi.json on the webhook port, to loopback only"),
+        Flag("webhook-bind-address", "", str, "address the admission service listens on; empty means all interfaces"),
         Flag(
             "client-ca-file",
             "",
             str,
-            "CA certificates in PEM; reviews are taken from clients with a certificate of these",
+            "CA certificates in PEM; reviews are accepted only from clients with a certificate signed by one of them",
         ),
-        Flag("client-allowed-names", "", str, "common names of such certificates, with commas; empty: any"),
-        Flag("policies", "", str, "folder with webhooks.yaml, the operator's overrides per webhook"),
-        Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 turns it off"),
-        Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 turns them off"),
-        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= switch groups; listed below"),
+        Flag(
+            "client-allowed-names",
+            "",
+            str,
+            "comma-separated common names that client certificates may have; empty allows any",
+        ),
+        Flag("policies", "", str, "folder with webhooks.yaml, the operator's settings per webhook"),
+        Flag("metrics-addr", ":8080", _address, "address of /metrics; 0 disables it"),
+        Flag("health-probe-addr", ":8000", _address, "address of /healthz and /readyz; 0 disables them"),
+        Flag("feature-gates", "", str, "A=true,B=false; AllAlpha= and AllBeta= set all gates of a stage; listed below"),
         Flag("logging-format", "text", _logging_format, "text or json"),
-        Flag("v", 0, parse_integer, "log verbosity; 5 and more show every decision", shorthand="v"),
-        Flag("namespace", "", str, "watch Pods and workloads of this namespace only"),
-        Flag("webhook-initialize-timeout", 60.0, parse_duration, "give up without a certificate after this time"),
-        Flag("controller-cache-sync-timeout", 120.0, parse_duration, "give up if caches are not filled in this time"),
-        Flag("rest-config-qps", 0.0, _number, "requests per second to the API server; 0 or less: as many as it takes"),
-        Flag("rest-config-burst", 50, parse_integer, "requests to the API server in one burst, with --rest-config-qps"),
-        Flag("rate-limiter-base-delay", 0.005, parse_delay, "first delay of a key that failed"),
-        Flag("rate-limiter-max-delay", 1000.0, parse_delay, "longest delay of a key that failed"),
-        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of a controller, once its burst is used up"),
-        Flag("rate-limiter-bucket-size", 100, parse_positive, "requeues of a controller in one burst"),
-        Flag("enable-leader-election", True, parse_bool, "let one replica reconcile; off: this one always does"),
-        Flag("leader-election-namespace", "kruise-system", str, "namespace of the Lease; not given: our own"),
+        Flag("v", 0, parse_integer, "log verbosity; 5 and higher log every decision", shorthand="v"),
+        Flag("namespace", "", str, "watch Pods and workloads in this namespace only"),
+        Flag("webhook-initialize-timeout", 60.0, parse_duration, "exit if there is no certificate within this time"),
+        Flag("controller-cache-sync-timeout", 120.0, parse_duration, "exit if caches are not filled within this time"),
+        Flag("rest-config-qps", 0.0, _number, "requests per second to the API server; 0 or less means no limit"),
+        Flag("rest-config-burst", 50, parse_integer, "burst of requests to the API server, with --rest-config-qps"),
+        Flag("rate-limiter-base-delay", 0.005, parse_delay, "initial retry delay of a failed key"),
+        Flag("rate-limiter-max-delay", 1000.0, parse_delay, "maximum retry delay of a failed key"),
+        Flag("rate-limiter-qps", 10, parse_positive, "requeues per second of a controller after its burst"),
+        Flag("rate-limiter-bucket-size", 100, parse_positive, "burst of requeues of a controller"),
+        Flag(
+            "enable-leader-election",
+            True,
+            parse_bool,
+            "let only one replica reconcile; if false, this replica always does",
+        ),
+        Flag(
+            "leader-election-namespace", "kruise-system", str, "namespace of the Lease; defaults to the manager's own"
+        ),
         Flag("leader-election-id", "kruise-manager", str, "name of the Lease"),
-        Flag("leader-election-lease-duration", 15.0, parse_duration, "how long a Lease lasts"),
-        Flag("leader-election-renew-deadline", 10.0, parse_duration, "how long its holder tries to renew it"),
-        Flag("leader-election-retry-period", 2.0, parse_duration, "time between two tries"),
+        Flag("leader-election-lease-duration", 15.0, parse_duration, "duration of the Lease"),
+        Flag("leader-election-renew-deadline", 10.0, parse_duration, "time the leader keeps trying to renew the Lease"),
+        Flag(
+            "leader-election-retry-period",
+            2.0,
+            parse_duration,
+            "interval between attempts to acquire or renew the Lease",
+        ),
         Flag(
             "controllers",
             True,
             parse_bool,
-            "reconcile while holding the Lease; off: only answer reviews, while replicas with --webhooks=false "
-            "register the webhooks and keep the certificate",
+            "reconcile while holding the Lease; if false, only answer reviews while replicas "
+            "with --webhooks=false register the webhooks and manage the certificate",
         ),
         Flag(
             "webhooks",
             True,
             parse_bool,
-            "take part in answering reviews; off: others do (--controllers=false), and the webhooks are registered "
-            "once their address answers",
+            "answer reviews; if false, replicas with --controllers=false do, and the webhooks are registered "
+            "once their address responds",
         ),
-        Flag("webhook-processes", 2, _processes, "processes that answer reviews; 0: one process does everything"),
-        Flag("process-hang-timeout", 10.0, _period, "start a process again that gives no sign of life for this time"),
+        Flag(
+            "webhook-processes",
+            2,
+            _processes,
+            "number of processes that answer reviews; 0 runs everything in one process",
+        ),
+        Flag("process-hang-timeout", 10.0, _period, "restart a process that sends no heartbeat for this time"),
         Flag(
             "certificate-rotation-step",
             600.0,
             _period,
-            "how long each step of a certificate rotation is left to reach all replicas and API servers",
+            "time for each step of a certificate rotation to reach all replicas and API servers",
         ),
     )
 
@@ -196,7 +220,9 @@ def _all_flags() -> Mapping[str, Flag]:
                 raise ValueError(f"OpenKruise has no flag --{flag}: feature {one.name} must declare it")
         for part in one.controllers:
             if part.workers_flag:
-                help_ = f"keys the {part.workers_flag.removesuffix('-workers')} controller works on at once"
+                help_ = (
+                    f"number of keys the {part.workers_flag.removesuffix('-workers')} controller processes concurrently"
+                )
                 found[part.workers_flag] = Flag(part.workers_flag, part.workers, parse_positive, help_)
     return found
 
@@ -235,35 +261,35 @@ _SHORTHANDS: Final = {flag.shorthand: flag.name for flag in FLAGS.values() if fl
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """The flags of one start: a value for every known flag, and what to warn about."""
+    """Values of all known flags for one start, and flags to warn about."""
 
     values: Mapping[str, FlagValue]
     given: frozenset[str] = field(default_factory=frozenset)
 
     def text(self, name: str) -> str:
-        """A flag that holds text."""
+        """Return the value of a string flag."""
         return str(self.values[name])
 
     def integer(self, name: str) -> int:
-        """A flag that holds an integer."""
+        """Return the value of an integer flag."""
         return int(self.values[name])
 
     def seconds(self, name: str) -> float:
-        """A flag that holds a duration or another number."""
+        """Return the value of a duration or other number flag."""
         return float(self.values[name])
 
     def boolean(self, name: str) -> bool:
-        """A flag that is on or off."""
+        """Return the value of a boolean flag."""
         return bool(self.values[name])
 
     @property
     def without_meaning(self) -> tuple[str, ...]:
-        """Flags that were given and that nothing here depends on (D-17)."""
+        """Return the flags that were set but have no effect. [D-17]"""
         return tuple(sorted(name for name in self.given if not FLAGS[name].meaningful))
 
 
 def parse_flags(arguments: Sequence[str]) -> Flags:
-    """Flags from a command line. Raises FlagError naming the flag and what it takes."""
+    """Parse a command line. Raises FlagError naming the flag and the expected value."""
     values: dict[str, FlagValue] = {flag.name: flag.default for flag in FLAGS.values()}
     given: set[str] = set()
     pending = own_flags(arguments)
@@ -286,7 +312,7 @@ def parse_flags(arguments: Sequence[str]) -> Flags:
 
 
 def _separate_value(flag: Flag, pending: list[str]) -> str:
-    """The value of ``--flag value``. A boolean may stand alone: ``--flag`` is ``--flag=true``."""
+    """Return the value of ``--flag value``. A boolean needs none: ``--flag`` means ``--flag=true``."""
     if isinstance(flag.default, bool):
         if pending and pending[0].lower() in ("true", "false"):
             return pending.pop(0)
@@ -303,7 +329,7 @@ def _unknown(name: str) -> str:
 
 
 def help_text() -> str:
-    """What ``pykruise manager --help`` prints."""
+    """Return the output of ``pykruise manager --help``."""
     lines = ["Usage: pykruise manager [flags]", "", "Flags:"]
     for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
         note = "" if flag.meaningful else " (accepted, no effect)"
@@ -316,5 +342,5 @@ def help_text() -> str:
 
 
 def shown(value: FlagValue) -> str:
-    """A default as a reader wants to see it."""
+    """Format a default value for display."""
     return str(value).lower() if isinstance(value, bool) else repr(value) if isinstance(value, str) else f"{value:g}"

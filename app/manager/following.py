@@ -1,7 +1,7 @@
-"""Following: the certificate of a replica that only answers reviews (``--controllers=false``).
+"""Follower: the certificate of a replica that only answers reviews (``--controllers=false``).
 
 The controllers write the certificate Secret, the webhook configurations and the CustomResourceDefinitions. This replica
-reads the certificate, hands it to its listeners, and needs no right to write any of them. [MGR-146]
+reads the certificate, passes it to its listeners, and needs no right to write any of them. [MGR-146]
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from app.manager.shared import Certificate, SharedValue
 
 logger = logging.getLogger(__name__)
 
-#: MGR-37: seconds between two reads although nothing seems to have happened.
+#: Seconds between two reads without a watch event. [MGR-37]
 SYNC_SECONDS: Final = 60.0
-#: The longest wait after a failure.
+#: Maximum delay after a failure.
 RETRY_CAP_SECONDS: Final = 15.0
 #: Seconds between two reads while a definition is missing.
 MISSING_SECONDS: Final = 5.0
@@ -42,7 +42,7 @@ class _Named(msgspec.Struct, frozen=True):
 
 
 class Follower:
-    """Keeps the listeners' certificate equal to the one that the controllers keep, and notices kinds that are off."""
+    """Keeps the listeners' certificate in sync with the Secret, and tracks kinds that are off."""
 
     def __init__(
         self,
@@ -55,8 +55,10 @@ class Follower:
         *,
         absent_changed: Callable[[Iterable[str]], None] = lambda _: None,
     ) -> None:
-        """``definitions``: the CustomResourceDefinitions that reviews need. ``absent_changed`` gets those that are not
-        installed, whenever they change."""
+        """Create a follower. ``definitions`` are the CustomResourceDefinitions that reviews need.
+
+        ``absent_changed`` is called with those that are not installed whenever they change.
+        """
         self._client = client
         self._certificates = certificates
         self._definitions = definitions
@@ -77,11 +79,11 @@ class Follower:
         return [watch_of_one(self._client, SECRETS, secret, self.wake, self._rng, metrics)]
 
     async def use_certificate(self) -> None:
-        """Read the certificate and hand it to the listeners. Raises KubeError or CertificateError."""
+        """Read the certificate and pass it to the listeners. Raises KubeError or CertificateError."""
         serve(self._published, self._certificates, await self._certificates.ensure(), self._metrics)
 
     async def look_for_definitions(self) -> None:
-        """Note which definitions are not installed. Raises KubeError."""
+        """Update the set of definitions that are not installed. Raises KubeError."""
         absent = set()
         for name in self._definitions:
             try:
@@ -91,7 +93,7 @@ class Follower:
         self._missing.note(frozenset(absent))
 
     async def run(self) -> None:
-        """Follow the certificate until canceled. Failures are logged, counted and tried again."""
+        """Follow the certificate until canceled. Failures are logged, counted and retried."""
         backoff = Backoff(self._rng, base=0.5, cap=RETRY_CAP_SECONDS)
         while True:
             self._wake.clear()
@@ -100,7 +102,7 @@ class Follower:
                 await self.look_for_definitions()
             except (KubeError, CertificateError) as error:
                 self._metrics.certificate_errors.inc()
-                logger.warning("the certificate or a definition cannot be read: %s", error)
+                logger.warning("cannot read the certificate or a definition: %s", error)
                 delay = backoff.next()
             else:
                 delay = MISSING_SECONDS if self._missing else SYNC_SECONDS
@@ -118,7 +120,7 @@ def serve(
     certificates: CertificateSet,
     metrics: ManagerMetrics,
 ) -> None:
-    """Hand certificates to the listeners of this replica."""
+    """Pass certificates to the listeners of this replica."""
     shared = Certificate(certificates.cert, certificates.key, source.bundle)
     metrics.certificate_expiry.set(expiry(certificates.cert).timestamp())
     if published.read() != shared:
@@ -133,7 +135,7 @@ def watch_of_one(
     rng: Random,
     metrics: ReflectorMetrics,
 ) -> Reflector[Any]:
-    """A watch that calls ``changed`` whenever one object, by namespace and name, changes."""
+    """Return a watch that calls ``changed`` whenever one object, given by namespace and name, changes."""
     namespace, name = key
     store: Store[_Named] = Store()
     store.subscribe(lambda _: changed())
@@ -144,6 +146,6 @@ def watch_of_one(
         decode=msgspec.json.Decoder(_Named).decode,
         rng=rng,
         namespace=namespace,
-        field_selector=f"metadata.name={name}",  # and so the right may be limited to that name
+        field_selector=f"metadata.name={name}",  # so that RBAC may limit the right to that name
         metrics=metrics,
     )

@@ -1,4 +1,4 @@
-"""Feature gates: OpenKruise's, those that features declare, and which gate forces which. Pure."""
+"""Feature gates: those of OpenKruise and of our features, and their dependencies. Pure."""
 
 from __future__ import annotations
 
@@ -19,52 +19,54 @@ def _beta(effect: str, default: bool = True) -> tuple[bool, Stage, str]:
     return default, Stage.BETA, effect
 
 
-#: The gates of OpenKruise. Which of them have an effect follows from who asks them.
+#: The gates of OpenKruise. A gate has an effect only if some component reads it.
 _OPENKRUISE: Final[Mapping[str, tuple[bool, Stage, str]]] = {
     "PodWebhook": _beta("serve /mutate-pod and /validate-pod"),
-    "KruiseDaemon": _beta("the node agent: image pulling, container restarts, probes"),
+    "KruiseDaemon": _beta("the node agent: image pulls, container restarts, probes"),
     "DaemonWatchingPod": _beta("the node agent watches the Pods of its node"),
-    "CloneSetShortHash": _alpha("the label controller-revision-hash holds the bare hash"),
-    "KruisePodReadinessGate": _alpha("the readiness gate KruisePodReady goes into every new Pod"),
-    "PreDownloadImageForInPlaceUpdate": _alpha("images are pulled before a CloneSet updates in place"),
-    "PreDownloadImageForDaemonSetUpdate": _alpha("images are pulled before a DaemonSet updates"),
-    "CloneSetPartitionRollback": _alpha("raising a partition takes updated Pods back"),
-    "CloneSetEventHandlerOptimization": _alpha("events of Pods are coalesced in any case"),
+    "CloneSetShortHash": _alpha("the label controller-revision-hash holds only the hash"),
+    "KruisePodReadinessGate": _alpha("add the readiness gate KruisePodReady to every new Pod"),
+    "PreDownloadImageForInPlaceUpdate": _alpha("pull images before a CloneSet updates in place"),
+    "PreDownloadImageForDaemonSetUpdate": _alpha("pull images before a DaemonSet updates"),
+    "CloneSetPartitionRollback": _alpha("raising a partition rolls updated Pods back"),
+    "CloneSetEventHandlerOptimization": _alpha("events of Pods are always coalesced"),
     "PreparingUpdateAsUpdate": _alpha("Pods that prepare an update count as updated when scaling"),
-    # D-15: on by default here, for who writes the label means it.
-    "ResourcesDeletionProtection": _beta("the label policy.kruise.io/delete-protection is obeyed"),
+    # On by default here: users who set the label expect protection. [D-15]
+    "ResourcesDeletionProtection": _beta("enforce the label policy.kruise.io/delete-protection"),
     "DeletionProtectionForCRDCascadingGate": _alpha("Cascading protection of CustomResourceDefinitions"),
-    "PodUnavailableBudgetDeleteGate": _beta("budgets judge deletions and evictions"),
-    "PodUnavailableBudgetUpdateGate": _alpha("budgets judge updates"),
+    "PodUnavailableBudgetDeleteGate": _beta("PodUnavailableBudgets limit deletions and evictions"),
+    "PodUnavailableBudgetUpdateGate": _alpha("PodUnavailableBudgets limit updates"),
     "WorkloadSpread": _beta("WorkloadSpread"),
-    "TemplateNoDefaults": _alpha("Pod and volume claim templates are not defaulted"),
-    "InPlaceUpdateEnvFromMetadata": _beta("in-place update when env comes from labels or annotations"),
+    "TemplateNoDefaults": _alpha("do not set defaults in Pod and volume claim templates"),
+    "InPlaceUpdateEnvFromMetadata": _beta("update in place when env values come from labels or annotations"),
     "InPlaceWorkloadVerticalScaling": _alpha("workloads resize Pods in place"),
     "InPlacePodVerticalScaling": _alpha("the cluster can resize Pods in place"),
-    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims as their policy says"),
+    "StatefulSetAutoDeletePVC": _beta("StatefulSets delete volume claims according to their retention policy"),
     "StatefulSetAutoResizePVCGate": _alpha("StatefulSets expand volume claims"),
     "StatefulSetStartOrdinal": _alpha("spec.ordinals.start of a StatefulSet"),
-    "PodIndexLabel": _beta("the label apps.kubernetes.io/pod-index on Pods of a StatefulSet"),
-    "RecreatePodWhenChangeVCTInCloneSetGate": _alpha("a changed volume claim template recreates Pods of a CloneSet"),
+    "PodIndexLabel": _beta("set the label apps.kubernetes.io/pod-index on Pods of a StatefulSet"),
+    "RecreatePodWhenChangeVCTInCloneSetGate": _alpha(
+        "a changed volume claim template recreates the Pods of a CloneSet"
+    ),
     "SidecarSetPatchPodMetadataDefaultsAllowed": _alpha("a SidecarSet may patch any annotation"),
     "EnableSortSidecarContainerByName": _alpha("injected sidecars are sorted by name"),
-    "SidecarTerminator": _alpha("sidecars of a finished job are stopped"),
+    "SidecarTerminator": _alpha("stop the sidecars of a completed Job"),
     "PodProbeMarkerGate": _beta("PodProbeMarker"),
     "EnablePodProbeMarkerOnServerless": _alpha("PodProbeMarker for serverless Pods"),
     "EnhancedLivenessProbe": _alpha("liveness probes through PodProbeMarker"),
     "ImagePullJobGate": _alpha("ImagePullJob and ImageListPullJob"),
     "ResourceDistributionGate": _beta("ResourceDistribution", default=False),
-    "EnableExternalCerts": _alpha("certificates come from outside"),
-    "ForceDeleteTimeoutExpectationGate": _alpha("expectations of a CloneSet that time out are dropped"),
-    "DefaultHostNetworkHostPortsInPodTemplates": _alpha("hostPort is defaulted in templates with hostNetwork"),
+    "EnableExternalCerts": _alpha("certificates are managed externally"),
+    "ForceDeleteTimeoutExpectationGate": _alpha("drop expectations of a CloneSet that time out"),
+    "DefaultHostNetworkHostPortsInPodTemplates": _alpha("set default hostPorts in templates with hostNetwork"),
     "DaemonSetPruneIneligibleNodes": _alpha("a DaemonSet ignores Pods on nodes that became ineligible"),
 }
-#: The gates that the manager itself asks.
+#: Gates that the manager itself reads.
 _OF_MANAGER: Final = ("PodWebhook", "KruiseDaemon", "EnableExternalCerts")
 
 
 def _gates() -> Mapping[str, Gate]:
-    """OpenKruise's gates and our own. Raises ValueError for a feature's gate that is neither."""
+    """Return the gates of OpenKruise and our own. Raises ValueError if a feature's gate is neither."""
     asked = [gate for one in features() for gate in one.gates]
     names = {*_OF_MANAGER, *(gate for gate in asked if isinstance(gate, str))}
     if unknown := names - _OPENKRUISE.keys():
@@ -75,21 +77,21 @@ def _gates() -> Mapping[str, Gate]:
     }
     for gate in asked:
         if not isinstance(gate, str) and found.setdefault(gate.name, gate) is not gate:
-            raise ValueError(f"feature gate {gate.name}: is declared twice")
+            raise ValueError(f"feature gate {gate.name}: declared twice")
     return found
 
 
 GATES: Final[Mapping[str, Gate]] = _gates()
 
-#: MGR-73: what the documentation of OpenKruise calls two of them.
+#: Aliases used in the documentation of OpenKruise. [MGR-73]
 ALIASES: Final[Mapping[str, str]] = {
     "EnhancedLivenessProbeGate": "EnhancedLivenessProbe",
     "ForceDeleteTimeoutExpectationFeatureGate": "ForceDeleteTimeoutExpectationGate",
 }
-#: These two switch a whole stage.
+#: Names that set all gates of a stage.
 GROUPS: Final = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
-#: MGR-70, MGR-71: these are off whenever the first is.
+#: Gates that are off whenever the first one is. [MGR-70, MGR-71]
 _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     (
         "PodWebhook",
@@ -118,12 +120,12 @@ _FORCED_OFF: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ),
     ("ResourcesDeletionProtection", ("DeletionProtectionForCRDCascadingGate", "DeletionProtectionCountsPods")),
 )
-#: MGR-72: either of these needs ImagePullJobGate.
+#: Gates that require ImagePullJobGate. [MGR-72]
 _PRE_DOWNLOAD: Final = ("PreDownloadImageForInPlaceUpdate", "PreDownloadImageForDaemonSetUpdate")
 
 
 def forced_off() -> Mapping[str, list[str]]:
-    """Gate → those without which it is off."""
+    """Return each gate with the gates it requires."""
     found: dict[str, list[str]] = {}
     for cause, dependants in _FORCED_OFF:
         for one in dependants:
@@ -132,34 +134,34 @@ def forced_off() -> Mapping[str, list[str]]:
 
 
 def forced_on() -> Mapping[str, list[str]]:
-    """Gate → those with any of which it is on."""
+    """Return each gate with the gates that turn it on."""
     return {"ImagePullJobGate": list(_PRE_DOWNLOAD)}
 
 
 class FeatureGateError(ValueError):
-    """``--feature-gates`` names an unknown gate or no boolean; the message lists the known gates."""
+    """``--feature-gates`` has an unknown gate or a non-boolean value. The message lists the known gates."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureGates:
-    """The gates of one process after defaults, groups, explicit settings and forcing."""
+    """Gates of one process after defaults, stages, explicit settings and dependencies."""
 
     values: Mapping[str, bool]
-    #: The gates that were named, not those of a group.
+    #: Gates that were set by name, not through a stage.
     given: frozenset[str] = frozenset()
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """Gates that were named and that nothing here asks."""
+        """Return the gates that were set by name but have no effect."""
         return tuple(sorted(name for name in self.given if not GATES[name].acts))
 
     def enabled(self, name: str) -> bool:
-        """Whether a gate is on. Raises KeyError for a name that is no gate."""
+        """Return whether a gate is on. Raises KeyError for an unknown gate."""
         return self.values[ALIASES.get(name, name)]
 
 
 def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
-    """Gates from ``A=true,B=false``; ``custom_resource_enable`` is the legacy variable CUSTOM_RESOURCE_ENABLE.
+    """Parse ``A=true,B=false``. ``custom_resource_enable`` is the legacy variable CUSTOM_RESOURCE_ENABLE.
 
     Raises FeatureGateError.
     """
@@ -178,12 +180,12 @@ def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
     enabled_kinds = {kind.strip() for kind in custom_resource_enable.split(",") if kind.strip()}
     if enabled_kinds and "SidecarSet" not in enabled_kinds:
         values["PodWebhook"] = False
-    values.update(explicit)  # MGR-73: an explicit gate beats its group
+    values.update(explicit)  # An explicit gate overrides its stage. [MGR-73]
     return FeatureGates(_forced(values), frozenset(explicit))
 
 
 def _forced(values: dict[str, bool]) -> dict[str, bool]:
-    """MGR-70 … MGR-72: forcing overrides explicit settings."""
+    """Apply dependencies, which override explicit settings. [MGR-70 … MGR-72]"""
     for cause, dependants in _FORCED_OFF:
         if not values[cause]:
             values.update(dict.fromkeys(dependants, False))

@@ -1,4 +1,4 @@
-"""All admission handlers, each joined with what it needs to decide: collected from the features.
+"""All admission handlers, collected from the features and connected to their dependencies.
 
 The manager fills the context from caches and the API server, standalone mode from files.
 """
@@ -22,19 +22,19 @@ from app.pods.admission import Guarded, PodMutator, PodValidator
 
 
 def declarations(policies: Path | None = None) -> tuple[Webhook, ...]:
-    """What is registered with an operator's folder of policies, whatever the gates. Raises TableError."""
+    """Return all declarations with the operator's policies, regardless of gates. Raises TableError."""
     found = (webhook for part in _parts() for webhook in part.declared(policies))
     return merged_webhooks((_pod_webhook(), *pods.webhooks(_guarded()), *found))
 
 
 def _pod_webhook() -> Webhook:
-    """What changes new Pods, with the permissions of all steps."""
+    """Return the webhook that mutates new Pods, with the permissions of all steps."""
     needed = (rule for part in _parts() for rule in (*part.permissions, *(one.permission for one in part.watched)))
     return dataclasses.replace(pods.MUTATE_POD, permissions=tuple(dict.fromkeys(needed)))
 
 
 def _guarded() -> Sequence[Guarded]:
-    """The Pods that somebody guards."""
+    """Return the Pods that features guard."""
     return [one for part in _parts() for one in part.guarded]
 
 
@@ -42,12 +42,12 @@ def _parts() -> Iterable[AdmissionPart]:
     return (part for one in features() for part in one.admission)
 
 
-#: Every declaration of this build: what RBAC and the reference page are made from.
+#: All declarations of this build, the source of RBAC and the reference page.
 WEBHOOKS: Final[tuple[Webhook, ...]] = declarations()
 
 
 def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> tuple[Handler, ...]:
-    """The handlers of all declarations; ``context_of`` gives each part what it is made from. Raises TableError."""
+    """Return the handlers of all declarations; ``context_of`` provides the context of each part. Raises TableError."""
     steps: list[PodMutator] = []
     guards: list[PodValidator] = []
     handlers: list[Handler] = []
@@ -71,7 +71,7 @@ def build_handlers(context_of: Callable[[AdmissionPart], AdmissionContext]) -> t
 
 
 def _fetch(client: Client | None) -> pods.Fetch:
-    """Reads a Pod; without a cluster there are none."""
+    """Return a function that reads a Pod; without a cluster it finds none."""
 
     async def fetch(namespace: str, name: str) -> Mapping[str, Any] | None:
         if client is None or not (namespace and name):
@@ -86,6 +86,6 @@ def _pass(_review: Review) -> Decision:
 
 
 def reviewed_namespaces(webhooks: Iterable[Webhook]) -> Selector | None:
-    """The namespaces whose new Pods are sent to us, given what is registered; None: no Pod is (PW-4)."""
+    """Return the selector of namespaces whose new Pods are reviewed, or None if no Pod is. [PW-4]"""
     found = (compile_selector(one.namespace_selector) for one in webhooks if one.name == pods.MUTATE_POD.name)
     return next(found, None)

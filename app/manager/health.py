@@ -19,29 +19,28 @@ from app.kube.controller import Controller
 from app.kube.store import Store
 from app.manager.shared import Certificate, Life, Replica
 
-# ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/``: plain HTTP beside the admission service.
-#
-# Any process that serves webhooks answers for the whole replica, from what all its processes published.
+# ``/healthz``, ``/readyz``, ``/metrics`` and ``/debug/`` over plain HTTP. Any webhook process answers for the whole
+# replica from what all its processes published.
 
-#: MGR-121: the self-check has a limit.
+#: Timeout of the self-check. [MGR-121]
 SELF_CHECK_SECONDS: Final = 2.0
 
-#: A reconciler that cannot get going for this long makes its replica not ready.
+#: A reconciler that keeps failing for this long makes its replica unready.
 FAILING_SECONDS: Final = 900.0
 
-#: OpenSSL's numbers: X509_V_ERR_CERT_NOT_YET_VALID, X509_V_FLAG_NO_CHECK_TIME.
+#: OpenSSL's X509_V_ERR_CERT_NOT_YET_VALID and X509_V_FLAG_NO_CHECK_TIME.
 _NOT_YET_VALID: Final = 9
 _NO_CHECK_TIME: Final = 0x200000
 
-#: Empty if all is well, else what is not.
+#: Returns the error, or an empty string.
 Check: TypeAlias = Callable[[], Awaitable[str]]
 _Answer: TypeAlias = tuple[int, bytes, str]
 _TEXT: Final = "text/plain; charset=utf-8"
-#: A page in a browser must not read this by a name of its own that points here.
+#: Reject other host names, so that a web page cannot read this through DNS rebinding.
 
 
 class Readiness:
-    """Whether this replica may be sent reviews. Latches: what was ready once stays so until shutdown (D-18)."""
+    """Readiness of this replica. It latches: once ready, the replica stays ready until shutdown. [D-18]"""
 
     def __init__(self, replica: Replica, own: str, webhook_processes: tuple[str, ...], reconciler: str) -> None:
         self._replica = replica
@@ -51,10 +50,10 @@ class Readiness:
         self.self_check: Check | None = None
 
     async def fault(self) -> str:
-        """Why we are not ready, or an empty string (MGR-20)."""
+        """Return why the replica is not ready, or an empty string. [MGR-20]"""
         if self._replica.state(self._own).stopping:
             return "shutting down"
-        # A process that is started again is no reason to take the others away from the API server.
+        # The restart of one process must not take the replica's other processes out of service.
         awaited = (self._own,) if self._replica.was_ready else self._webhook_processes
         for name in awaited:
             state = self._replica.state(name)
@@ -65,13 +64,13 @@ class Readiness:
             return "webhooks: not registered yet"
         life = self._replica.lives[self._reconciler].read() or Life()
         if (seconds := life.failing_seconds(time.time())) > FAILING_SECONDS:
-            # Reviews could still be answered. But nobody repairs what only a reconciler repairs.
-            return f"{self._reconciler}: ends again and again for {seconds / 60:.0f} minutes; its log says why"
+            # Reviews could still be answered, but only a reconciler repairs certificates and registration.
+            return f"{self._reconciler}: restarting for {seconds / 60:.0f} minutes; see its log for the cause"
         self._replica.latch_ready()
         return await self.self_check() if self.self_check is not None else ""
 
     def lines(self) -> list[str]:
-        """One line per process and per kind that is off, as ``/readyz?verbose`` shows them."""
+        """Return one line per process and per kind that is off, for ``/readyz?verbose``."""
         lines = []
         for name in self._webhook_processes:
             state = self._replica.state(name)
@@ -87,7 +86,8 @@ class Readiness:
 
 
 def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
-    """``/healthz`` (the process serves), ``/readyz`` (the replica may be sent reviews), and ``/debug/``."""
+    """Return the application that serves ``/healthz`` (the process runs), ``/readyz`` (the replica accepts reviews) and
+    ``/debug/``."""
 
     async def answer(path: str, *, verbose: bool = False) -> _Answer:
         if path in ("/healthz", "/healthz/ping"):
@@ -113,7 +113,7 @@ def health_app(readiness: Readiness, debug: ASGIApp) -> ASGIApp:
 
 
 def metrics_app(exposition: Callable[[], Awaitable[bytes]], content_type: str) -> ASGIApp:
-    """``/metrics``."""
+    """Return the application that serves ``/metrics``."""
 
     async def answer(path: str) -> _Answer:
         if path == "/metrics":
@@ -124,7 +124,7 @@ def metrics_app(exposition: Callable[[], Awaitable[bytes]], content_type: str) -
 
 
 def loopback_only(page: Callable[[str], Awaitable[str | None]]) -> ASGIApp:
-    """Plain text pages for who sits on this machine (or comes through ``kubectl port-forward``), nobody else."""
+    """Return an application that serves plain text to local clients only, including ``kubectl port-forward``."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         async def answer(path: str) -> _Answer:
@@ -153,9 +153,9 @@ def _plain(answer: Callable[[str], Awaitable[_Answer]]) -> ASGIApp:
 
 
 def self_check(address: tuple[str, int], ca_bundle: Callable[[], bytes]) -> Check:
-    """Asks our own admission port for ``/healthz`` as an API server would, trusting only what we publish.
+    """Return a check that requests ``/healthz`` from our own admission port, trusting only the CAs we publish.
 
-    ``address`` is what the listener is bound to; the certificate is checked for ``localhost`` (MGR-30).
+    ``address`` is the listener's; the certificate is verified for ``localhost``. [MGR-30]
     """
     host = "127.0.0.1" if ipaddress.ip_address(address[0]).is_unspecified else address[0]
     port = address[1]
@@ -189,7 +189,7 @@ async def _fault(host: str, port: int, name: str, ca_bundle: bytes) -> str:
 
 
 async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
-    """The status code that a webhook port answers with. Raises OSError or ValueError."""
+    """Return the status code of a request to a webhook port. Raises OSError or ValueError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=ca_bundle.decode("ascii", "replace"))
     try:
@@ -197,7 +197,7 @@ async def _status(host: str, port: int, name: str, ca_bundle: bytes) -> bytes:
     except ssl.SSLCertVerificationError as error:
         if error.verify_code != _NOT_YET_VALID:
             raise
-    # Another replica made it, and our clock is behind. The API server goes by its own.
+    # Another replica issued the certificate and our clock is behind; only the API server's clock matters.
     context.verify_flags |= _NO_CHECK_TIME
     return await _asked(host, port, name, context)
 
@@ -213,18 +213,18 @@ async def _asked(host: str, port: int, name: str, context: ssl.SSLContext) -> by
         writer.close()
 
 
-#: How many keys of a queue are shown.
+#: Maximum number of keys of a queue to show.
 _KEYS_SHOWN: Final = 20
 PAGES: Final[Mapping[str, str]] = {
-    "processes": "what the supervisor knows of each process",
-    "queues": "keys of each controller: waiting, worked on, failing",
-    "caches": "objects each process holds",
-    "decisions": "the last decisions of each webhook process, oldest first",
+    "processes": "state of each process",
+    "queues": "keys of each controller: waiting, in progress, failing",
+    "caches": "number of objects in the caches of each process",
+    "decisions": "latest decisions of each webhook process, oldest first",
 }
 
 
 def debug_page(path: str, replica: Replica) -> str | None:
-    """The page at a path, or None if there is none."""
+    """Return the page at a path, or None if there is none."""
     name = path.removeprefix("/debug").strip("/")
     if not name:
         return "".join(f"/debug/{page:<12} {what}\n" for page, what in PAGES.items())
@@ -242,7 +242,7 @@ def debug_page(path: str, replica: Replica) -> str | None:
 
 
 def cache_lines(process: str, stores: Mapping[str, Store[Any]]) -> list[str]:
-    """One line per cache."""
+    """Return one line per cache."""
     return [
         f"{process:<12} {what:<24} {len(store):>7} objects{'' if store.ready else ', not filled yet'}"
         for what, store in stores.items()
@@ -250,7 +250,7 @@ def cache_lines(process: str, stores: Mapping[str, Store[Any]]) -> list[str]:
 
 
 def queue_lines(controllers: Iterable[Controller], now: float) -> list[str]:
-    """The state of each controller's queue."""
+    """Return the state of each controller's queue."""
     lines = []
     for controller in controllers:
         queue = controller.queue
@@ -258,12 +258,12 @@ def queue_lines(controllers: Iterable[Controller], now: float) -> list[str]:
         lines.append(f"{controller.name}: {len(queue)} waiting, {len(working)} of {controller.workers} workers busy")
         for key, since in list(working.items())[:_KEYS_SHOWN]:
             failures = queue.failures(key)
-            note = f", failed {failures} times in a row before" if failures else ""
-            lines.append(f"  {key}: worked on for {now - since:.1f} s{note}")
-        # Most of the time a key that fails waits for its next try.
+            note = f", after {failures} failures in a row" if failures else ""
+            lines.append(f"  {key}: in progress for {now - since:.1f} s{note}")
+        # A failing key spends most of its time waiting for its next attempt.
         waiting = ((times, due, key) for key, (times, due) in queue.failing.items() if key not in working)
         for times, due, key in heapq.nlargest(_KEYS_SHOWN, waiting, key=lambda failing: failing[0]):
-            lines.append(f"  {key}: failed {times} times in a row, again in {max(0.0, due - now):.1f} s")
+            lines.append(f"  {key}: failed {times} times in a row, next attempt in {max(0.0, due - now):.1f} s")
     return lines
 
 
@@ -276,7 +276,7 @@ def _process_lines(replica: Replica) -> list[str]:
         parts = [f"process {state.pid or life.pid}", told or "starting"]
         if life.pid:
             parts.append(f"up {now - life.started:.0f} s, {life.restarts} restarts, {life.hangs} hangs")
-        parts.append(f"last sign of life {max(0.0, monotonic - replica.last_beat(name)):.1f} s ago")
+        parts.append(f"last heartbeat {max(0.0, monotonic - replica.last_beat(name)):.1f} s ago")
         if state.leading:
             parts.append("leads")
         elif state.leader:

@@ -1,8 +1,8 @@
-"""What callers may make one port of a process hold, and the books about it.
+"""Limits on what callers may consume on one port of a process, and the accounting of it.
 
-Anybody who reaches a port may be an attacker. Each port has ``Limits``; its ``Connections`` knows who is connected, the
-bytes they hold and since when, and gives up those that cost most where a limit is reached: an API server that uses its
-connections never loses one to a caller who only holds them.
+Any client that reaches a port may be an attacker. Each port has ``Limits``. Its ``Connections`` records which
+connections are open, the bytes they hold and since when, and closes the most expensive ones when a limit is reached: an
+API server that uses its connections never loses one to a caller that only holds them open.
 """
 
 from __future__ import annotations
@@ -21,77 +21,79 @@ from app.manager.callers import KnownCallers, Turns
 
 logger = logging.getLogger(__name__)
 
-#: How often the ages of connections are looked at.
+#: Seconds between two checks of connection ages.
 SWEEP_SECONDS: Final = 1.0
-#: How often the log says that requests are refused.
+#: Seconds between two log lines about refused requests.
 LOG_SECONDS: Final = 60.0
-#: Descriptors for everything else: the API server, files, the certificate, the sockets that listen.
+#: File descriptors reserved for API server connections, files, the certificate and listening sockets.
 OTHER_DESCRIPTORS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one port. API servers stay far below all of them."""
+    """Limits of one port. API servers stay far below all of them."""
 
     url_bytes: int = 8 * 1024
     headers: int = 100
     head_bytes: int = 32 * 1024
-    #: Of one request's body; ``bodies`` says otherwise for a path.
+    #: Maximum bytes of one request body; ``bodies`` overrides it by path.
     body_bytes: int = 7 * 1024 * 1024
     bodies: Mapping[str, int] = field(default_factory=dict)
-    #: Of all bodies that are here and all answers that are not read yet.
+    #: Maximum bytes of all received bodies and all unread responses.
     held_bytes: int = 96 * 1024 * 1024
     connections: int = 1024
-    #: From the first byte of a request to its last, and from the connection to its first request.
+    #: Timeout from the first byte of a request to its last, and from the connection to its first request.
     complete_seconds: float = 10.0
-    #: A client that does not read its answer.
+    #: Timeout of a client that does not read its response.
     read_seconds: float = 30.0
-    #: API servers keep idle connections for 90 s; closing them first would now and then meet a review on its way.
+    #: API servers keep idle connections for 90 s; closing them earlier could drop a review in flight.
     keep_alive_seconds: float = 120.0
-    #: After an early refusal: until the client has read it, and seen that nobody listens to the rest.
+    #: Time a client has to read an early refusal before the connection is closed.
     linger_seconds: float = 2.0
 
-    #: Whether who asks for another protocol is answered in this one, as if it had not; otherwise it is refused.
+    #: Whether requests to upgrade the protocol are answered in HTTP/1.1 as usual instead of being refused.
     ignores_upgrades: bool = False
-    #: None: anybody may ask. Otherwise only clients with a certificate that the handshake has verified; with names,
-    #: only these common names.
+    #: None accepts every client. Otherwise clients need a verified certificate, with one of these common names if any
+    #: are given.
     client_names: frozenset[str] | None = None
-    #: What anybody may ask all the same: our own check, and conversion, for which API servers have no certificate.
+    #: Paths that need no certificate: our self-check, and conversion, for which API servers have no client certificate.
     open_paths: frozenset[str] = frozenset(("/healthz", "/convert"))
 
 
-#: Ports that are asked for a page now and then, by few.
+#: Limits of ports that few clients use occasionally.
 PAGES: Final = Limits(body_bytes=64 * 1024, held_bytes=16 * 1024 * 1024, connections=64)
 
 
 class Held(Protocol):
-    """One of the connections of a port."""
+    """A connection of a port."""
 
-    #: Bytes of a body that is here or of an answer that is not read yet.
+    #: Bytes of a received body or an unread response.
     held: int
-    #: Whether it may be given up for its bytes: it still sends, waits for its turn, or does not read.
+    #: Whether it may be closed to free its bytes: it is sending, waiting for its turn, or not reading.
     pending: bool
-    #: Whether its caller may be anybody, while others are known.
+    #: Whether its caller is unknown while others are known.
     stranger: bool
 
     def expendable(self, now: float) -> float:
-        """Which connection to give up where there are too many: the one with the largest. Zero: only for a known
-        caller. Negative: never."""
+        """Return the priority for closing this connection when there are too many; the highest is closed first.
+
+        Zero: only in favor of a known caller. Negative: never.
+        """
         ...
 
     def check(self, now: float) -> None:
-        """End what takes too long."""
+        """Enforce the timeouts."""
         ...
 
     def give_up(self) -> None:
-        """Let go of everything at once."""
+        """Release everything and close the connection at once."""
         ...
 
 
 class Connections(Collector):
-    """The connections of one port of this process, and what was refused there.
+    """Connections of one port of this process, and statistics about refused requests.
 
-    ``callers`` tells known callers from strangers; without it all are equal.
+    ``callers`` distinguishes known callers from strangers; without it all callers are equal.
     """
 
     def __init__(self, port: str, limits: Limits, callers: KnownCallers | None = None) -> None:
@@ -100,7 +102,7 @@ class Connections(Collector):
         self.callers = callers or KnownCallers()
         self.turns = Turns(self.callers)
         self._all_equal = callers is None or limits.client_names is not None
-        #: Requests of strangers.
+        #: Number of requests from strangers.
         self.strange = 0
         self.open: set[Held] = set()
         self.held = 0
@@ -112,10 +114,10 @@ class Connections(Collector):
     # ---- bytes
 
     def take(self, connection: Held, size: int) -> bool:
-        """Book bytes for a connection. Where there is no room, whoever holds most without being complete is given up,
+        """Account bytes to a connection. If there is no room, close the incomplete connection that holds most,
         strangers first.
 
-        False: that is this one.
+        Returns False if that is this connection.
         """
         connection.held += size
         self.held += size
@@ -128,18 +130,18 @@ class Connections(Collector):
         return True
 
     def release(self, connection: Held) -> None:
-        """The connection holds nothing any more."""
+        """Release all bytes held by the connection."""
         self.held -= connection.held
         connection.held = 0
 
     # ---- connections
 
     def is_stranger(self, address: str) -> bool:
-        """Whether a caller from this address is not known, while others may be."""
+        """Return whether a caller from this address is unknown while others are known."""
         return not self._all_equal and not self.callers.knows(address)
 
     def make_room(self, now: float, *, stranger: bool = False) -> bool:
-        """Give up the connection that is worth least, for another of a stranger or a known caller. False: all are being
+        """Close the least valuable connection to make room for another. Returns False if all requests are being
         answered."""
         self.refuse("connections")
         least = max(self.open, key=lambda one: one.expendable(now), default=None)
@@ -150,7 +152,7 @@ class Connections(Collector):
         return True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look at ages from now on, while there are connections."""
+        """Start checking ages, while there are connections."""
         if self._sweep is None:
             self._sweep = loop.call_later(SWEEP_SECONDS, self._look, loop)
 
@@ -162,10 +164,10 @@ class Connections(Collector):
         if self.open:
             self.start(loop)
 
-    # ---- saying so
+    # ---- reporting
 
     def refuse(self, reason: str) -> None:
-        """Count a refusal; the log tells at most once a minute."""
+        """Count a refusal, and log refusals at most once a minute."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
         self._unsaid[reason] = self._unsaid.get(reason, 0) + 1
         now = asyncio.get_running_loop().time()
@@ -173,18 +175,18 @@ class Connections(Collector):
             self._say_at = now + LOG_SECONDS
             text = ", ".join(f"{why} {count}" for why, count in self._unsaid.items())
             self._unsaid.clear()
-            logger.warning("%s port: refused since the last such line: %s", self.port, text)
+            logger.warning("%s port: refused since the last report: %s", self.port, text)
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families."""
+        """Return the current metric families."""
         refused = CounterMetricFamily(
             "kruise_http_refused",
-            "Requests and connections refused before anything was decided.",
+            "Number of requests and connections refused before they were handled.",
             labels=["port", "reason"],
         )
         connections = GaugeMetricFamily("kruise_http_connections", "Open connections.", labels=["port"])
         held = GaugeMetricFamily(
-            "kruise_http_held_bytes", "Bytes of bodies and of answers nobody has read yet.", labels=["port"]
+            "kruise_http_held_bytes", "Bytes of request bodies and unread responses.", labels=["port"]
         )
         for reason, count in self.refused.items():
             refused.add_metric([self.port, reason], count)
@@ -192,7 +194,7 @@ class Connections(Collector):
         held.add_metric([self.port], self.held)
         strange = CounterMetricFamily(
             "kruise_http_stranger_requests",
-            "Requests of callers that are not known to be API servers.",
+            "Number of requests from callers that are not known to be API servers.",
             labels=["port"],
         )
         strange.add_metric([self.port], self.strange)
@@ -200,7 +202,7 @@ class Connections(Collector):
 
 
 def within_descriptors(limits: Limits) -> Limits:
-    """The limits with no more connections than this process may have descriptors for; asks for more of them first."""
+    """Return the limits with connections capped by the process's file descriptor limit, which is raised if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = limits.connections + OTHER_DESCRIPTORS
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,6 +1,6 @@
-"""Manifests: Kubernetes objects in YAML or JSON files, each knowing where its fields stand.
+"""Read Kubernetes objects from YAML or JSON files and keep the line numbers of their fields.
 
-YAML is read as kubectl reads it: dates and ``80:80`` stay text, a key given twice is a mistake.
+YAML is read as kubectl reads it: dates and ``80:80`` stay strings, and duplicate keys are errors.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _STEP: Final = re.compile(r"\.?([^.\[\]]+)|\[([^\]]*)\]")
 
 
 class ManifestError(ValueError):
-    """A file that cannot be used; the message begins with file and line."""
+    """A file cannot be used. The message starts with file and line."""
 
 
 class UnreadableError(ManifestError):
-    """The system does not let a file be read now; it may later, without a change of the file."""
+    """A file cannot be read at the moment. It may become readable without changing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Manifest:
 
     @property
     def line(self) -> int:
-        """Where the object begins."""
+        """Line where the object begins."""
         return int(self.node.start_mark.line) + 1
 
     @property
@@ -52,7 +52,7 @@ class Manifest:
         return str(metadata.get("name") or "") if isinstance(metadata, dict) else ""
 
     def at(self, path: str = "") -> str:
-        """``file:line`` of a field such as ``spec.containers[0].name``, or of the nearest thing around it."""
+        """Return ``file:line`` of a field such as ``spec.containers[0].name``, or of its closest existing ancestor."""
         node: yaml.Node = self.node
         line = self.line
         for match in _STEP.finditer(path):
@@ -64,7 +64,7 @@ class Manifest:
 
 
 def read_manifests(path: Path) -> list[Manifest]:
-    """All objects of a file, those inside of lists too. Raises ManifestError."""
+    """Read all objects of a file, including the items of lists. Raises ManifestError."""
     try:
         text = path.read_bytes().decode("utf-8")
     except OSError as error:
@@ -77,14 +77,14 @@ def read_manifests(path: Path) -> list[Manifest]:
 
 
 def manifest_files(folder: Path) -> list[Path]:
-    """The files of a folder and those below it that may hold objects, in order. Hidden ones are left out: those of
-    version control and of tools, and the second path that a mounted ConfigMap has to each of its files.
+    """Return the manifest files of a folder and its subfolders, sorted.
 
-    Raises OSError.
+    Hidden files are skipped, such as those of version control and the ``..data`` folder of a mounted ConfigMap, which
+    holds each file a second time. Raises OSError.
     """
 
     def told(error: OSError) -> None:
-        if not isinstance(error, PermissionError):  # a folder that one may not read has nothing for one
+        if not isinstance(error, PermissionError):  # unreadable folders are skipped
             raise error
 
     found = list[Path]()
@@ -95,7 +95,7 @@ def manifest_files(folder: Path) -> list[Path]:
 
 
 def parse_manifests(text: str, file: str) -> list[Manifest]:
-    """All objects of a text. Raises ManifestError."""
+    """Parse all objects of a text. Raises ManifestError."""
     found: list[Manifest] = []
     loader: Any = None
     try:
@@ -112,7 +112,7 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
         line = f":{mark.line + 1}" if mark else ""
         raise ManifestError(f"{file}{line}: is not YAML: {error.problem or error.context}") from None
     except yaml.reader.ReaderError as error:
-        # The two parsers count positions differently, and give the character as text or as its number.
+        # The two parsers count positions differently and report the character as a string or as its number.
         given: str | bytes | int = error.character
         code = given if isinstance(given, int) else ord(given)
         number = text.count("\n", 0, max(0, text.find(chr(code)))) + 1
@@ -124,7 +124,7 @@ def parse_manifests(text: str, file: str) -> list[Manifest]:
 
 
 def _check_depth(text: str, file: str) -> None:
-    """The parser in C builds trees recursively and would run off its stack; events are read without."""
+    """Check the depth from events: the C parser builds trees recursively and would overflow its stack."""
     depth = 0
     for event in yaml.parse(text, Loader=_Base):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -162,18 +162,18 @@ def _member(node: yaml.Node, key: str | None, index: str | None) -> tuple[int, y
 
 
 def _check(node: yaml.Node, file: str, around: tuple[int, ...] = ()) -> None:
-    """Keys are text and given once; no alias leads back to where it stands."""
+    """Check that keys are unique strings and that no alias refers to one of its ancestors."""
     if id(node) in around:
-        raise ManifestError(f"{file}:{node.start_mark.line + 1}: an alias refers to what it is part of")
+        raise ManifestError(f"{file}:{node.start_mark.line + 1}: an alias refers to its own ancestor")
     inside = (*around, id(node))
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
             where = f"{file}:{key.start_mark.line + 1}"
             if not isinstance(key, yaml.ScalarNode):
-                raise ManifestError(f"{where}: a key must be text")
+                raise ManifestError(f"{where}: a key must be a string")
             if key.value in seen:
-                raise ManifestError(f"{where}: key {key.value!r} is given twice")
+                raise ManifestError(f"{where}: duplicate key {key.value!r}")
             seen.add(key.value)
             _check(value, file, inside)
     elif isinstance(node, yaml.SequenceNode):
@@ -185,15 +185,15 @@ def _is_null(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
 
 
-#: The parser written in C where PyYAML was built with it: ten times as fast.
+#: The C parser, if PyYAML was built with it, is ten times as fast.
 _Base: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc]
-    """YAML with the scalars JSON has: null, booleans, numbers; all else is text."""
+    """Loads YAML with the scalar types of JSON: null, booleans and numbers; every other scalar is a string."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """One value. Keys are text even where they look like something else."""
+        """Construct one value. Keys are always strings."""
         if isinstance(node, yaml.MappingNode):
             for key, _ in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":

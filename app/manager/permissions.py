@@ -1,4 +1,4 @@
-"""The permissions of the manager, derived from features, and the RBAC objects that grant them."""
+"""Permissions of the manager, derived from features, and the RBAC objects that grant them."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _CERTIFICATE: Final = (
     PolicyRule(("create",), ("",), ("secrets",), own_namespace=True),
     PolicyRule(("get", "list", "watch", "update"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
 )
-#: Events, and the question which right is missing (rights.py).
+#: Events, and SelfSubjectRulesReviews to find missing permissions.
 _EVERY_REPLICA: Final = (
     PolicyRule(("create", "patch"), ("",), ("events",)),
     PolicyRule(("create",), (SELFSUBJECTRULESREVIEWS.group,), (SELFSUBJECTRULESREVIEWS.plural,)),
 )
-#: Leadership; the Lease can be named by a flag. Watched, so that one given back is taken at once.
+#: Leader election. A flag may change the name of the Lease. It is watched so that a released Lease is taken at once.
 _LEADERSHIP: Final = (
     PolicyRule(("get", "list", "watch", "create", "patch"), (LEASES.group,), (LEASES.plural,), own_namespace=True),
 )
@@ -62,7 +62,7 @@ def _registration() -> tuple[PolicyRule, ...]:
             _DEFINITIONS,
             names=tuple(kind.crd_name for kind in kinds()),
         ),
-        # caBundle of the conversion webhooks.
+        # caBundle of the conversion webhooks
         PolicyRule(
             ("patch",),
             _EXTENSIONS_GROUP,
@@ -73,7 +73,7 @@ def _registration() -> tuple[PolicyRule, ...]:
 
 
 def _serving() -> tuple[PolicyRule, ...]:
-    """MGR-146: what a replica without controllers needs of the certificate and of the definitions."""
+    """Return the permissions for certificate and definitions of a replica without controllers. [MGR-146]"""
     return (
         PolicyRule(("get", "list", "watch"), ("",), ("secrets",), names=(SECRET_NAME,), own_namespace=True),
         PolicyRule(("get",), _EXTENSIONS_GROUP, _DEFINITIONS, names=tuple(kind.crd_name for kind in kinds())),
@@ -85,17 +85,17 @@ def _of_manager() -> tuple[PolicyRule, ...]:
 
 
 def all_rules() -> tuple[PolicyRule, ...]:
-    """Everything a manager of this build needs with every gate on, and what it may be granted."""
+    """Return everything a manager of this build needs with every gate on, including optional permissions."""
     return (*_of_manager(), *_of_slices(lambda _gate: True))
 
 
 def default_rules() -> tuple[PolicyRule, ...]:
-    """What a manager of this build needs with every gate at its default."""
+    """Return the permissions a manager of this build needs with all gates at their defaults."""
     return _needed((*_of_manager(), *_of_slices(_by_default)))
 
 
 def optional_rules() -> Mapping[str, tuple[PolicyRule, ...]]:
-    """Role → what it grants, for those that whoever installs binds where he wants."""
+    """Return the optional roles and their rules. Users bind these roles in the namespaces of their choice."""
     found: dict[str, tuple[PolicyRule, ...]] = {}
     for rule in dict.fromkeys(all_rules()):
         if rule.optional:
@@ -104,7 +104,7 @@ def optional_rules() -> Mapping[str, tuple[PolicyRule, ...]]:
 
 
 def rules_of_gates() -> Mapping[str, tuple[PolicyRule, ...]]:
-    """Gate that is off by default → what a manager needs beside ``default_rules`` where it is on."""
+    """Return, for each gate that is off by default, the permissions it needs in addition to ``default_rules``."""
     found: dict[str, tuple[PolicyRule, ...]] = {}
     given = set(default_rules())
     for name, gate in GATES.items():
@@ -121,7 +121,7 @@ def _by_default(gate: str) -> bool:
 
 
 def webhook_rules() -> tuple[PolicyRule, ...]:
-    """MGR-146: what a replica of this build needs that only answers reviews."""
+    """Return the permissions of a replica of this build that only answers reviews. [MGR-146]"""
     return (*_serving(), *_EVERY_REPLICA, *_of_webhooks(WEBHOOKS), *_of_admission(lambda _gate: True))
 
 
@@ -134,7 +134,7 @@ def _of_slices(enabled: Enabled) -> tuple[PolicyRule, ...]:
 
 
 def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
-    """What one replica needs that serves these webhooks."""
+    """Return the permissions of a replica that serves these webhooks."""
     flags = settings.flags
     reconciles = flags.boolean("controllers")
     of_slices = _of_slices if reconciles else _of_admission
@@ -150,7 +150,7 @@ def rules_of(settings: Settings, webhooks: Iterable[Webhook]) -> tuple[PolicyRul
     if reconciles and settings.election is not None and not ("leader-election-namespace" in flags.given and elsewhere):
         found += _LEADERSHIP
     if flags.text("namespace"):
-        # These are watched and written in one namespace only, where a Role may be all that is granted.
+        # Watched and written in one namespace only, where the manager may have just a Role.
         found = [rule for rule in found if rule.own_namespace or _kinds_of(rule).isdisjoint(_of_one_namespace())]
     return _needed(found)
 
@@ -160,7 +160,7 @@ def _needed(rules: Iterable[PolicyRule]) -> tuple[PolicyRule, ...]:
 
 
 def _of_one_namespace() -> frozenset[str]:
-    """What ``--namespace`` limits: what is watched there, and what is made for Pods that are."""
+    """Return the resources that ``--namespace`` limits: those watched there, and those created for its Pods."""
     everywhere = lambda _gate: True  # noqa: E731
     watched = (one for declared in features() for one in declared.watched_for_controllers(everywhere))
     return frozenset({"configmaps", *(one.resource.plural for one in watched if one.scope is Scope.WATCHED)})
@@ -174,21 +174,19 @@ def _of_webhooks(webhooks: Iterable[Webhook]) -> tuple[PolicyRule, ...]:
     return (callers.PERMISSION, *(rule for webhook in webhooks for rule in webhook.permissions))
 
 
-# Rights: which of those that this manager declares the API server does not grant it.
-#
-# A right that is missing shows late, in a message about one object. So the manager asks at its start and now and then
-# what it may do, names what is missing, and goes on with the rest.
+# Check which declared permissions the API server does not grant. A missing permission would otherwise only show in an
+# error about a single object. The manager checks at startup and periodically, logs what is missing, and continues.
 
 logger = logging.getLogger(__name__)
 
 CHECK_SECONDS: Final = 60.0
-#: Asked for what is needed everywhere: a namespace where nothing is granted to us alone.
+#: Namespace used to check cluster-wide permissions: none are granted to us in particular there.
 _ANY_NAMESPACE: Final = "default"
 _NOWHERE: Final[Mapping[str, Sequence[Granted]]] = MappingProxyType({})
 
 
 class Granted(msgspec.Struct, frozen=True, rename="camel"):
-    """One rule of a SelfSubjectRulesReview's answer."""
+    """One rule of a SelfSubjectRulesReview's status."""
 
     verbs: list[str] = []
     api_groups: list[str] = []
@@ -196,7 +194,7 @@ class Granted(msgspec.Struct, frozen=True, rename="camel"):
     resource_names: list[str] = []
 
     def covers(self, verb: str, group: str, resource: str, name: str) -> bool:
-        """Whether it allows that; ``name`` empty: to all objects."""
+        """Return whether the rule allows the request; an empty ``name`` means all objects."""
         plural, _, subresource = resource.partition("/")
         resources = {"*", resource} | ({f"*/{subresource}", f"{plural}/*"} if subresource else set())
         return (
@@ -222,9 +220,9 @@ def missing_rights(
     here: Sequence[Granted],
     elsewhere: Mapping[str, Sequence[Granted]] = _NOWHERE,
 ) -> list[str]:
-    """What is declared and not granted, one line per resource. Pure.
+    """Return the declared permissions that are not granted, one line per resource. Pure.
 
-    ``everywhere``: what is granted in any namespace, ``here``: in the manager's own, ``elsewhere``: in others by name.
+    ``everywhere`` is granted in all namespaces, ``here`` in the manager's own, ``elsewhere`` in others by name.
     """
     verbs: dict[str, dict[str, None]] = {}
     for rule in declared:
@@ -239,7 +237,7 @@ def missing_rights(
 
 
 class Rights:
-    """Asks again and again, and tells of changes."""
+    """Checks the permissions periodically and logs changes."""
 
     def __init__(
         self, client: Client, own_namespace: str, declared: Sequence[PolicyRule], metrics: ManagerMetrics
@@ -251,20 +249,20 @@ class Rights:
         self._reported: list[str] = []
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Check until canceled."""
         while True:
             await self.check()
             await self._client.clock.sleep(CHECK_SECONDS)
 
     async def check(self) -> None:
-        """Ask once. An API server that does not say what it allows, or not all of it, is taken to allow it."""
+        """Check once. If the API server gives no or an incomplete answer, permissions count as granted."""
         try:
             everywhere = await self._granted(_ANY_NAMESPACE)
             here = await self._granted(self._own_namespace)
             others = sorted({rule.namespace for rule in self._declared if rule.namespace})
             elsewhere = {name: await self._granted(name) for name in others}
         except KubeError as error:
-            logger.info("what we may do is not known: %s", error)
+            logger.info("cannot check permissions: %s", error)
             return
         known = {name: granted for name, granted in elsewhere.items() if granted is not None}
         if everywhere is None or here is None or len(known) < len(elsewhere):
@@ -275,10 +273,10 @@ class Rights:
         for line in missing:
             if line not in self._reported:
                 logger.error(
-                    "a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): %s", line
+                    "missing permission, everything else continues (see deploy/rbac.yaml, deploy/rbac-gates): %s", line
                 )
         if self._reported and not missing:
-            logger.info("all rights are granted now")
+            logger.info("all permissions are granted now")
         self._reported = missing
 
     async def _granted(self, namespace: str) -> list[Granted] | None:
@@ -297,20 +295,20 @@ _decode: Final = msgspec.json.Decoder(_Review).decode
 CLUSTER_ROLE: Final = "kruise-manager-role"
 NAMESPACED_ROLE: Final = "kruise-manager-namespaced-role"
 SERVICE_ACCOUNT: Final = "kruise-manager"
-#: Aggregated from ClusterRoles of the operator's.
+#: Aggregated from ClusterRoles of the operator.
 EXTENSION_ROLE: Final = "kruise-manager-workloads-role"
 
 _VERB_ORDER: Final = ("get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
 
 
 def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
-    """The fewest, sorted RBAC rules that grant exactly what these grant."""
+    """Return the smallest sorted list of RBAC rules that grants exactly these permissions."""
     verbs: dict[tuple[str, str, tuple[str, ...]], set[str]] = {}
     for rule in rules:
         for group in rule.groups:
             for resource in rule.resources:
                 verbs.setdefault((group, resource, tuple(sorted(rule.names))), set()).update(rule.verbs)
-    # "create" cannot be limited to names; what is granted without names need not be granted with them.
+    # "create" cannot be limited to names. Rules without names make those with names redundant.
     for (group, resource, only), held in list(verbs.items()):
         if only:
             held -= verbs.get((group, resource, ()), set())
@@ -332,7 +330,8 @@ def merged(rules: Iterable[PolicyRule]) -> list[dict[str, Any]]:
 
 
 def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """Namespaces, ServiceAccount, roles and bindings for the manager. Node agents read pull secrets in one of them."""
+    """Return namespaces, ServiceAccount, roles and bindings of the manager. Node agents read pull secrets in one
+    namespace."""
     return [
         _namespace(namespace),
         _namespace(names.DAEMON_CONFIG_NAMESPACE),
@@ -344,7 +343,7 @@ def manifests(rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any
 
 
 def extension_role() -> dict[str, Any]:
-    """The role that operators extend: Kubernetes fills in the rules of all ClusterRoles with the label."""
+    """Return the role that operators can extend: Kubernetes aggregates the rules of all ClusterRoles with its label."""
     selector = {"matchLabels": {names.AGGREGATE_TO_MANAGER: "true"}}
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
@@ -355,7 +354,7 @@ def extension_role() -> dict[str, Any]:
 
 
 def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
-    """The binding of that role to a ServiceAccount."""
+    """Return the binding of that role to a ServiceAccount."""
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
     binding = _binding("ClusterRoleBinding", "ClusterRole", EXTENSION_ROLE, "", subject)
     return {**binding, "metadata": {"name": f"{service_account}-workloads-rolebinding"}}
@@ -364,7 +363,7 @@ def extension_binding(service_account: str, namespace: str) -> dict[str, Any]:
 def roles(
     rules: Iterable[PolicyRule], namespace: str, service_account: str, cluster_role: str, namespaced_role: str
 ) -> list[dict[str, Any]]:
-    """The roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
+    """Return roles of these names that grant the rules to a ServiceAccount in ``namespace``, and their bindings."""
     given = tuple(rules)
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
     everywhere = [rule for rule in given if not (rule.own_namespace or rule.namespace)]
@@ -383,14 +382,14 @@ def roles(
 
 
 def gate_roles(gate: str, rules: Collection[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """The roles that grant the manager what it needs beside its other roles where a gate is on."""
+    """Return the additional roles of the manager for a gate that is on."""
     name = f"kruise-manager-{gate.lower()}"
     found = roles(rules, namespace, SERVICE_ACCOUNT, f"{name}-role", f"{name}-namespaced-role")
     return [found[index] for index in range(len(found)) if found[index - index % 2]["rules"]]
 
 
 def optional_role(name: str, rules: Iterable[PolicyRule], namespace: str) -> list[dict[str, Any]]:
-    """A role that whoever installs binds where he wants: everywhere, as here, or in some namespaces."""
+    """Return a role that users bind where they choose: cluster-wide, as here, or in some namespaces."""
     subject = {"kind": "ServiceAccount", "name": SERVICE_ACCOUNT, "namespace": namespace}
     role = f"kruise-manager-{name}-role"
     return [

@@ -33,19 +33,20 @@ logger = logging.getLogger(__name__)
 
 
 class Tasks:
-    """Runs coroutines until ``stop`` is set; sets it itself when one of them fails."""
+    """Runs coroutines until ``stop`` is set. Sets it if one of them fails."""
 
     def __init__(self, stop: asyncio.Event) -> None:
         self._stop = stop
         self._tasks: list[asyncio.Task[Any]] = []
-        #: Tasks that end by themselves when asked, and how to ask.
+        #: Tasks that finish on request → how to request it.
         self._finishing: dict[asyncio.Task[Any], Callable[[], None]] = {}
         self._failure: BaseException | None = None
 
     def start(
         self, coroutine: Coroutine[Any, Any, Any], name: str, *, finish: Callable[[], None] | None = None
     ) -> asyncio.Task[Any]:
-        """Run it in the background. ``finish`` asks it to end by itself; without, it is cancelled at the end."""
+        """Run a coroutine in the background. ``finish`` requests it to return; without it, the task is canceled at the
+        end."""
         task = asyncio.create_task(coroutine, name=name)
         task.add_done_callback(self._ended)
         self._tasks.append(task)
@@ -55,11 +56,11 @@ class Tasks:
 
     @property
     def all(self) -> tuple[asyncio.Task[Any], ...]:
-        """Every task that was started, ended or not."""
+        """All tasks that were started, whether they have finished or not."""
         return tuple(self._tasks)
 
     async def until_stopped(self, coroutine: Coroutine[Any, Any, Any]) -> bool:
-        """Run it in the foreground. True if it finished, False if the stop came first; raises what it raises."""
+        """Run a coroutine in the foreground and propagate its exception. Returns False if ``stop`` was set first."""
         work = asyncio.create_task(coroutine)
         stopping = asyncio.create_task(self._stop.wait())
         try:
@@ -74,7 +75,7 @@ class Tasks:
             await asyncio.gather(work, stopping, return_exceptions=True)
 
     async def end(self, grace_seconds: float) -> None:
-        """Let finish what can, for so long; then cancel what still runs."""
+        """Let tasks finish within the grace period, then cancel those still running."""
         self._stop.set()
         for finish in self._finishing.values():
             finish()
@@ -85,7 +86,7 @@ class Tasks:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def raise_failure(self) -> None:
-        """Raise what made a task fail, if one did."""
+        """Raise the exception of a failed task, if any."""
         if self._failure is not None:
             raise self._failure
 
@@ -94,23 +95,21 @@ class Tasks:
             return
         if self._failure is None:
             self._failure = error
-        if isinstance(error, KubeError):  # it says what happened
+        if isinstance(error, KubeError):  # raises the exception of a failed task
             logger.error("%s ended: %s", task.get_name(), error)
         else:
             logger.error("%s failed", task.get_name(), exc_info=error)
         self._stop.set()
 
 
-# The caches of a process: what the features that run here watch, and the reflectors that fill them.
-#
-# Processes that answer reviews watch what admission needs; the process that writes to the cluster watches everything.
-# So a process that serves webhooks alone holds no Pods.
+# Caches of a process: what its features watch, and the reflectors that fill them. Processes that answer reviews watch
+# what admission needs; the process that writes to the cluster watches everything. A webhook process holds no Pods.
 
 
 class Caches:
     """Stores and the reflectors that fill them.
 
-    ``namespace``: the only one to watch where objects are watched at all, or empty for all.
+    ``namespace`` limits namespaced watches to one namespace; empty means all.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Caches:
         declared: Iterable[Feature] | None = None,
         absent: Callable[[], Container[str]] = tuple,
     ) -> None:
-        """``absent`` returns the names of the CustomResourceDefinitions that are not installed."""
+        """Create the stores. ``absent`` returns the names of the CustomResourceDefinitions that are not installed."""
         chosen = tuple(features() if declared is None else declared)
         self._own_namespace = own_namespace
         self._namespace = namespace
@@ -133,27 +132,27 @@ class Caches:
 
     @property
     def by_name(self) -> Mapping[str, Store[Any]]:
-        """All stores, by what a person calls them."""
+        """All stores by display name."""
         return self.stores.by_name
 
     @property
     def for_admission(self) -> Mapping[str, Store[Any]]:
-        """The stores that must be filled before a review can be judged, by what a person calls them."""
+        """Return the stores that must be filled before reviews can be answered, by display name."""
         declared = self.stores.declared
         return {declared[key].name: self.stores(declared[key]) for key in self._for_admission}
 
     @property
     def resources_for_admission(self) -> Sequence[Resource]:
-        """The resources in the stores that admission reads."""
+        """Return the resources in the stores that admission reads."""
         return [self.stores.declared[key].resource for key in self._for_admission]
 
     def admission_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
-        """What fills the stores that admission reads, to be run as tasks."""
+        """Return the reflectors of the stores that admission reads, to be run as tasks."""
         declared = self.stores.declared
         return [self._reflector(declared[key], client, rng, metrics) for key in self._for_admission]
 
     def controller_reflectors(self, client: Client, rng: Random, metrics: ReflectorMetrics) -> Sequence[Reflector[Any]]:
-        """What fills the stores that only controllers read."""
+        """Return the reflectors of the stores that only controllers read."""
         return [
             self._reflector(one, client, rng, metrics)
             for key, one in self.stores.declared.items()
@@ -184,19 +183,17 @@ class Caches:
         )
 
 
-# One process of a replica: its loop, its client, its heartbeat, and the parts it runs.
-#
-# Two parts exist: admission (webhooks.py) and reconciling (reconciler.py). A replica has several processes of the
-# first and one of the second; ``--webhook-processes=0`` puts both into one. Parts meet only in the replica's shared
-# values, so they do not notice the difference.
+# One process of a replica: its event loop, client, heartbeat and parts. There are two parts: admission (admission.py)
+# and reconciling (reconciler.py). A replica runs the first in several processes and the second in one;
+# ``--webhook-processes=0`` runs both in one process. Parts communicate only through the replica's shared values.
 
-#: How long what is in flight may take when the process ends (OpenKruise's Pods are given 10 s in all).
+#: Seconds for requests in flight when the process stops (OpenKruise's Pods have 10 s in total).
 GRACE_SECONDS: Final = 5.0
-#: How often a process shows that it is alive.
+#: Seconds between heartbeats.
 BEAT_SECONDS: Final = 1.0
-#: How often it writes down what it counts, unasked.
+#: Seconds between publications of metrics.
 PUBLISH_SECONDS: Final = 5.0
-#: How often the values others share are checked while something is awaited, and when all runs.
+#: Seconds between checks of shared values, while starting and while running.
 START_CHECK_SECONDS: Final = 0.02
 CHECK_SECONDS: Final = 0.5
 #: Allocations before the youngest generation is collected.
@@ -204,23 +201,23 @@ GC_THRESHOLD: Final = 5_000
 
 
 class Part(Protocol):
-    """What a process does."""
+    """A task of a process: admission or reconciling."""
 
     async def start(self) -> None:
-        """Everything up to being ready. What lives on is handed to the process's tasks."""
+        """Start up and return when ready. Long-running work is added to the process's tasks."""
         ...
 
     async def stop(self) -> None:
-        """Finish what is begun."""
+        """Finish work in progress."""
         ...
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Lines for the debug pages, by page."""
+        """Return the lines of the debug pages, by page."""
         ...
 
 
 class Process:
-    """One process of a replica. ``make_parts`` is called in its loop, once it can reach the API server."""
+    """One process of a replica. ``make_parts`` is called in its event loop once the client exists."""
 
     def __init__(
         self,
@@ -255,44 +252,44 @@ class Process:
         self._parent = os.getppid()
         self._client: Client | None = None
         self.counts = Counts(replica, name, self.metrics.registry)
-        # What was in place once stays so when this process follows another.
+        # A restarted process keeps what its predecessor had established.
         last = replica.state(name)
         self._state = State(pid=os.getpid(), defined=last.defined, registered=last.registered)
 
-    # ---- what parts use
+    # ---- used by parts
 
     @property
     def client(self) -> Client:
-        """The API server."""
+        """Client of the API server."""
         if self._client is None:
-            raise RuntimeError("the process does not run yet")
+            raise RuntimeError("the process is not running yet")
         return self._client
 
     @property
     def state(self) -> State:
-        """What this process last told the others."""
+        """State this process last published."""
         return self._state
 
     def update_state(self, **changes: object) -> None:
-        """Tell the others how far this process is."""
+        """Publish changes of this process's state."""
         self._state = msgspec.structs.replace(self._state, **changes)
         self.replica.states[self.name].write(self._state)
 
     def need(self, what: str, why: str) -> None:
-        """Not ready before ``done(what)``; ``why`` is shown meanwhile."""
+        """Stay unready until ``done(what)``; ``why`` is shown meanwhile."""
         self.update_state(missing={**self._state.missing, what: why})
 
     def done(self, what: str) -> None:
-        """This is in place."""
+        """Mark a requirement as met."""
         self.update_state(missing={key: why for key, why in self._state.missing.items() if key != what})
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait for something that other processes share."""
+        """Wait for a condition on values shared between processes."""
         while not condition():
             await self.clock.sleep(START_CHECK_SECONDS)
 
     def start_admission_caches(self) -> None:
-        """Fill what both parts read; the second call does nothing."""
+        """Fill the caches that both parts read. A second call has no effect."""
         if self._admission_caches_started:
             return
         self._admission_caches_started = True
@@ -300,7 +297,7 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def start_controller_caches(self) -> None:
-        """Fill the caches that only controllers read, Pods first of all; the second call does nothing."""
+        """Fill the caches that only controllers read, Pods first. A second call has no effect."""
         if self._controller_caches_started:
             return
         self._controller_caches_started = True
@@ -308,16 +305,18 @@ class Process:
             self.tasks.start(reflector.run(), f"reflector of {reflector.resource.kind}")
 
     def freeze(self) -> None:
-        """What was filled lives until the end: no collection need look at it again. What comes later hardly ever holds
-        cycles, and most of it is gone before a collection could find it."""
+        """Exempt cached objects from garbage collection.
+
+        They live as long as the process. Later objects rarely hold cycles, and most are freed before a collection.
+        """
         gc.collect()
         gc.freeze()
         gc.set_threshold(GC_THRESHOLD)
 
-    # ---- the life of the process
+    # ---- lifecycle
 
     async def run(self) -> None:
-        """Work until ``stop`` is set or a signal says so. Raises what made it fail."""
+        """Run until ``stop`` is set or a signal arrives. Raises the exception that made the process fail."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop.set)
@@ -335,7 +334,7 @@ class Process:
         self.tasks.raise_failure()
 
     async def work(self, client: Client) -> None:
-        """Run the parts against this API server until ``stop`` is set, or one of their tasks fails."""
+        """Run the parts against this API server until ``stop`` is set or one of their tasks fails."""
         self._client = client
         self._parts = self._make_parts(self)
         try:
@@ -358,7 +357,7 @@ class Process:
         while True:
             self.replica.beat(self.name)
             if os.getppid() != self._parent:
-                logger.error("%s: the supervisor is gone: ending too", self.name)
+                logger.error("%s: the supervisor has exited: stopping", self.name)
                 self.stop.set()
             if (now := self.clock.monotonic()) >= publish_at:
                 publish_at = now + PUBLISH_SECONDS
@@ -366,7 +365,7 @@ class Process:
             await self.clock.sleep(BEAT_SECONDS)
 
     def publish(self) -> None:
-        """Write down what this process counts and what its debug pages show, for the others and its successor."""
+        """Publish metrics and debug pages for the other processes and for this process's successor."""
         pages: dict[str, list[str]] = {}
         for part in self._parts:
             for page, lines in part.debug_pages().items():
@@ -375,7 +374,7 @@ class Process:
 
 
 async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Run them together; the first that fails ends the others, and its error is raised as it is."""
+    """Run coroutines concurrently. The first failure cancels the others and is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
             for coroutine in coroutines:
@@ -385,6 +384,6 @@ async def _all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 
 def first_error(failures: BaseExceptionGroup[BaseException]) -> BaseException:
-    """One of the errors of a group."""
+    """Return one of the errors of a group."""
     found = failures.exceptions[0]
     return first_error(found) if isinstance(found, BaseExceptionGroup) else found

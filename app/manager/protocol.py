@@ -1,4 +1,4 @@
-"""HTTP/1.1 for webhooks, with limits on what a connection may cost."""
+"""HTTP/1.1 for webhooks, with limits on the cost of a connection."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from app.kube.callers import LEAVES_NO_TRACE, STRANGER
 from app.manager.callers import plain_address
 from app.manager.limits import Connections
 
-#: How much of an answer is written before asking whether the client reads; how much there is of a body in a part of it.
+#: Bytes of a response to write before checking whether the client reads, and of one part of a request body.
 SLICE_BYTES: Final = 256 * 1024
 
 
 class Body:
-    """A body as it comes in: its last part, and those before it. To put 32 MiB together would keep others waiting."""
+    """A request body being received, in parts: joining 32 MiB would block other requests."""
 
     __slots__ = ("last", "parts", "size")
 
@@ -33,7 +33,7 @@ class Body:
         self.size = 0
 
     def add(self, data: bytes) -> None:
-        """More of it has come."""
+        """Append data."""
         self.size += len(data)
         if not self.last:
             self.last = data
@@ -47,19 +47,21 @@ class Body:
             self.last = b""
 
     def beginning(self, size: int) -> bytes:
-        """So much of it, and at most a part."""
+        """Return up to ``size`` bytes of the beginning, at most one part."""
         return bytes((self.parts[0] if self.parts else self.last)[:size])
 
 
 class SlicedCycle(RequestResponseCycle):
-    """Writes a large answer in slices: TLS encrypts whatever it is given at once, and says only afterwards whether the
-    client reads. Hands a large body over in the parts it came in."""
+    """Writes large responses in slices and passes large bodies on in parts.
 
-    #: What comes before ``body``, where there is more than one part.
+    TLS encrypts everything it is given at once and reports only afterwards whether the client reads.
+    """
+
+    #: Parts before ``body``, if there are several.
     parts: deque[bytes] | None = None
 
     async def receive(self) -> Any:
-        """The body, or its next part."""
+        """Return the body or its next part."""
         if not self.parts or self.disconnected or self.response_complete:
             return await super().receive()
         return {"type": "http.request", "body": self.parts.popleft(), "more_body": True}
@@ -79,36 +81,35 @@ class SlicedCycle(RequestResponseCycle):
                 return
 
 
-# HTTP/1.1 for callers nobody knows: uvicorn's httptools protocol, within the limits of its port.
-#
-# What differs from uvicorn: the application is called once a request is complete, so nothing waits inside it for a
-# client; each limit is checked where the bytes arrive; there is no pipelining and no upgrade. Per request this costs
-# less than uvicorn's own way: one timer per process looks at all ages, instead of two per request.
+# uvicorn's httptools protocol for untrusted callers, within the limits of its port. Unlike uvicorn, it calls the
+# application once a request is complete, so that the application never waits for a client; it checks each limit as
+# bytes arrive; and it supports neither pipelining nor upgrades. It also costs less per request: one timer per process
+# checks all ages, instead of two timers per request.
 
 _IDLE: Final = 0
 #: A request has begun and is not complete.
 _RECEIVING: Final = 1
-#: The application has it.
+#: The application is handling the request.
 _ANSWERING: Final = 2
-#: The answer is made, and the client does not read it.
+#: The response is complete, and the client is not reading it.
 _SENDING: Final = 3
-#: Refused or ended: what still comes is thrown away.
+#: Refused or ended: further data is discarded.
 _ENDING: Final = 4
-#: The request is complete, and its caller, a stranger, waits for a turn.
+#: The request is complete and its caller, a stranger, waits for a turn.
 _WAITING: Final = 5
 
 #: More than any age in seconds.
 _FIRST: Final = 1e12
-#: Of a body that is too large this much is kept: enough to find whose review it is.
+#: Bytes to keep of a body that is too large: enough to find the uid of the review.
 BEGINNING_BYTES: Final = 64 * 1024
-#: Whoever sends as much at once waits until the others had their turn.
+#: A caller that sends this much at once waits until other connections were read.
 TURN_BYTES: Final = 64 * 1024
-#: What chunked encoding may add to a body: as much again, and this.
+#: Allowance for chunked encoding, on top of twice the size of the body.
 _CHUNKING_BYTES: Final = 64 * 1024
 
 
 class _RefusedError(Exception):
-    """Ends the parser's work on what a connection sent."""
+    """Stops the parser."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -134,7 +135,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._length = 0
         self._unread_since = 0.0
         self._keep_alive = True
-        #: Nothing more is wanted from this client than to read its answer.
+        #: Set when the client only has to read its response.
         self._deaf = False
         self._stopping = False
         self._may_post = True
@@ -143,7 +144,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---- the connection
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It stands (for TLS: after the handshake)."""
+        """Called when the connection is established, for TLS after the handshake."""
         self.connections.add(self)
         self.transport = transport
         self.flow = FlowControl(transport)
@@ -157,7 +158,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.start(self.loop)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It is gone; whoever waits for it is woken."""
+        """Called when the connection is lost; wakes tasks that wait for it."""
         self._connections.open.discard(self)
         self._connections.release(self)
         self._phase = _ENDING
@@ -168,7 +169,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return not self._may_post or self._connections.is_stranger(self._address)
 
     def shutdown(self) -> None:
-        """uvicorn's: close when the request that has begun is answered."""
+        """Close when the current request is answered (called by uvicorn)."""
         self._deaf = self._phase != _RECEIVING
         self._stopping = True
         if self._phase in (_ANSWERING, _WAITING):
@@ -177,7 +178,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def check(self, now: float) -> None:
-        """End what takes too long."""
+        """Enforce the timeouts."""
         limits, phase, age = self._limits, self._phase, now - self._since
         if phase == _RECEIVING:
             if age > limits.complete_seconds:
@@ -190,13 +191,13 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.abort()
         elif phase == _WAITING:
             if age > limits.complete_seconds:
-                self._refuse(503, "strangers", "too many requests of callers that are not known: try again")
+                self._refuse(503, "strangers", "too many requests from unknown callers: try again")
         elif self._unread_since and now - self._unread_since > limits.read_seconds:
             self._connections.refuse("slow_reader")
             self.transport.abort()
 
     def expendable(self, now: float) -> float:
-        """Callers that only hold connections come first, then who takes long, then who came longest ago."""
+        """Return the priority for closing: idle connections first, then slow requests, then the oldest."""
         age = now - self._since
         if self._phase in (_ANSWERING, _WAITING):
             return 0.0 if self.stranger else -1.0
@@ -210,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
         return worth + (2 * _FIRST if self.stranger else 0.0)
 
     def give_up(self) -> None:
-        """Let go of everything at once."""
+        """Release everything and close the connection at once."""
         self._connections.release(self)
         self._body = Body()
         self.pending = False
@@ -224,7 +225,7 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---- bytes arrive
 
     def data_received(self, data: bytes) -> None:
-        """Feed the parser; the callbacks below are called from inside it."""
+        """Feed the parser, which calls the callbacks below."""
         if len(data) >= TURN_BYTES:
             self._take_turns()
         if self._deaf or self._phase == _ENDING:
@@ -233,17 +234,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             if not self._limits.ignores_upgrades:
-                self._refusal = (400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+                self._refusal = (400, "upgrade", "Upgrade: only HTTP/1.1 is supported")
         except httptools.HttpParserError:
             if self._refusal is None:
-                self._refusal = (400, "not_http", "this is no HTTP/1.1 request")
+                self._refusal = (400, "not_http", "not an HTTP/1.1 request")
         if self._refusal is not None:
             self._refuse(*self._refusal)
         elif self._phase == _RECEIVING:
             self._count(len(data))
 
     def _take_turns(self) -> None:
-        """Let others be read before this connection is again: libuv reads on while there is more, up to 8 MiB."""
+        """Pause reading so that others are read first: libuv reads up to 8 MiB while data is available."""
         if not self.transport.is_closing():
             self.transport.pause_reading()
             self.loop.call_soon(self._go_on)
@@ -253,18 +254,18 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.resume_reading()
 
     def _count(self, size: int) -> None:
-        """Bytes of a request that is not complete: the parser keeps unfinished lines, and skips what frames a body."""
+        """Count bytes of an incomplete request: the parser keeps unfinished lines and discards chunk headers."""
         self._fed += size
         if self._in_head:
             if self._fed > self._limits.head_bytes:
                 self._refuse(431, "head_bytes", f"request head is larger than {self._limits.head_bytes} bytes")
         elif self._fed > 2 * self._body.size + self._limits.head_bytes + _CHUNKING_BYTES:
-            self._refuse(400, "chunking", "the body's chunks hold too little")
+            self._refuse(400, "chunking", "the body's chunks are too small")
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Called at the first byte of a request."""
         if self._phase:
-            raise self._stop(400, "pipelining", "a request before the answer to the last one")
+            raise self._stop(400, "pipelining", "a request before the response to the previous one")
         self._phase, self._since = _RECEIVING, self.loop.time()
         self._in_head = True
         self._fed = self._length = 0
@@ -275,13 +276,13 @@ class BoundedProtocol(HttpToolsProtocol):
         self.pending = True
 
     def on_url(self, url: bytes) -> None:
-        """A part of the URL."""
+        """Called for a part of the URL."""
         self.url += url
         if len(self.url) > self._limits.url_bytes:
             raise self._stop(414, "url_bytes", f"URL is longer than {self._limits.url_bytes} bytes")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header, complete."""
+        """Called for each complete header."""
         headers = self.headers
         if len(headers) >= self._limits.headers or not self._in_head:
             raise self._stop(431, "headers", f"more than {self._limits.headers} headers, or headers after the body")
@@ -293,7 +294,7 @@ class BoundedProtocol(HttpToolsProtocol):
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        """All of the head is here: what may come is known."""
+        """Called when the head is complete, which determines what may follow."""
         self._in_head = False
         limits = self._limits
         size = len(self.url)
@@ -302,12 +303,12 @@ class BoundedProtocol(HttpToolsProtocol):
         if size > limits.head_bytes:
             raise self._stop(431, "head_bytes", f"request head is larger than {limits.head_bytes} bytes")
         if self.parser.should_upgrade() and not limits.ignores_upgrades:
-            raise self._stop(400, "upgrade", "Upgrade: only HTTP/1.1 is spoken here")
+            raise self._stop(400, "upgrade", "Upgrade: only HTTP/1.1 is supported")
         method = self.parser.get_method()
         url = httptools.parse_url(self.url)
         path = url.path.decode("ascii")
         if not self._may_post and path not in self._limits.open_paths:
-            raise self._stop(403, "client_certificate", "a client certificate of the API server is needed here")
+            raise self._stop(403, "client_certificate", "a client certificate of the API server is required")
         version = self.parser.get_http_version()
         self._keep_alive = version != "1.0" and self.parser.should_keep_alive()
         if "%" in path:
@@ -335,7 +336,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """A part of the body."""
+        """Called for a part of the body."""
         if self._phase != _RECEIVING:
             return
         held = self._body.size + len(body)
@@ -346,17 +347,17 @@ class BoundedProtocol(HttpToolsProtocol):
             self._answer_too_large()
 
     def on_message_complete(self) -> None:
-        """The request is complete."""
+        """Called when the request is complete."""
         if self._phase == _RECEIVING:
             if self._length > self._body_limit:
                 self._answer_too_large()
             else:
                 self._answer(self.transport, keep_alive=self._keep_alive and not self._stopping)
 
-    # ---- answering
+    # ---- responding
 
     def _answer_too_large(self) -> None:
-        """Let the application say so, to whom it concerns. Nobody waits for the rest."""
+        """Let the application refuse the request with the uid of its review. The rest of the body is discarded."""
         self._connections.refuse("body_bytes")
         beginning, self._body = self._body.beginning(BEGINNING_BYTES), Body()
         self._body.add(beginning)
@@ -385,7 +386,7 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle.more_body = False
         self._body = Body()
         self.cycle = cycle
-        # A connection may be older than what is known of its caller.
+        # The known addresses may have changed since the connection was opened.
         self.stranger = self._is_stranger()
         if self.stranger:
             self._phase, self._since = _WAITING, self.loop.time()
@@ -402,14 +403,14 @@ class BoundedProtocol(HttpToolsProtocol):
         STRANGER.set(self._address)
         self._connections.strange += 1
         await self._connections.turns.wait(self._address)
-        if self._phase == _WAITING:  # otherwise it was given up, or has gone
+        if self._phase == _WAITING:  # otherwise the connection was closed meanwhile
             self._phase = _ANSWERING
             self.pending = False
             LEAVES_NO_TRACE.set(self._connections.callers.ask(time.monotonic()))
             await cycle.run_asgi(self.app)
 
     def on_response_complete(self) -> None:
-        """The application is done; what the client has not read stays on the books."""
+        """Called when the application is done. Bytes the client has not read stay accounted."""
         self.server_state.total_requests += 1
         self._first = False
         self._connections.release(self)
@@ -427,7 +428,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._phase = _IDLE
 
     def pause_writing(self) -> None:
-        """The client is slower than the application."""
+        """Called when the client reads more slowly than the application writes."""
         self._unread_since = self.loop.time()
         super().pause_writing()
         if self._phase == _ANSWERING:
@@ -437,7 +438,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.loop.call_soon(self.give_up)
 
     def resume_writing(self) -> None:
-        """It has caught up."""
+        """Called when the client has caught up."""
         self._unread_since = 0.0
         super().resume_writing()
         if self._phase == _ANSWERING:
@@ -452,14 +453,14 @@ class BoundedProtocol(HttpToolsProtocol):
     # ---- refusing
 
     def _stop(self, status: int, reason: str, message: str) -> _RefusedError:
-        """Remember why; the parser lets the exception end its work, and ``data_received`` answers."""
+        """Record a refusal. The returned exception stops the parser, and ``data_received`` responds."""
         self._refusal = (status, reason, message)
         return _RefusedError(message)
 
     def _refuse(self, status: int, reason: str, message: str) -> None:
         self._connections.refuse(reason)
         if self._phase == _ANSWERING:
-            # One answer at a time: this one is finished, and the connection with it.
+            # The current response is completed first, and then the connection is closed.
             self._deaf = True
             self.cycle.keep_alive = False
             return
@@ -480,7 +481,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
 
 def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
-    """Whether the handshake has verified a certificate, of one of these names if there are any."""
+    """Return whether the handshake verified a certificate, with one of these names if any are given."""
     certificate = transport.get_extra_info("peercert")
     if not certificate:
         return False
@@ -489,7 +490,7 @@ def _is_client(transport: asyncio.Transport, names: frozenset[str]) -> bool:
 
 
 class _DrainingTransport:
-    """A transport that is not closed while the client still sends: a reset would take the answer away from it."""
+    """A transport that stays open while the client still sends: a reset would discard the response."""
 
     def __init__(self, protocol: BoundedProtocol) -> None:
         self._protocol = protocol

@@ -395,7 +395,7 @@ def test_controllers_register_what_others_answer(apart: tuple[ControlPlane, Rele
             eventually(rotated, "the certificate that the controllers made is served", 60)
             assert containers()
             for log in logs:
-                assert "a right is missing" not in log.read_text()
+                assert "missing permission" not in log.read_text()
                 assert "is forbidden" not in log.read_text()
     holder = release.get("lease", "-n", NAMESPACE, "kruise-manager")["spec"]["holderIdentity"]
     assert not holder
@@ -440,7 +440,7 @@ def test_pull_secrets_need_one_value_and_the_event_names_it(
 
         (message,) = eventually(told, "an event says which right is missing", 60)
         assert "add shop to imagePullJob.secretNamespaces" in message
-        assert "a right is missing" not in log.read_text()
+        assert "missing permission" not in log.read_text()
         release.upgrade(f"--set={value}", "--set=imagePullJob.secretNamespaces={shop}")
 
         def copies() -> list[str]:

@@ -25,7 +25,7 @@ def test_each_kind_is_known_once_to_conversion() -> None:
     ("declared", "message"),
     [
         (Feature("s", gates=("NoSuchGate",)), "OpenKruise has no feature gate NoSuchGate: declare it"),
-        (Feature("s", gates=(Gate("Ours", "a"), Gate("Ours", "b"))), "feature gate Ours: is declared twice"),
+        (Feature("s", gates=(Gate("Ours", "a"), Gate("Ours", "b"))), "feature gate Ours: declared twice"),
     ],
 )
 def test_a_gate_that_nobody_has_is_a_mistake(declared: Feature, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

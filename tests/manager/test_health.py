@@ -26,14 +26,14 @@ async def test_a_key_that_fails_is_shown_while_it_waits_for_its_next_try() -> No
         controller.queue.add_rate_limited(key)
     assert queue_lines([controller], clock.monotonic()) == [
         "sets: 0 waiting, 0 of 3 workers busy",
-        "  shop/web: failed 3 times in a row, again in 8.0 s",
-        "  shop/api: failed 1 times in a row, again in 8.0 s",
+        "  shop/web: failed 3 times in a row, next attempt in 8.0 s",
+        "  shop/api: failed 1 times in a row, next attempt in 8.0 s",
     ]
     controller.queue.add(key)
     assert await controller.queue.get() == key
     assert queue_lines([controller], clock.monotonic())[1:] == [
-        "  shop/web: worked on for 0.0 s, failed 3 times in a row before",
-        "  shop/api: failed 1 times in a row, again in 8.0 s",
+        "  shop/web: in progress for 0.0 s, after 3 failures in a row",
+        "  shop/api: failed 1 times in a row, next attempt in 8.0 s",
     ]
     controller.queue.forget(key)
     assert len(queue_lines([controller], clock.monotonic())) == 3

@@ -77,17 +77,17 @@ def test_a_field_knows_its_line() -> None:
     ("text", "message"),
     [
         ("a: [", "f:2: is not YAML: "),
-        ("a: 1\na: 2", "f:2: key 'a' is given twice"),
+        ("a: 1\na: 2", "f:2: duplicate key 'a'"),
         ("- 1", "f:1: expected an object with apiVersion and kind"),
         ("just text", "f:1: expected an object"),
         ("kind: List\nitems: [1]", "f:2: expected an object"),
-        ("x: &a [*a]", "f:1: an alias refers to what it is part of"),
+        ("x: &a [*a]", "f:1: an alias refers to its own ancestor"),
         ("a: *b", "f:1: is not YAML: found undefined alias"),
         ("a\n\x00", "f:2: is not YAML: character U+0000 is not allowed"),
         ("a: !!python/object/apply:os.system [ls]", "f:1: is not YAML: could not determine a constructor"),
         ("[" * 100_000, "f: is nested deeper than 100 levels"),
         ("- " * 100_000, "f: is nested deeper than 100 levels"),
-        ("? [a]\n: b", "f:1: a key must be text"),
+        ("? [a]\n: b", "f:1: a key must be a string"),
     ],
 )
 def test_a_mistake_is_reported_with_file_and_line(text: str, message: str) -> None:

@@ -146,8 +146,8 @@ async def test_a_missing_right_is_said_once_and_counted_until_it_is_granted(capl
         await rights.check()
         assert metrics.registry.get_sample_value("kruise_manager_missing_rights") == expected
     assert caplog.messages == [
-        "a right is missing, everything else goes on (deploy/rbac.yaml, deploy/rbac-gates): watch pods",
-        "all rights are granted now",
+        "missing permission, everything else continues (see deploy/rbac.yaml, deploy/rbac-gates): watch pods",
+        "all permissions are granted now",
     ]
 
 

@@ -185,7 +185,7 @@ def test_a_ca_is_replaced_under_a_stream_of_reviews_and_none_fails(control_plane
         assert old.strip() in announced
         assert old.strip() not in last
         eventually(lambda: _refused(one, old), "the old authority no longer vouches for it", AT_ONCE)
-        assert one.log.read_text().count("a new certificate is served") == len(WEBHOOK_PROCESSES)
+        assert one.log.read_text().count("serving a new certificate") == len(WEBHOOK_PROCESSES)
 
 
 def _refused(one: Replica, ca_bundle: bytes) -> bool:

@@ -98,7 +98,7 @@ async def test_a_reconciler_that_never_gets_going_is_told_of_in_the_end() -> Non
     now = time.time()
     for failing_for, started_ago, fault in (
         (600, 5, ""),
-        (1_000, 5, "reconciler: ends again and again for 17 minutes; its log says why"),
+        (1_000, 5, "reconciler: restarting for 17 minutes; see its log for the cause"),
         (1_000, 61, ""),  # it runs
         (0, 5, ""),
     ):

@@ -119,7 +119,7 @@ def test_with_one_right_too_few_that_one_is_named_and_the_rest_goes_on(
             one.review(published(installed))
 
         def named() -> bool:
-            said = [line for line in one.log.read_text().splitlines() if "a right is missing" in line]
+            said = [line for line in one.log.read_text().splitlines() if "missing permission" in line]
             return any(f" {resource}" in line for line in said) or f'resource "{resource}"' in one.log.read_text()
 
         eventually(named, "the right is named", 60)
