@@ -1,5 +1,6 @@
-"""What a feature declares: one value says everything about it that others have to know.
+"""Features: one declaration with everything the rest of the program needs to know about a feature.
 
 A feature's folder exports ``FEATURE`` from its ``feature.py``; ``app.manager.features`` lists the folders. Caches,
 reflectors, queues, event recorders, metrics, permissions, gates, flags, CRDs, reference pages and the command line are
-derived from it (docs/adding-a-kind.md)."""
+derived from it (docs/adding-a-kind.md).
+"""

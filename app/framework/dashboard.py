@@ -1,7 +1,6 @@
-"""A section of the dashboard as a feature declares it: how it shows the objects of a kind.
+"""A feature's section of the dashboard.
 
-Objects are read as they are stored, whatever they hold: ``mapping``, ``text`` and ``number`` take what does not fit for
-nothing.
+Stored objects may have any content: ``mapping``, ``text`` and ``number`` treat a value of another type as missing.
 """
 
 from __future__ import annotations
@@ -18,24 +17,24 @@ from app.kube.objects import Pod
 from app.kube.resources import ObjectKey
 from app.kube.text import one_line
 
-#: An object of the kind as it is stored.
+#: A stored object of the kind.
 Stored: TypeAlias = Mapping[str, Any]
 
-#: How many objects a section shows, and how many Pods are named.
+#: Maximum number of objects in a section, and of Pods named.
 SHOWN: Final = 500
 NAMED: Final = 5
-#: Characters of a text that are shown.
+#: Maximum characters of a text.
 LONGEST: Final = 300
 
 
 class DashboardModel(BaseModel):
-    """What programs read of the dashboard: snake_case here, camelCase in JSON."""
+    """Dashboard data for programs: snake_case here, camelCase in JSON."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
 
 class Shown(DashboardModel):
-    """How the page shows a row: what stands under the name, a sentence in a colour, and a fainter one."""
+    """Display of a row: details below the name, a colored sentence, and a dimmed one."""
 
     about: str = ""
     tone: Literal["", "good", "busy", "bad"] = ""
@@ -44,7 +43,7 @@ class Shown(DashboardModel):
 
 
 class Row(DashboardModel):
-    """An object; a kind adds fields of its own, for programs."""
+    """One object. A kind adds its own fields for programs."""
 
     namespace: str = ""
     name: str
@@ -55,55 +54,55 @@ R = TypeVar("R", bound=Row)
 
 
 class PodJudge(Protocol):
-    """Knows the objects of a section, and says which of them a Pod lacks. They have no namespace."""
+    """Tracks the objects of a section, which have no namespace, and finds those a Pod is missing."""
 
     def update(self, stored: Stored) -> None:
-        """An object is new or changed."""
+        """Handle a new or changed object."""
         ...
 
     def remove(self, name: str) -> None:
-        """An object is gone."""
+        """Handle a deleted object."""
         ...
 
     def lacking(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Sequence[str]:
-        """The names of those that the Pod should have and has not."""
+        """Return the names of the objects that the Pod should have but does not."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class DashboardSection(Generic[R]):
-    """One section. ``name`` is the field of the overview, in camelCase the event."""
+    """One section. ``name`` is the field of the overview, and in camelCase the event."""
 
     name: str
     title: str
     kind: KindDefinition
     row_type: type[R]
-    #: The row of an object, and which Pods lack it.
+    #: Returns the row of an object, given the Pods that are missing it.
     row: Callable[[Stored, Collection[ObjectKey]], R]
-    #: Which row comes first.
+    #: Returns the sort key of a row.
     place: Callable[[R], Any] = lambda row: (row.namespace, row.name)
-    #: Makes who knows which Pods lack what, where Pods can.
+    #: Creates the PodJudge, if Pods can be missing an object.
     judge: Callable[[], PodJudge] | None = None
 
 
 def mapping(obj: Stored, field: str) -> Stored:
-    """An object's part; empty where there is none."""
+    """Return an object field; empty if it is not an object."""
     found = obj.get(field)
     return found if isinstance(found, Mapping) else {}
 
 
 def text(obj: Stored, field: str) -> str:
-    """A text, on one line and not too long; empty where there is none."""
+    """Return a string field on one line with limited length; empty if it is not a string."""
     found = obj.get(field)
     return one_line(found[:LONGEST]) if isinstance(found, str) else ""
 
 
 def number(obj: Stored, field: str) -> int:
-    """A whole number; 0 where there is none."""
+    """Return an integer field; 0 if it is not an integer."""
     found = obj.get(field)
     return found if isinstance(found, int) and not isinstance(found, bool) else 0
 
 
 def pods(count: int) -> str:
-    """``1 Pod``, ``2 Pods``."""
+    """Return ``1 Pod``, ``2 Pods``."""
     return f"{count} Pod" if count == 1 else f"{count} Pods"

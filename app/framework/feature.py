@@ -1,4 +1,4 @@
-"""A feature: its controllers, its admission, and what it provides to others."""
+"""A feature: its controllers, its admission, and what it provides to other features."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Protected:
-    """The label policy.kruise.io/delete-protection is obeyed for objects of this kind.
+    """Enables deletion protection (the label policy.kruise.io/delete-protection) for a kind.
 
-    ``cascading``: what the value ``Cascading`` looks at before it lets an object go: ``replicas`` (``spec.replicas``),
+    ``cascading`` is what the value ``Cascading`` checks before a deletion is allowed: ``replicas`` (``spec.replicas``),
     or nothing.
     """
 
@@ -41,63 +41,63 @@ class Protected:
     cascading: str = ""
 
 
-# A controller as a feature declares it, and what it is given to be made from.
+# A controller's declaration, and the dependencies it is created from.
 #
 # ControllerPart(
 #     name="widget-controller",
 #     watched=(WIDGETS, PODS),
 #     make=widget_controller,          # ControllerContext → Reconciling
-#     permissions=(...),               # beside listing and watching what is watched
+#     permissions=(...),               # beyond listing and watching what is watched
 #     workers_flag="widget-workers",
 #     counters=(WidgetCounters,),
 # )
 
 T = TypeVar("T")
 
-#: Makes something that counts, once per process, in the process's registry. Two features that name the same one share
-#: it, so it must have a label that tells them apart.
+#: Creates metrics once per process, in the process's registry. Features that name the same function share the metrics,
+#: so these must have a label that distinguishes the features.
 Counters: TypeAlias = Callable[[CollectorRegistry], T]
 
 
 class Flags(Protocol):
-    """The flags of this start. All raise KeyError for a flag nobody declared."""
+    """The flags of the process. All methods raise KeyError for an undeclared flag."""
 
     def text(self, name: str) -> str:
-        """A flag that holds text."""
+        """Return a string flag."""
         ...
 
     def integer(self, name: str) -> int:
-        """A flag that holds an integer."""
+        """Return an integer flag."""
         ...
 
     def seconds(self, name: str) -> float:
-        """A flag that holds a duration or another number."""
+        """Return a duration or another number."""
         ...
 
     def boolean(self, name: str) -> bool:
-        """A flag that is on or off."""
+        """Return a boolean flag."""
         ...
 
 
 class Counting(Protocol):
-    """What counts in this process."""
+    """Looks up the metrics of the process."""
 
     def __call__(self, counters: Counters[T]) -> T:
-        """The one that these counters made."""
+        """Return the metrics created by this function."""
         ...
 
 
 class Answers(Protocol):
-    """What other features provide."""
+    """Looks up what other features provide."""
 
     def __call__(self, protocol: type[T]) -> Sequence[T]:
-        """All that features provide of this protocol; nothing where none does."""
+        """Return all objects provided for the protocol; empty if there are none."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerContext:
-    """What a controller is made from. ``client`` and ``events`` carry its name already."""
+    """Dependencies of a controller. ``client`` and ``events`` already carry its name."""
 
     client: Client
     stores: Stores
@@ -108,15 +108,15 @@ class ControllerContext:
     flags: Flags
     counters: Counting
     provided: Answers
-    #: Whether this replica holds the Lease. Controllers run only then; background tasks may run before.
+    #: Whether this replica is the leader. Controllers run only on the leader; background tasks may run on any replica.
     leading: Callable[[], bool]
-    #: The namespaces whose new Pods are sent to our webhook; None: no Pod is.
+    #: The namespaces whose new Pods are sent to the webhook; None means no Pods are.
     reviewed_namespaces: Selector | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciling:
-    """A controller's reconcile function, and which changes mean work on which keys."""
+    """A controller's reconcile function, and the watches that map changes to keys."""
 
     reconcile: Reconcile
     watches: Sequence[Watch[Any]]
@@ -124,38 +124,37 @@ class Reconciling:
 
 @dataclass(frozen=True, slots=True)
 class ControllerPart:
-    """One controller. It runs in the replica that leads, if it has no gates or one of them is on."""
+    """One controller. It runs on the leader, if it has no gates or one of them is enabled."""
 
     name: str
     watched: tuple[Watched[Any], ...]
     make: Callable[[ControllerContext], Reconciling]
-    #: What it needs beside listing and watching what is watched.
+    #: Permissions beyond listing and watching what is watched.
     permissions: tuple[PolicyRule, ...] = ()
     gates: tuple[str, ...] = ()
     workers: int = 3
-    #: The flag that says how many keys it works on at once; it need not be declared elsewhere.
+    #: The flag for the number of concurrent reconciles; it need not be declared elsewhere.
     workers_flag: str = ""
     counters: tuple[Counters[Any], ...] = ()
-    #: The component that its events name; empty: its own name.
+    #: The component in its events; defaults to its name.
     event_source: str = ""
 
 
 class BackgroundTask(Protocol):
-    """Something that runs beside the controllers."""
+    """A task that runs alongside the controllers."""
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until canceled."""
         ...
 
     def webhooks_registered(self, since: datetime) -> None:
-        """The webhooks are registered, and may not have been since then. Does not wait."""
+        """Handle that the webhooks are registered, but may not have been since the given time. Must not block."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundPart:
-    """A task of the process that writes to the cluster, whether it leads or not. Its caches are filled only when it
-    leads."""
+    """A task of the process that writes to the cluster, on every replica. Its caches are filled only on the leader."""
 
     name: str
     watched: tuple[Watched[Any], ...]
@@ -167,9 +166,9 @@ class BackgroundPart:
 
 @dataclass(frozen=True, slots=True)
 class Provides:
-    """What a feature does for others that must not import it: an object of ``protocol``, which stands in ``app.pods``.
+    """An object of ``protocol``, defined in ``app.pods``, for features that must not import this one.
 
-    Whoever needs it asks ``context.provided(protocol)``.
+    Consumers call ``context.provided(protocol)``.
     """
 
     protocol: type[Any]
@@ -177,15 +176,15 @@ class Provides:
     watched: tuple[Watched[Any], ...] = ()
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
-    #: The component that its events name; empty: the protocol's name.
+    #: The component in its events; defaults to the protocol's name.
     event_source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionContext:
-    """What handlers and steps are made from.
+    """Dependencies of admission handlers and steps.
 
-    In standalone mode there is no cluster: ``client`` and ``events`` are None, and the stores hold what files say.
+    In standalone mode there is no cluster: ``client`` and ``events`` are None, and the stores are filled from files.
     """
 
     client: Client | None
@@ -203,7 +202,7 @@ class AdmissionContext:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The functions that answer for the webhooks of a part, its steps of Pod creation, and its guards of Pods."""
+    """The webhook handlers of a part, its Pod creation steps, and its Pod guards."""
 
     handlers: Sequence[Handler] = ()
     steps: Sequence[PodMutator] = ()
@@ -212,31 +211,31 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPart:
-    """What a feature does in admission. Several webhooks may have one name: they become one entry.
+    """Admission of a feature. Several webhooks may share a name: they become one entry.
 
-    ``webhooks`` are the declarations that ``make`` returns handlers for; a function where they depend on the operator's
-    folder of policies (which may be None).
+    ``webhooks`` are the declarations that ``make`` returns handlers for, or a function of the operator's folder of
+    policies (which may be None).
     """
 
     make: Callable[[AdmissionContext], Decisions]
     webhooks: tuple[Webhook, ...] | Callable[[Path | None], tuple[Webhook, ...]] = ()
-    #: Caches that must be filled before a review can be judged. Each process that answers reviews has its own, so they
-    #: must stay small: no Pods.
+    #: Caches that must be synced before a request can be reviewed. Each process that answers reviews has its own, so
+    #: they must stay small: no Pods.
     watched: tuple[Watched[Any], ...] = ()
-    #: Further objects that standalone mode takes from files; with a cluster they are read when they are asked for.
+    #: Additional objects that standalone mode reads from files; in a cluster they are requested when needed.
     files: tuple[Watched[Any], ...] = ()
-    #: What steps read and write on the API server, beside what is watched; a webhook has its own permissions.
+    #: API permissions of the steps beyond what is watched; a webhook has its own permissions.
     permissions: tuple[PolicyRule, ...] = ()
     counters: tuple[Counters[Any], ...] = ()
-    #: The component that its events name; empty: it writes none.
+    #: The component in its events; empty if it records none.
     event_source: str = ""
-    #: If there are any, one of them must be on for the part to exist; without it nothing of it is watched.
+    #: If not empty, one of these gates must be enabled for the part to exist and its objects to be watched.
     gates: tuple[str, ...] = ()
-    #: The Pods that its guards are asked about.
+    #: The Pods that its guards review.
     guarded: tuple[Guarded, ...] = ()
 
     def declared(self, policies: Path | None) -> tuple[Webhook, ...]:
-        """The webhooks, given the operator's folder of policies."""
+        """Return the webhooks for the operator's folder of policies."""
         found = self.webhooks(policies) if callable(self.webhooks) else self.webhooks
         return tuple(dataclasses.replace(one, gates=self.gates) for one in found) if self.gates else found
 
@@ -251,30 +250,30 @@ class Feature:
     admission: tuple[AdmissionPart, ...] = ()
     background: tuple[BackgroundPart, ...] = ()
     provides: tuple[Provides, ...] = ()
-    #: Feature gates that it asks: OpenKruise's by their names, our own declared.
+    #: Feature gates that it uses: OpenKruise's by name, our own declared.
     gates: tuple[str | Gate, ...] = ()
-    #: Flags that it reads, beside the workers flags of its controllers: OpenKruise's by their names, our own declared.
+    #: Flags that it uses, besides the workers flags of its controllers: OpenKruise's by name, our own declared.
     flags: tuple[str | Flag, ...] = ()
-    #: Kinds that deletion protection knows.
+    #: Kinds with deletion protection.
     protected: tuple[Protected, ...] = ()
-    #: What ``pykruise rollout``, ``plan`` and ``explain`` know of its kinds; imported when a command is given.
+    #: Commands of its kinds for ``pykruise rollout``, ``plan`` and ``explain``; imported when a command runs.
     commands: Callable[[], tuple[Commands, ...]] = tuple
-    #: What ``pykruise explain node`` says of its kinds, where they have no other commands.
+    #: Explains its kinds for ``pykruise explain node``, if they have no other commands.
     explain_node: Callable[[], tuple[ExplainNode, ...]] = tuple
-    #: Commands of its own; imported when one is given.
+    #: Its own commands; imported when one runs.
     verbs: Callable[[], tuple[Verb, ...]] = tuple
-    #: The same with options of their own.
+    #: Its own commands with options.
     long_verbs: Callable[[], tuple[LongVerb, ...]] = tuple
-    #: How the dashboard shows its kinds; imported when it is served.
+    #: Dashboard section of its kinds; imported when it is served.
     dashboard: Callable[[], tuple[DashboardSection[Any], ...]] = tuple
-    #: Kinds by whose spec alone new Pods are judged: ``pykruise review --cluster`` takes theirs from the cluster.
+    #: Kinds whose specs alone decide about new Pods: ``pykruise review --cluster`` reads them from the cluster.
     judging_pods: tuple[KindDefinition, ...] = ()
-    #: Kinds whose objects own Pods: while there are any, an uninstall is refused.
+    #: Kinds whose objects own Pods: while any exist, uninstalling is refused.
     workloads: tuple[KindDefinition, ...] = ()
 
     @property
     def counters(self) -> Iterable[Counters[Any]]:
-        """Everything that counts."""
+        """Return the functions that create its metrics."""
         parts: tuple[ControllerPart | AdmissionPart | BackgroundPart | Provides, ...] = (
             *self.controllers,
             *self.admission,
@@ -284,26 +283,26 @@ class Feature:
         return dict.fromkeys(one for part in parts for one in part.counters)
 
     def running(self, enabled: Enabled) -> tuple[ControllerPart, ...]:
-        """The controllers that run with these gates."""
+        """Return the controllers that run with these gates."""
         return tuple(part for part in self.controllers if is_on(part.gates, enabled))
 
     def judging(self, enabled: Enabled) -> tuple[AdmissionPart, ...]:
-        """The parts of admission that exist with these gates."""
+        """Return the admission parts that exist with these gates."""
         return tuple(part for part in self.admission if is_on(part.gates, enabled))
 
     def watched_for_admission(self, enabled: Enabled) -> Iterable[Watched[Any]]:
-        """What processes that answer reviews watch."""
+        """Return what processes that answer reviews watch."""
         return (one for part in self.judging(enabled) for one in part.watched)
 
     def watched_for_controllers(self, enabled: Enabled) -> Iterable[Watched[Any]]:
-        """What the process that writes to the cluster watches."""
+        """Return what the process that writes to the cluster watches."""
         return (one for part in self._working(enabled) for one in part.watched)
 
     def _working(self, enabled: Enabled) -> tuple[ControllerPart | BackgroundPart | Provides, ...]:
         return (*self.running(enabled), *self.background, *self.provides)
 
     def permissions(self, enabled: Enabled) -> Iterable[PolicyRule]:
-        """What it needs with these gates, beside what its webhooks and steps need."""
+        """Return its permissions with these gates, beyond those of its webhooks and steps."""
         for working in self._working(enabled):
             yield from working.permissions
         for one in (*self.watched_for_admission(enabled), *self.watched_for_controllers(enabled)):
@@ -311,5 +310,5 @@ class Feature:
 
 
 def is_on(gates: tuple[str, ...], enabled: Enabled) -> bool:
-    """Whether something with these gates exists."""
+    """Return whether something with these gates exists."""
     return not gates or any(map(enabled, gates))

@@ -1,4 +1,4 @@
-"""Feature gates and flags as a feature declares them, and how the values of flags are read. Pure."""
+"""Feature gates and flags of features, and parsers of flag values. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, TypeAlias
 
-#: Whether a feature gate is on.
+#: Returns whether a feature gate is enabled.
 Enabled: TypeAlias = Callable[[str], bool]
 
 
 def gate_is_off(gate: str, *others: str) -> str:
-    """The refusal of what needs a feature gate that is off: OpenKruise's words, and the way out. ``others``: gates that
-    are off too and have to be on."""
+    """Return the error for a request that needs a disabled feature gate: OpenKruise's text, and how to enable it.
+
+    ``others`` are further disabled gates that must be enabled too.
+    """
     wanted = ",".join(f"{one}=true" for one in (gate, *others))
     return (
         f"feature-gate {gate} is not enabled; start the manager with --feature-gates={wanted} "
@@ -23,23 +25,24 @@ def gate_is_off(gate: str, *others: str) -> str:
 
 
 class Stage(StrEnum):
-    """How settled a feature is; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""
+    """Maturity of a feature; ``AllAlpha`` and ``AllBeta`` switch a whole stage."""
 
     ALPHA = "Alpha"
     BETA = "Beta"
-    #: A gate OpenKruise does not have: no stage switches it, or AllAlpha would mean more here than there.
+    #: A gate that OpenKruise does not have. No stage switches it, so that AllAlpha means the same as in OpenKruise.
     OURS = "Ours"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """One feature gate and what it does when on."""
+    """One feature gate and its effect when enabled."""
 
     name: str
     effect: str
     default: bool = False
     stage: Stage = Stage.OURS
-    #: False: known, so that manifests of OpenKruise start, but nothing here asks it; said once when given.
+    #: If false, the gate is accepted for manifests of OpenKruise but has no effect; the manager logs this when it is
+    #: set.
     acts: bool = True
 
 
@@ -48,14 +51,15 @@ FlagValue: TypeAlias = str | bool | int | float
 
 @dataclass(frozen=True, slots=True)
 class Flag:
-    """One flag: how its value is read, what it is when not given, what it does."""
+    """One flag: its parser, default and help text."""
 
     name: str
     default: FlagValue
     parse: Callable[[str], FlagValue]
     help: str
     shorthand: str = ""
-    #: False: accepted so that manifests of OpenKruise start, but nothing here reads it; said once when given.
+    #: If false, the flag is accepted for manifests of OpenKruise but has no effect; the manager logs this when it is
+    #: set.
     meaningful: bool = True
 
 
@@ -64,7 +68,7 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "
 
 
 def parse_bool(text: str) -> bool:
-    """A boolean as Go's strconv.ParseBool reads it. Raises ValueError."""
+    """Parse a boolean as Go's strconv.ParseBool does. Raises ValueError."""
     if text in ("1", "t", "T", "true", "TRUE", "True"):
         return True
     if text in ("0", "f", "F", "false", "FALSE", "False"):
@@ -73,7 +77,7 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in a duration as Go writes it (``1h30m``, ``15s``, ``0``). Raises ValueError."""
+    """Parse a Go duration (``1h30m``, ``15s``, ``0``) into seconds. Raises ValueError."""
     sign, body = (-1.0, text[1:]) if text.startswith("-") else (1.0, text.removeprefix("+"))
     if body == "0":
         return 0.0
@@ -84,7 +88,7 @@ def parse_duration(text: str) -> float:
 
 
 def parse_integer(text: str) -> int:
-    """An integer as Go reads it. Raises ValueError."""
+    """Parse an integer as Go does. Raises ValueError."""
     try:
         return int(text, 0)
     except ValueError:
@@ -92,7 +96,7 @@ def parse_integer(text: str) -> int:
 
 
 def parse_positive(text: str) -> int:
-    """An integer of at least 1. Raises ValueError."""
+    """Parse an integer of at least 1. Raises ValueError."""
     count = parse_integer(text)
     if count < 1:
         raise ValueError("expected at least 1")
@@ -100,7 +104,7 @@ def parse_positive(text: str) -> int:
 
 
 def parse_delay(text: str) -> float:
-    """A duration of more than nothing. Raises ValueError."""
+    """Parse a duration greater than zero. Raises ValueError."""
     seconds = parse_duration(text)
     if seconds <= 0:
         raise ValueError("expected more than 0s")

@@ -1,4 +1,4 @@
-"""``protection.log``: what was refused to whom, one line each, whoever refused it (DP-41, PUB-69)."""
+"""``protection.log``: one line per denied request, with the user. [DP-41, PUB-69]"""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from app.kube.text import quoted
 logger = logging.getLogger(__name__)
 
 LOG_NAME: Final = "protection.log"
-#: Whoever retries a refused deletion for ever (a Namespace that is going, DP-43) must not fill the volume: a manager's
-#: Pod that outgrows it is evicted.
+#: A client that retries a denied deletion forever (a terminating Namespace, DP-43) must not fill the volume: a Pod that
+#: exceeds it is evicted.
 MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 class ProtectionLog:
-    """``protection.log``: one JSON line per refusal. MGR-126: where it cannot be written, lines go to ``stdout``.
+    """``protection.log``: one JSON line per denied request. If it cannot be written, lines go to ``stdout``. [MGR-126]
 
-    The file is opened for each line, so that it may be rotated, and so that several processes may share it. One of
-    ``max_bytes`` is put aside as ``protection.log.1``, in place of the one before.
+    The file is opened for each line, so that it can be rotated and shared by several processes. When it reaches
+    ``max_bytes``, it is renamed to ``protection.log.1``, replacing the previous one.
     """
 
     def __init__(self, folder: Path, stdout: TextIO | None = None, *, max_bytes: int = MAX_BYTES) -> None:
@@ -37,12 +37,15 @@ class ProtectionLog:
         self._complained = False
 
     def check(self) -> None:
-        """Warn now if the file cannot be written, rather than at the first refusal."""
+        """Warn now if the file cannot be written, rather than on the first line."""
         self._append(b"")
 
     def write(self, event: str, kind: str, namespace: str, name: str, username: str) -> None:
-        """One refusal (DP-41: the key UserAgent holds the user). Whoever reaches the port can make names and users up:
-        what is quoted of them is bounded, or few reviews would push older lines out of the file."""
+        """Log one denied request. The key UserAgent holds the user. [DP-41]
+
+        Any caller that reaches the port can invent names and users, so their length is limited: otherwise a few reviews
+        could push older lines out of the file.
+        """
         entry = {
             "Event": event,
             "Kind": kind,
@@ -58,7 +61,7 @@ class ProtectionLog:
 
     def _append(self, line: bytes) -> bool:
         try:
-            # Unbuffered: one write per line, which O_APPEND keeps whole.
+            # Unbuffered: one write per line, which O_APPEND makes atomic.
             with self.path.open("ab", buffering=0) as file:
                 file.write(line)
                 if file.tell() >= self._max_bytes:
@@ -67,7 +70,7 @@ class ProtectionLog:
             if not self._complained:
                 self._complained = True
                 logger.warning(
-                    "--protection-log-path: %s cannot be written (%s): refusals are logged to standard output",
+                    "--protection-log-path: %s cannot be written (%s): denials are logged to standard output",
                     self.path,
                     error.strerror,
                 )
@@ -76,7 +79,7 @@ class ProtectionLog:
         return True
 
     def _put_aside(self, file: int) -> None:
-        """Rename the full file, unless another process did so meanwhile. Where it may not be, it grows on."""
+        """Rename the full file, unless another process already did. If that fails, the file keeps growing."""
         with contextlib.suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_EX)
             if os.path.samestat(os.fstat(file), self.path.stat()):

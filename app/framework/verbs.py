@@ -1,4 +1,4 @@
-"""Verbs that a feature adds to the command line, and requests that an agent carries out."""
+"""Commands that a feature adds to the command line, and requests that an agent carries out."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from app.kube.client import Client, get_or_none
 from app.kube.errors import CommandError, WrongCommandError
 from app.kube.resources import Resource
 
-#: In seconds; what a field of 32 bits holds.
+#: In seconds; the range of a 32-bit field.
 _LONGEST: Final = 2**31
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """``--name VALUE``, or ``--name`` alone where it is a ``flag``; ``short`` without its dash. ``takes``: what stands
-    for the value in the help."""
+    """``--name VALUE``, or ``--name`` alone for a ``flag``. ``short`` has no dash. ``takes`` is the placeholder in the
+    help."""
 
     name: str
     help: str
@@ -32,9 +32,11 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a command. ``say`` prints a line at once; ``connection``: the kubeconfig file and the context that
-    were given, for another program that is to speak to the same cluster; ``dry_run``: nothing that the client writes
-    is stored, so there is nothing to wait for."""
+    """One invocation of a command.
+
+    ``say`` prints a line immediately. ``connection`` is the kubeconfig file and context on the command line, to pass to
+    other programs. With ``dry_run``, nothing the client writes is stored, so there is nothing to wait for.
+    """
 
     client: Client
     namespace: str
@@ -45,22 +47,22 @@ class Call:
     dry_run: bool = False
 
     def text(self, name: str) -> str:
-        """The value of an option."""
+        """Return the value of an option."""
         return str(self.options.get(name) or "")
 
     def flag(self, name: str) -> bool:
-        """Whether it was given."""
+        """Return whether a flag is set."""
         return bool(self.options.get(name))
 
     def number(self, name: str) -> int:
-        """The value of an option that is a whole number from 0. Raises WrongCommandError."""
+        """Return a non-negative integer option. Raises WrongCommandError."""
         text = self.text(name)
         if not (text.isascii() and text.isdigit() and len(text) < 10):
-            raise WrongCommandError(f"--{name}: {text!r} is no whole number from 0")
+            raise WrongCommandError(f"--{name}: {text!r} is not a non-negative integer")
         return int(text)
 
     def seconds(self, name: str) -> int:
-        """The seconds of a duration such as ``90s``, ``5m`` or ``90``. Raises WrongCommandError."""
+        """Return the seconds of a duration such as ``90s``, ``5m`` or ``90``. Raises WrongCommandError."""
         text = self.text(name)
         try:
             found = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
@@ -71,8 +73,10 @@ class Call:
         return ceil(found)
 
     def object_name(self, *words: str) -> str:
-        """The name in ``pod/NAME``, ``pod NAME`` or ``NAME``, where ``words`` are those of the kind. Raises
-        WrongCommandError."""
+        """Return the name in ``pod/NAME``, ``pod NAME`` or ``NAME``; ``words`` are the names of the kind.
+
+        Raises WrongCommandError.
+        """
         parts = [part for one in self.arguments for part in one.split("/")]
         if len(parts) == 2 and parts[0].lower() in words:
             parts = parts[1:]
@@ -97,10 +101,11 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked for. ``text``: what it asks, for people; ``goes_on``: what it goes on with when the command is
-    interrupted; ``ended_by``: what its deletion does then.
+    """A request to create.
 
-    ``report`` is given the object each ``seconds``: it says what is new, and returns the exit code once it has ended.
+    ``text`` describes it to the user, ``goes_on`` what continues if the command is interrupted, and ``ended_by`` what
+    deleting it does then. ``report`` is called with the object every ``seconds``: it prints news, and returns the exit
+    code when the request is complete.
     """
 
     resource: Resource
@@ -112,11 +117,11 @@ class Request:
     report: Callable[[Call, Json], Awaitable[int | None]]
 
     async def make(self, call: Call) -> int:
-        """Create it; with ``--wait`` follow it. The exit code. Raises CommandError and KubeError."""
+        """Create the object; with ``--wait``, follow it. Returns the exit code. Raises CommandError and KubeError."""
         name = self.body["metadata"]["name"]
         called = f"{self.resource.kind} {call.namespace}/{name}"
         look = f"kubectl get {self.resource.plural}.{self.resource.group} {name} -n {call.namespace}"
-        with left_behind(lambda: f"{called} may have been made, see: {look}"):
+        with left_behind(lambda: f"{called} may have been created, see: {look}"):
             await call.client.create(self.resource, self.body, call.namespace, field_manager="pykruise")
         call.say(f"{called}: {self.text}{' (dry run)' if call.dry_run else ''}")
         if call.dry_run or not call.flag("wait"):
@@ -137,13 +142,13 @@ class Request:
 
 
 class LastSaid:
-    """What was said last of each of several things, so that only news is said."""
+    """Remembers the last text for each of several things, so that only news is printed."""
 
     def __init__(self) -> None:
         self._last: dict[str, str] = {}
 
     def is_news(self, thing: str, text: str) -> bool:
-        """Whether that was not said of the thing last; from now on it was."""
+        """Return whether the text differs from the last one for the thing, and remember it."""
         known = self._last.get(thing) == text
         self._last[thing] = text
         return not known

@@ -1,6 +1,6 @@
-"""What is watched: which objects of a resource, how they are read, by what they are found.
+"""Watched objects: their resource, decoder and indexes.
 
-Several features may name the same objects; they share one cache, which has the indexes of all of them.
+Features that watch the same objects share one cache with the indexes of all of them.
 """
 
 from __future__ import annotations
@@ -53,35 +53,35 @@ from app.pods.predicates import BY_CONTROLLER, controller_keys
 
 T = TypeVar("T", bound=Object)
 
-#: What tells one cache from another.
+#: Identity of a cache.
 CacheKey: TypeAlias = tuple[Resource, "Scope", str, str]
 
 
-#: The field selector of one object.
+#: Returns the field selector of one object.
 _BY_NAME: Final = "metadata.name="
 
 
 class Scope(StrEnum):
-    """Where objects are watched."""
+    """Namespaces in which objects are watched."""
 
-    #: Everywhere, or in the namespace that ``--namespace`` names.
+    #: All namespaces, or the one that ``--namespace`` names.
     WATCHED = "watched"
-    #: Everywhere, whatever the flags say: what has no namespace, or concerns all.
+    #: All namespaces, whatever the flags: cluster-scoped objects, or objects that affect all namespaces.
     CLUSTER = "cluster"
-    #: In the manager's own namespace.
+    #: The manager's own namespace.
     OWN = "own"
-    #: In the namespace whose Secrets node agents may read.
+    #: The namespace whose Secrets node agents may read.
     AGENTS = "agents"
 
 
 def agents_namespace() -> str:
-    """The namespace whose Secrets node agents may read (IMG-3)."""
+    """Return the namespace whose Secrets node agents may read. [IMG-3]"""
     return os.environ.get(names.DAEMON_CONFIG_NAMESPACE_ENV) or names.DAEMON_CONFIG_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[T]):
-    """The objects of one cache. ``name`` is what a person calls them (on debug pages and in messages)."""
+    """The objects of one cache. ``name`` is their display name on debug pages and in messages."""
 
     name: str
     resource: Resource
@@ -90,17 +90,17 @@ class Watched(Generic[T]):
     label_selector: str = ""
     field_selector: str = ""
     indexes: Mapping[str, IndexFunction[T]] = field(default_factory=dict)
-    #: Which of them are kept, where no selector can say it; all by default. Features that share a cache must agree.
+    #: Selects the objects to keep if a selector cannot; all by default. Features that share a cache must agree.
     keep: Callable[[T], bool] | None = None
 
     @property
     def key(self) -> CacheKey:
-        """Equal for declarations that share a cache."""
+        """The identity of the cache; equal for declarations that share one."""
         return self.resource, self.scope, self.label_selector, self.field_selector
 
     @property
     def permission(self) -> PolicyRule:
-        """What its reflector needs. Of one object by name no more than that."""
+        """Return the permission its reflector needs, limited to one object if it watches only one."""
         resource = self.resource
         name = self.field_selector.removeprefix(_BY_NAME) if self.field_selector.startswith(_BY_NAME) else ""
         return PolicyRule(
@@ -113,69 +113,69 @@ class Watched(Generic[T]):
         )
 
     def indexed(self, **indexes: IndexFunction[T]) -> Watched[T]:
-        """The same objects, found by these indexes too."""
+        """Return the same objects with additional indexes."""
         return dataclasses.replace(self, indexes={**self.indexes, **indexes})
 
     def selected(self, name: str, label_selector: str) -> Watched[T]:
-        """Those of them that a label selector matches: a cache of its own, which needs a name of its own."""
+        """Return the objects that a label selector matches: a separate cache, which needs its own name."""
         return dataclasses.replace(self, name=name, label_selector=label_selector)
 
     def within(self, scope: Scope) -> Watched[T]:
-        """The same in another scope: a cache of its own."""
+        """Return the same objects in another scope: a separate cache."""
         return dataclasses.replace(self, scope=scope)
 
     @classmethod
     def kind(cls, kind: KindDefinition, model: type[T], **indexes: IndexFunction[T]) -> Watched[T]:
-        """The objects of a kind of ours, in its stored version, as ``model``."""
+        """Return the objects of one of our kinds, in its stored version, as ``model``."""
         scope = Scope.WATCHED if kind.namespaced else Scope.CLUSTER
         decode = cast("Decode[T]", cast("Any", model).model_validate_json)
         return cls(f"{kind.kind}s", kind.resource(), decode, scope, indexes=indexes)
 
 
 def merged(declared: Iterable[Watched[Any]]) -> Mapping[CacheKey, Watched[Any]]:
-    """One declaration per cache, with the indexes of all. Raises ValueError for two that contradict each other."""
+    """Return one declaration per cache, with all indexes. Raises ValueError for contradicting declarations."""
     found: dict[CacheKey, Watched[Any]] = {}
     for one in declared:
         known = found.setdefault(one.key, one)
         if known.decode != one.decode or known.keep != one.keep:
-            raise ValueError(f"{one.name}: two features decode or keep them differently")
+            raise ValueError(f"{one.name}: two features decode or filter them differently")
         for name, function in one.indexes.items():
             if known.indexes.get(name, function) != function:
-                raise ValueError(f"{one.name}: two indexes are called {name}")
+                raise ValueError(f"{one.name}: duplicate index {name}")
         found[one.key] = dataclasses.replace(known, indexes={**known.indexes, **one.indexes})
     taken: dict[str, CacheKey] = {}
     for key, one in found.items():
         if taken.setdefault(one.name, key) != key:
-            raise ValueError(f"two caches are called {one.name}")
+            raise ValueError(f"duplicate cache {one.name}")
     return found
 
 
 class Stores:
-    """The caches of a process, by what is watched."""
+    """The caches of a process, by declaration."""
 
     def __init__(self, declared: Iterable[Watched[Any]]) -> None:
-        """Empty ones for these declarations."""
+        """Create empty caches for these declarations."""
         self.declared = merged(declared)
         self._stores: dict[CacheKey, Store[Any]] = {
             key: Store(indexes=one.indexes) for key, one in self.declared.items()
         }
 
     def __call__(self, watched: Watched[T]) -> Store[T]:
-        """The cache of these objects. Raises KeyError where no feature that runs here declared them."""
+        """Return the cache. Raises KeyError if no running feature declared it."""
         try:
             return self._stores[watched.key]
         except KeyError:
             raise KeyError(f"{watched.name} are not watched here: name them in `watched`") from None
 
     def replaced(self, stores: Mapping[CacheKey, Store[Any]]) -> Stores:
-        """The same with these in place of their own, for whoever fills them otherwise."""
+        """Return the caches with these in place of their own."""
         made = Stores(self.declared.values())
         made._stores.update({**self._stores, **stores})
         return made
 
     @property
     def by_name(self) -> Mapping[str, Store[Any]]:
-        """The caches by what a person calls them."""
+        """Return the caches by display name."""
         return {one.name: self._stores[key] for key, one in self.declared.items()}
 
 
@@ -189,12 +189,12 @@ def _namespace(pod: Pod) -> list[str]:
     return [pod.metadata.namespace]
 
 
-#: The same, found by their namespace too.
+#: Pods, also indexed by namespace.
 PODS_BY_NAMESPACE: Final = PODS.indexed(**{BY_NAMESPACE: _namespace})
 CLAIMS: Final[Watched[PersistentVolumeClaim]] = Watched(
     "PersistentVolumeClaims", PERSISTENTVOLUMECLAIMS, decode_persistent_volume_claim, indexes=_OWNED
 )
-#: The revisions of workloads, which carry their hash as a label.
+#: Revisions of workloads, labeled with their hash.
 REVISIONS: Final[Watched[ControllerRevision]] = Watched(
     "ControllerRevisions of workloads",
     CONTROLLERREVISIONS,
@@ -204,12 +204,12 @@ REVISIONS: Final[Watched[ControllerRevision]] = Watched(
 )
 NAMESPACES: Final[Watched[Namespace]] = Watched("Namespaces", NAMESPACE_RESOURCE, decode_namespace, Scope.CLUSTER)
 NODES: Final[Watched[Node]] = Watched("Nodes", NODE_RESOURCE, decode_node, Scope.CLUSTER)
-#: Native workloads, as those see them that count their Pods.
+#: Built-in workloads, with the fields needed to count their Pods.
 DEPLOYMENTS: Final[Watched[Workload]] = Watched("Deployments", DEPLOYMENT_RESOURCE, decode_workload)
 REPLICASETS: Final[Watched[Workload]] = Watched("ReplicaSets", REPLICASET_RESOURCE, decode_workload, indexes=_OWNED)
 JOBS: Final[Watched[Job]] = Watched("Jobs", JOB_RESOURCE, decode_job)
 STATEFULSETS: Final[Watched[Workload]] = Watched("native StatefulSets", STATEFULSET_RESOURCE, decode_workload)
-#: What an operator decides at run time, in the manager's namespace.
+#: The operator's runtime configuration, in the manager's namespace.
 CONFIGURATION: Final[Watched[ConfigMap]] = Watched(
     f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}",
     CONFIGMAPS,

@@ -130,8 +130,8 @@ DONE = {
 @pytest.mark.parametrize(
     ("status", "spec", "done", "text"),
     [
-        (None, {}, False, "waiting for the change to be seen"),
-        ({**DONE, "observedGeneration": 1}, {}, False, "waiting for the change to be seen"),
+        (None, {}, False, "waiting for the controller to observe the change"),
+        ({**DONE, "observedGeneration": 1}, {}, False, "waiting for the controller to observe the change"),
         (DONE, {}, True, "3 of 3 Pods updated, 3 available"),
         ({**DONE, "updatedAvailableReplicas": 1}, {}, False, "3 of 3 Pods updated, 1 available"),
         (

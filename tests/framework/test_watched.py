@@ -23,9 +23,9 @@ def test_slices_that_watch_the_same_share_a_cache_with_all_indexes() -> None:
 @pytest.mark.parametrize(
     ("second", "message"),
     [
-        (replace(PODS, decode=lambda _: None), "Pods: two features decode or keep them differently"),
-        (PODS.indexed(**{BY_CONTROLLER: lambda _: []}), f"Pods: two indexes are called {BY_CONTROLLER}"),
-        (PODS.selected("Pods", "app=web"), "two caches are called Pods"),
+        (replace(PODS, decode=lambda _: None), "Pods: two features decode or filter them differently"),
+        (PODS.indexed(**{BY_CONTROLLER: lambda _: []}), f"Pods: duplicate index {BY_CONTROLLER}"),
+        (PODS.selected("Pods", "app=web"), "duplicate cache Pods"),
     ],
 )
 def test_slices_that_contradict_each_other_are_a_mistake(second: object, message: str) -> None:

@@ -110,7 +110,7 @@ def progress_of(daemonset: DaemonSet) -> Progress:
     """Return the progress of the rollout according to the status. Pure."""
     status, settings = daemonset.status, _resolved(daemonset, Gates()).settings
     if status is None or status.observed_generation < daemonset.metadata.generation:
-        return Progress(0, 0, 1, False, "", "waiting for the change to be seen")
+        return Progress(0, 0, 1, False, "", "waiting for the controller to observe the change")
     desired, updated, available = (
         status.desired_number_scheduled,
         status.updated_number_scheduled,

@@ -59,7 +59,7 @@ def progress_of(owner: SidecarSet) -> Progress:
     strategy = owner.spec.update_strategy
     status = owner.status
     if status is None or status.observed_generation < owner.metadata.generation:
-        return Progress(0, 0, 0, False, "", "waiting for the change to be seen")
+        return Progress(0, 0, 0, False, "", "waiting for the controller to observe the change")
     partition = strategy.partition if strategy.type != NOT_UPDATE else 0
     updated, ready, expected = progress_counts(status.to_dict(), partition)
     text = f"{counted(updated, expected, 'Pods', status.matched_pods)}, {ready} ready"

@@ -166,7 +166,7 @@ def progress_of(stored: Stored) -> Progress:
     status, spec = united.status, united.spec
     replicas = 1 if spec.replicas is None else spec.replicas
     if status is None or status.observed_generation < united.metadata.generation:
-        return Progress(0, 0, replicas, False, "", "waiting for the change to be seen")
+        return Progress(0, 0, replicas, False, "", "waiting for the controller to observe the change")
     kind, template = template_of(spec) or ("", {})
     entries = status.subset_statuses or ()
     kept = sum(one.partition for one in entries) if kind != DEPLOYMENT else 0

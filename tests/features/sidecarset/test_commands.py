@@ -156,7 +156,7 @@ def owner(made: dict, kind: str) -> dict:
 @pytest.mark.parametrize(
     ("status", "strategy", "text", "done"),
     [
-        (None, {}, "waiting for the change to be seen", False),
+        (None, {}, "waiting for the controller to observe the change", False),
         ((4, 2, 2, 2), {"partition": "50%"}, "2 of 2 Pods updated, 2 ready; the partition keeps 2 as they are", True),
         ((4, 1, 4, 1), {}, "1 of 4 Pods updated, 1 ready", False),
         (

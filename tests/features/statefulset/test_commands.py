@@ -20,7 +20,7 @@ def status(**values: Any) -> dict[str, Any]:
     ("spec", "given", "done", "text"),
     [
         ({}, status(), True, "3 of 3 Pods updated, 3 available"),
-        ({}, status(observedGeneration=1), False, "waiting for the change to be seen"),
+        ({}, status(observedGeneration=1), False, "waiting for the controller to observe the change"),
         ({}, status(updatedReplicas=1), False, "1 of 3 Pods updated"),
         ({}, status(availableReplicas=2), False, "3 of 3 Pods updated"),
         ({"updateStrategy": rolling(partition=2)}, status(updatedReplicas=1), True, "the partition keeps 2"),
