@@ -1,1 +1,1 @@
-"""How our kinds are described: models, schemas, conversion, and Go's view of core types."""
+"""Descriptions of our kinds: models, schemas, conversion, and the Go types of the core API."""

@@ -1,10 +1,10 @@
-"""Conversion between the versions of a kind, without loss in either direction (MGR-50, D-1).
+"""Lossless conversion between the versions of a kind, in both directions. [MGR-50, D-1]
 
-A kind's own conversion functions may lose what the other version cannot say. Here the result is converted back at
-once; what came back different is noted in one reserved annotation of the result, and restored when the object returns
-to its former version. A note holds as long as nobody changed, in the meantime, what the field was shown as: an edit
-made in the other version always wins. Notes are not trusted: app.api.notes says which fields they may restore, and one
-that changes anything the other version shows is not applied.
+A kind's own conversion functions may lose what the other version cannot express. The result is therefore converted back
+at once; differences are recorded in a reserved annotation, and restored when the object returns to its former version.
+A note is valid as long as the field still has the value it was converted to: an edit made in the other version always
+wins. Notes are not trusted: app.api.notes limits the fields they may restore, and a note that would change anything the
+other version shows is not applied.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ Json: TypeAlias = dict[str, Any]
 
 
 class ConversionError(ValueError):
-    """An object that cannot be converted; the text is the answer's message."""
+    """An object that cannot be converted. The text is the message of the response."""
 
 
 class UnknownKindError(ConversionError):
-    """It is asked for a conversion that there is not, of this object or any other."""
+    """A conversion that does not exist, for this object or any other."""
 
 
 def convert(obj: Mapping[str, Any], desired_api_version: str) -> Json:
-    """``obj`` (JSON, left alone) in the desired version.
+    """Return a copy of the JSON object in the desired version.
 
-    Of the metadata only labels and annotations may differ. Raises :class:`ConversionError`.
+    Only labels and annotations of the metadata may differ. Raises :class:`ConversionError`.
     """
     kind, source, target = _versions(obj, desired_api_version)
     given = _checked(obj)
     notes = _take_notes(given, target)
     if source is kind.hub or target is kind.hub:
         return _step(given, source, target, notes)
-    # D-1: spokes only know the hub.
+    # Non-hub versions convert only to and from the hub. [D-1]
     return convert(_step(given, source, kind.hub, []), desired_api_version)
 
 
 def as_hub(kind: KindDefinition, obj: Mapping[str, Any]) -> dict[str, Any]:
-    """An object of the kind in its stored version. Raises ConversionError."""
+    """Return the object in its stored version. Raises ConversionError."""
     hub = kind.resource().api_version
     return dict(obj) if obj.get("apiVersion") == hub else convert(obj, hub)
 
@@ -72,14 +72,14 @@ def _unregistered(kind: str, api_version: str) -> UnknownKindError:
     return UnknownKindError(f'no kind "{kind}" is registered for version "{api_version}"{hint}')
 
 
-#: What no conversion writes into: most of an object, and neither copied nor compared.
+#: Parts that no conversion changes: most of an object. They are neither copied nor compared.
 _UNTOUCHED: Final = frozenset(
     ("managedFields", "template", "containers", "initContainers", "volumes", "volumeClaimTemplates")
 )
 
 
 def _copied(obj: Mapping[str, Any]) -> Json:
-    """A copy that conversions may write into."""
+    """Return a copy that conversions may change."""
     return {key: _copied_section(value) for key, value in obj.items()}
 
 
@@ -98,7 +98,7 @@ def _checked(obj: Mapping[str, Any]) -> Json:
 
 def _check_objects(obj: Mapping[str, Any], parent: Json, fields: tuple[str, ...], prefix: str = "") -> None:
     for field in fields:
-        # As everywhere in the API, null is the same as nothing.
+        # As everywhere in the API, null equals a missing field.
         if parent.get(field, "") is None:
             del parent[field]
         if not isinstance(parent.get(field, {}), dict):
@@ -113,13 +113,13 @@ def _called(obj: Mapping[str, Any]) -> str:
 
 
 def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> Json:
-    """From hub to spoke or back, with the notes applied and new ones taken."""
+    """Convert from hub to spoke or back: apply the notes, and record new ones."""
     converted = _converted(_copied(given), source, target)
     back = _shown(converted, source, target)
     canonical = source.canonical or (lambda obj: obj)
     original = canonical(_copied(given))
     if notes:
-        # What a note restores may stand in what is shared with the object given.
+        # Notes may change values shared with the input.
         restored, items = json_copy(converted), _Items()
         for group in notes:
             _restore(restored, group, items)
@@ -136,20 +136,20 @@ def _step(given: Json, source: Version, target: Version, notes: list[Group]) -> 
 def _shown(converted: Json, source: Version, target: Version) -> Json:
     """Return an object of the target version as the source version shows it.
 
-    Where several forms mean the same it has one: another form is no loss.
+    Equivalent forms are normalized, so that they do not count as a loss.
     """
     back = _converted(_copied(converted), target, source)
     return source.canonical(back) if source.canonical is not None else back
 
 
 def _is_faithful(shown: Json, plain: Json, original: Json) -> bool:
-    """Whether notes changed nothing that the source version shows: where ``shown`` differs from the original, the
-    object without notes, ``plain``, does so in the same way. [MGR-151]"""
+    """Return whether notes changed nothing that the source version shows: ``shown`` and ``plain``, the object without
+    notes, differ from the original in the same way. [MGR-151]"""
     return all(_same(_get(plain, path), value) for path, value, _ in _differences(shown, original, (), frozenset()))
 
 
 def _converted(obj: Json, source: Version, target: Version) -> Json:
-    """``obj``, which is written into, in the target version."""
+    """Return ``obj``, which is changed, in the target version."""
     function = source.to_hub or target.from_hub
     assert function is not None  # noqa: S101  # one of the two is the hub, the other brings its functions
     converted = function(obj)
@@ -162,7 +162,7 @@ def _converted(obj: Json, source: Version, target: Version) -> Json:
 
 
 def _take_notes(obj: Json, target: Version) -> list[Group]:
-    """Return the notes in ``obj`` that are about the target version; the annotation is taken out in any case."""
+    """Return the notes in ``obj`` for the target version, and remove the annotation in any case."""
     metadata = obj.get("metadata", {})
     text = metadata.get("annotations", {}).pop(names.CONVERSION_DATA, None)
     if text is None:
@@ -173,7 +173,7 @@ def _take_notes(obj: Json, target: Version) -> list[Group]:
 
 
 def _restore(obj: Json, group: Group, items: _Items) -> None:
-    """Apply a group of changes, if every field still is what it was shown as. ``items`` are those found before."""
+    """Apply a group of changes if every field still has the value it was converted to. ``items`` caches lookups."""
     if all(_same(_get(obj, change["path"], items), change.get("shown", _ABSENT)) for change in group):
         for change in group:
             _set(obj, change["path"], change.get("value", _ABSENT), items)
@@ -182,7 +182,7 @@ def _restore(obj: Json, group: Group, items: _Items) -> None:
 
 
 def _lost(back: Json, original: Json, source: Version, target: Version) -> Iterator[Group]:
-    """What differs between the original and what came back, linked fields in one group."""
+    """Yield the differences between the original and the round-trip result, with linked fields in one group."""
     linked = (source if source.linked else target).linked
     for paths in linked:
         pairs = [(path, _get(back, path), _get(original, path)) for path in paths]
@@ -191,7 +191,7 @@ def _lost(back: Json, original: Json, source: Version, target: Version) -> Itera
     alone = frozenset(path for paths in linked for path in paths)
     for path, shown, value in _differences(back, original, (), alone):
         if path != ("apiVersion",):
-            # What differs in itself stands in something that both have.
+            # The parent of such a field exists in both.
             yield [_noted(path, shown, value, original)]
 
 
@@ -202,7 +202,7 @@ def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> Change:
     if value is not _ABSENT:
         change["value"] = value
     elif shown is not _ABSENT and parent is _ABSENT:
-        # The object it stands in goes with it.
+        # Remove the parent object too.
         change["alone"] = True
     return change
 
@@ -211,14 +211,14 @@ def _noted(path: FieldPath, shown: Any, value: Any, parent: Any) -> Change:
 
 
 class _Absent:
-    """What a missing field is."""
+    """A missing field."""
 
 
 _ABSENT: Final = _Absent()
 
 
 class _Named(str):
-    """One item of a list of named objects."""
+    """An item of a list of named objects."""
 
     __slots__ = ()
 
@@ -249,20 +249,20 @@ def _differences(
     if not (isinstance(original, dict) and any(other[: len(path)] == path for other in skipped)):
         yield path, back, original
         return
-    # An object that came back absent but holds a linked field: the rest of it is noted on its own.
+    # The object came back absent but holds a linked field: its other fields are noted individually.
     rest = {key: value for key, value in original.items() if (*path, key) not in skipped}
     if rest or not original:
         yield path, back, rest
 
 
 def _named(value: Any) -> list[str]:
-    """The names of a list of objects with one name each; empty where it is none."""
+    """Return the names of a list of objects with unique names; empty for any other value."""
     items = value if isinstance(value, list) else []
     found = [item["name"] for item in items if isinstance(item, dict) and isinstance(item.get("name"), str)]
     return found if len(set(found)) == len(items) else []
 
 
-#: The items of lists by their names, by the list: whoever writes notes must not have each item looked for.
+#: Items by name, per list. Without this cache, an attacker's notes would cost a search for each item.
 _Items = dict[int, tuple[list[Any], dict[str, Any]]]
 
 
@@ -289,7 +289,7 @@ def _by_name(value: Any, items: _Items) -> dict[str, Any]:
 def _set(value: Json, path: list[Any], new: Any, items: _Items) -> None:
     *parents, last = path
     if last == "name":
-        items.clear()  # an item may be called otherwise now
+        items.clear()  # an item may have been renamed
     for step in parents:
         if isinstance(step, str) and isinstance(value, dict) and new is not _ABSENT:
             value.setdefault(step, {})

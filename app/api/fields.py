@@ -1,4 +1,4 @@
-"""Groups of fields that several kinds share: handlers, scheduling, lifecycle, in-place updates, update order."""
+"""Fields shared by several kinds: handlers, scheduling, lifecycle, in-place updates, update order."""
 
 from __future__ import annotations
 
@@ -15,126 +15,127 @@ _ATOMIC = Keywords({LIST_TYPE: "atomic"})
 
 
 class ExecAction(ApiModel):
-    """A command that runs inside the container."""
+    """ExecAction describes a command that is run inside the container."""
 
     command: Annotated[list[str] | None, _ATOMIC] = None
-    """The command and its arguments, started as they stand, without a shell. Exit code 0 is success."""
+    """The command line to run inside the container. It is not run in a shell. Exit status 0 means success."""
 
 
 class HttpHeader(ApiModel):
-    """One header of a request."""
+    """HTTPHeader describes a custom header of an HTTP request."""
 
     name: str
-    """The header's name."""
+    """Name of the header."""
     value: str
-    """The header's value."""
+    """Value of the header."""
 
 
 class HttpGetAction(ApiModel):
-    """A GET request. Every answer from 200 up to 399 is success."""
+    """HTTPGetAction describes an HTTP GET request. A status code from 200 to 399 means success."""
 
     host: str = ""
-    """The host to connect to; the Pod's own address by default."""
+    """Host name to connect to. Defaults to the Pod IP."""
     http_headers: Annotated[list[HttpHeader] | None, _ATOMIC] = None
-    """Headers of the request. Names may repeat."""
+    """Custom headers of the request. HTTP allows repeated headers."""
     path: str = ""
-    """The path to ask for."""
+    """Path of the HTTP request."""
     port: IntOrString
-    """The port to connect to: its number, or its name among the container's ports."""
+    """Name or number of the container port to connect to."""
     scheme: str = ""
-    """HTTP (the default) or HTTPS; the certificate is not verified."""
+    """Scheme used to connect to the host: HTTP or HTTPS. Defaults to HTTP. Certificates are not verified."""
 
 
 class TcpSocketAction(ApiModel):
-    """A connection that is opened and closed. That it can be opened is success."""
+    """TCPSocketAction describes opening a TCP connection. An established connection means success."""
 
     host: str = ""
-    """The host to connect to; the Pod's own address by default."""
+    """Host name to connect to. Defaults to the Pod IP."""
     port: IntOrString
-    """The port to connect to: its number, or its name among the container's ports."""
+    """Name or number of the container port to connect to."""
 
 
 class GrpcAction(ApiModel):
-    """A gRPC health check."""
+    """GRPCAction describes a gRPC health check."""
 
     port: Int32
-    """The port of the gRPC service."""
+    """Port number of the gRPC service."""
     service: Annotated[str, schema_default("")] = ""
-    """The service to ask about."""
+    """Name of the service in the gRPC HealthCheckRequest."""
 
 
 class SleepAction(ApiModel):
-    """A wait."""
+    """SleepAction describes a sleep."""
 
     seconds: Int64
-    """How long to wait, in seconds."""
+    """Number of seconds to sleep."""
 
 
 class ContainerPort(ApiModel):
-    """One port of a container."""
+    """ContainerPort represents a network port of a container."""
 
     container_port: Int32
-    """The number of the port."""
+    """Number of the port to expose on the Pod IP."""
     host_ip: str = Field(default="", alias="hostIP")
-    """The address on the node it is bound to."""
+    """Host IP to bind the port to."""
     host_port: Int32 = 0
-    """The port on the node it is bound to."""
+    """Number of the port to expose on the host."""
     name: str = ""
-    """The name by which it can be referred to."""
+    """Name of the port, unique within the Pod, by which it can be referred to."""
     protocol: Annotated[str, schema_default("TCP")] = ""
-    """TCP, UDP or SCTP."""
+    """Protocol of the port: TCP, UDP or SCTP."""
 
 
 class _Handlers(ApiModel):
-    """What probes and hooks have in common."""
+    """Fields common to probes and hooks."""
 
     exec: ExecAction | None = None
-    """Runs a command inside the container."""
+    """Command to run inside the container."""
     http_get: HttpGetAction | None = None
-    """Sends a GET request."""
+    """HTTP GET request to perform."""
     tcp_socket: TcpSocketAction | None = None
     """Opens a connection."""
 
 
 class LifecycleHandler(_Handlers):
-    """What is done before a container is stopped."""
+    """LifecycleHandler defines an action to take before a container is stopped."""
 
     sleep: SleepAction | None = None
     """Waits."""
 
 
 class Probe(_Handlers):
-    """What is done to find out how a container is, and how often."""
+    """Probe describes a check of a container's health and how often it runs."""
 
     grpc: GrpcAction | None = None
-    """Not supported: use one of the others."""
+    """Not supported; use another handler."""
     initial_delay_seconds: Int32 = 0
-    """How long after the container's start the first probe runs, in seconds; 1 at least."""
+    """Number of seconds after the container has started before the first probe runs. The minimum is 1."""
     timeout_seconds: Int32 = 0
-    """After how many seconds a probe has failed; 1 by default."""
+    """Number of seconds after which the probe times out. Defaults to 1."""
     period_seconds: Int32 = 0
-    """How often the probe runs, in seconds; 1 by default."""
+    """How often to run the probe, in seconds. Defaults to 1."""
     success_threshold: Int32 = 0
-    """How many successes in a row change the result; 1 by default."""
+    """Minimum consecutive successes for the probe to be considered successful after it failed. Defaults to 1."""
     failure_threshold: Int32 = 0
-    """How many failures in a row change the result; 1 by default."""
+    """Minimum consecutive failures for the probe to be considered failed after it succeeded. Defaults to 1."""
     termination_grace_period_seconds: Int64 | None = None
-    """Not used: a failed probe of this kind stops no container."""
+    """Not used: a failed probe of this kind does not stop containers."""
 
 
 class NodeSelectorRequirement(ApiModel):
-    """A key, an operator, and values that relate them."""
+    """NodeSelectorRequirement contains a key, values, and an operator that relates them."""
 
     key: str
-    """The label key, or field, the requirement applies to."""
+    """The label key or field that the requirement applies to."""
     operator: str
-    """In, NotIn, Exists, DoesNotExist, Gt or Lt."""
+    """Relationship of the key to the values: In, NotIn, Exists, DoesNotExist, Gt or Lt."""
     values: Annotated[list[str] | None, _ATOMIC] = None
-    """With In and NotIn at least one value, with Exists and DoesNotExist none, with Gt and Lt one integer."""
+    """Values of the requirement. Must not be empty for In and NotIn, must be empty for Exists and DoesNotExist, and
+    must have a single integer for Gt and Lt."""
 
 
 class NodeSelectorTerm(ApiModel):
-    """Requirements on a node, all of which must hold."""
+    """NodeSelectorTerm contains requirements on a node, all of which must be met."""
 
     schema_keywords: ClassVar[Schema] = {MAP_TYPE: "atomic"}
 
@@ -145,49 +146,50 @@ class NodeSelectorTerm(ApiModel):
 
 
 class PreferredSchedulingTerm(ApiModel):
-    """Nodes that are preferred, and how much."""
+    """PreferredSchedulingTerm describes preferred nodes and the weight of the preference."""
 
     weight: Int32
-    """How much, from 1 to 100."""
+    """Weight of the preference, in the range 1-100."""
     preference: NodeSelectorTerm
     """Which nodes."""
 
 
 class Toleration(ApiModel):
-    """A taint of nodes that does not keep the Pod away."""
+    """Toleration allows the Pod to run on nodes with matching taints."""
 
     key: str = ""
-    """The taint's key; empty with operator Exists: all keys."""
+    """Taint key that the toleration applies to. Empty, with operator Exists, matches all keys."""
     operator: str = ""
-    """Exists or Equal, which is the default."""
+    """Relationship of the key to the value: Exists or Equal. Defaults to Equal."""
     value: str = ""
-    """The taint's value, for Equal."""
+    """Taint value that the toleration matches. Must be empty if the operator is Exists."""
     effect: str = ""
-    """NoSchedule, PreferNoSchedule or NoExecute; empty: all effects."""
+    """Taint effect to match: NoSchedule, PreferNoSchedule or NoExecute. Empty matches all effects."""
     toleration_seconds: Int64 | None = None
-    """For how long NoExecute is tolerated; for ever by default."""
+    """Number of seconds a NoExecute taint is tolerated. By default, it is tolerated forever."""
 
 
 class LifecycleHook(ApiModel):
-    """Who wants to be asked before something happens to a Pod: whoever holds one of its finalizers or labels."""
+    """LifecycleHook holds a Pod before an action, by finalizers or labels of another component."""
 
     labels_handler: dict[str, str] | None = None
     """Labels that hold the Pod while it has them with these values."""
     finalizers_handler: list[str] | None = None
     """Finalizers that hold the Pod while it has them."""
     mark_pod_not_ready: bool = False
-    """Takes the Pod out of service while it is held: it becomes not ready, by its readiness gate KruisePodReady."""
+    """Marks the Pod as not ready while it is held, through its readiness gate KruisePodReady."""
 
 
 class Lifecycle(ApiModel):
-    """Hooks at the turning points of a Pod's life."""
+    """Lifecycle contains the hooks of a Pod's lifecycle."""
 
     pre_delete: LifecycleHook | None = None
-    """Before the Pod is deleted."""
+    """Hook that runs before the Pod is deleted."""
     in_place_update: LifecycleHook | None = None
-    """Before the Pod is updated in place, and after it."""
+    """Hook that runs before and after the Pod is updated in place."""
     pre_normal: LifecycleHook | None = None
-    """After the Pod was created, before it counts as available: it is held until it has all labels and finalizers."""
+    """Hook that runs after the Pod is created. The Pod is not available until it has all labels and
+    finalizers of the hook."""
 
 
 RECREATE: Final = "ReCreate"
@@ -197,70 +199,72 @@ POD_UPDATE_POLICIES: Final = (RECREATE, IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 IN_PLACE_POLICIES: Final = (IN_PLACE_IF_POSSIBLE, IN_PLACE_ONLY)
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
-#: When the claims of a StatefulSet are resized: as its Pods are updated.
+#: When the claims of a StatefulSet are resized: while its Pods are updated.
 ON_POD_ROLLING_UPDATE: Final = "OnPodRollingUpdate"
 UPDATE_TYPES: Final = (ROLLING_UPDATE, ON_DELETE)
 
 
 class InPlaceUpdateStrategyV1Alpha1(ApiModel):
-    """How Pods are updated in place."""
+    """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     grace_period_seconds: Int32 = 0
-    """How long a Pod is not ready before its containers change, so that traffic can move away."""
+    """Number of seconds a Pod is not ready before its containers are updated, so that traffic can drain."""
 
 
 class InPlaceUpdateStrategy(InPlaceUpdateStrategyV1Alpha1):
-    """How Pods are updated in place."""
+    """InPlaceUpdateStrategy defines how Pods are updated in place."""
 
     image_pre_download_parallelism: IntOrString | None = None
-    """On how many nodes at once new images are pulled ahead of the update; 1 by default."""
+    """Maximum number of nodes that pull new images at once ahead of the update. Defaults to 1."""
     image_pre_download_timeout_seconds: Int32 | None = None
-    """How long one pull ahead of the update may take, in seconds; 300 by default."""
+    """Timeout in seconds of each image pull ahead of the update. Defaults to 300."""
     image_pre_download_min_updated_ready_pods: Int32 | None = None
-    """How many updated Pods must be ready before images are pulled ahead for the rest; 0 by default."""
+    """Minimum number of updated Pods that must be ready before images are pulled for the rest. Defaults to 0."""
 
 
-# The order in which a workload's Pods are updated: priorityStrategy and scatterStrategy, shared by several kinds.
+# The update order of a workload's Pods: priorityStrategy and scatterStrategy, shared by several kinds.
 #
-# Rules PM-6 and PM-7; SidecarSet's SS-25 is the same check.
+# The rules are PM-6 and PM-7; SidecarSet's SS-25 is the same check.
 
 
 class WeightPriorityTerm(ApiModel):
-    """Pods that match the selector weigh this much more."""
+    """WeightPriorityTerm adds a weight to the Pods that match a selector."""
 
     weight: Int32
-    """What a matching Pod weighs, from 0 to 100; weights of several terms add up, and heavier Pods come first."""
+    """Weight of matching Pods, in the range 0-100. Weights of several terms are added; Pods with a higher
+    weight are updated first."""
     match_selector: LabelSelector
-    """The Pods this term speaks of."""
+    """Selects the Pods that the term applies to."""
 
 
 class OrderPriorityTerm(ApiModel):
-    """Pods that have this label are ordered by the number its value ends with."""
+    """OrderPriorityTerm orders Pods by the number at the end of a label value."""
 
     ordered_key: str
-    """The label key. Larger numbers come first; Pods with none of the keys come before all others."""
+    """Key of the label. Pods with larger numbers are updated first; Pods without any of the keys are updated
+    before all others."""
 
 
 class UpdatePriorityStrategy(ApiModel):
-    """Which Pods are updated first: by weight or by order, not both."""
+    """UpdatePriorityStrategy defines which Pods are updated first: by weight or by order, but not both."""
 
     order_priority: list[OrderPriorityTerm] | None = None
-    """Label keys whose values end in a number; earlier terms take precedence."""
+    """Label keys whose values end in a number. Earlier terms take precedence."""
     weight_priority: list[WeightPriorityTerm] | None = None
-    """Weights for Pods by selector."""
+    """Weights of Pods, by selector."""
 
 
 class UpdateScatterTerm(ApiModel):
-    """Pods with this label are spread over the whole update instead of being updated together."""
+    """UpdateScatterTerm spreads the Pods with a label over the whole update."""
 
     key: str
-    """The label key."""
+    """Key of the label."""
     value: str
-    """The label value; in a SidecarSet `*` stands for every value there is."""
+    """Value of the label. In a SidecarSet, `*` matches every value."""
 
 
 def priority_error(strategy: dict[str, Any] | None) -> str:
-    """PM-6: what is wrong with a priorityStrategy in its JSON form, or ''. The first mistake, as OpenKruise has it."""
+    """Return the first error of a JSON priorityStrategy, with OpenKruise's message, or ''. [PM-6]"""
     strategy = strategy or {}
     weights, orders = strategy.get("weightPriority") or [], strategy.get("orderPriority") or []
     if weights and orders:
@@ -279,7 +283,7 @@ def priority_error(strategy: dict[str, Any] | None) -> str:
 
 
 def scatter_error(terms: list[dict[str, Any]] | None) -> str:
-    """PM-7: what is wrong with a scatterStrategy in its JSON form, or ''."""
+    """Return the first error of a JSON scatterStrategy, or ''. [PM-7]"""
     seen: set[tuple[str, str]] = set()
     for term in terms or []:
         key, value = term.get("key") or "", term.get("value") or ""

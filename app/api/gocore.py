@@ -1,4 +1,4 @@
-"""Go types of the core API that Pods are made of, without Pods themselves."""
+"""Go types of the core API that Pods consist of, except the Pod itself."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from app.api.gojson import (
     struct,
 )
 
-# The core Container of Kubernetes and all types within it, as Go reads and prints them (SS-12, SS-13).
+# The core Container of Kubernetes and all its types, as Go reads and prints them. [SS-12, SS-13]
 #
-# One table per type, in the order of the Go struct as of Kubernetes 1.34. OpenKruise hashes containers in this order,
-# so a line must never move. ``restartPolicyRules``, which is newer than the order that existing hashes were made with,
-# is appended: a field that nobody used before changes no hash wherever it stands, but its place must stay fixed from
-# now on.
+# One table per type, in the order of the Go struct in Kubernetes 1.34. OpenKruise hashes containers in this order, so a
+# line must never move. ``restartPolicyRules`` is newer than existing hashes, and therefore appended: an unused field
+# changes no hash wherever it is, but its place must not change from now on.
 
 
 def optional(name: str, go_type: GoType = STRING) -> GoField:
-    """A field whose JSON tag says omitempty."""
+    """Return a field whose JSON tag has omitempty."""
     return GoField(name, go_type)
 
 
 def always(name: str, go_type: GoType = STRING) -> GoField:
-    """A field that is printed even when empty."""
+    """Return a field that is printed even when empty."""
     return GoField(name, go_type, kept=True)
 
 
@@ -152,7 +151,7 @@ _SECURITY_CONTEXT = struct(
     optional("appArmorProfile", pointer(LOCAL_PROFILE)),
 )
 
-#: The fields of Container, for types that hold one inline and add their own.
+#: The fields of Container, for types that embed one and add their own.
 CONTAINER_FIELDS: tuple[GoField, ...] = (
     always("name"),
     optional("image"),
@@ -184,9 +183,9 @@ CONTAINER = struct(*CONTAINER_FIELDS)
 
 
 def container_json(container: Mapping[str, Any], path: str = "") -> dict[str, Any]:
-    """``container`` as Go prints it: known fields in Go's order, canonical quantities, empty fields left out.
+    """Return ``container`` as Go prints it: known fields in Go's order, canonical quantities, no empty fields.
 
-    Raises :class:`app.api.gojson.GoTypeError`, with ``path`` in front, for a value of another type than the field's.
+    Raises :class:`app.api.gojson.GoTypeError`, prefixed with ``path``, for a value that does not have the field's type.
     """
     printed: dict[str, Any] = go_value(CONTAINER, container, path)
     return printed
@@ -194,8 +193,8 @@ def container_json(container: Mapping[str, Any], path: str = "") -> dict[str, An
 
 # The core Volume of Kubernetes and all its sources, as Go reads and prints them.
 #
-# Their text names revisions of our kinds (SS-73, SS-74), so it has to agree with OpenKruise's to the byte. The order
-# is that of the Go structs as of Kubernetes 1.34.
+# Revision names of our kinds are derived from this JSON (SS-73, SS-74), so it must equal OpenKruise's to the byte. The
+# order is that of the Go structs in Kubernetes 1.34.
 
 
 def _source(*fields: GoField) -> GoType:
@@ -247,7 +246,7 @@ def _null(_: Any, __: str) -> None:
     return None
 
 
-#: A time that a template never has: always printed, always null.
+#: A time that is never set in a template: always printed, always null.
 NO_TIME: Final = GoType(_null, lambda: None, lambda _: False)
 #: The spec of a PersistentVolumeClaim.
 CLAIM_SPEC: Final = struct(
@@ -282,7 +281,7 @@ _CLAIM_TEMPLATE: Final = _source(
     ),
     always("spec", CLAIM_SPEC),
 )
-#: Source → its type.
+#: Volume sources and their types.
 VOLUME_SOURCES: Final[Mapping[str, GoType]] = {
     "hostPath": _source(always("path"), optional("type", pointer(STRING))),
     "emptyDir": _source(optional("medium"), optional("sizeLimit", pointer(QUANTITY))),

@@ -1,12 +1,11 @@
-"""JSON as Go's ``encoding/json`` writes it, and how Go reads an object into a struct and writes it out again.
+"""JSON as Go's ``encoding/json`` writes it, and the round trip of an object through a Go struct.
 
-Hashes that OpenKruise and we both compute are made of such text, so it has to agree to the byte. Two parts:
+Hashes that must equal OpenKruise's are computed from this JSON, so it must be identical to the byte. Two parts:
 
-- :func:`dumps_go`, the text of a value: compact, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
-- *Go types*, which say how a Go type is read and printed: the order of fields, what is left out when empty, which
-  unknown fields vanish. :func:`go_value` turns a JSON object into what Go would print for it, :func:`normalized`
-  into the same with the unknown fields kept. Those of the core types are in :mod:`app.api.gocore` and
-  :mod:`app.api.gocore`.
+- :func:`dumps_go` returns a value as compact JSON, with ``<``, ``>``, ``&``, U+2028 and U+2029 escaped;
+- *Go types* define how a Go type is read and printed: the order of fields, and which empty or unknown fields are
+  dropped. :func:`go_value` returns what Go prints for a JSON object, :func:`normalized` the same with unknown fields
+  kept. The core types are in :mod:`app.api.gocore` and :mod:`app.api.gopod`.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _ESCAPES = (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026"), ("\u2028", "\\
 
 
 class GoTypeError(ValueError):
-    """A JSON value that does not fit the Go type it is read into; the message starts with the field's path."""
+    """A JSON value of the wrong type for a Go type. The message starts with the field's path."""
 
 
 def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
-    """``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
+    """Return ``value`` as ``json.Marshal`` prints it. Objects keep their order (a struct) unless ``sort_keys`` (a map).
 
-    Raises TypeError or ValueError for what JSON cannot say, or what is nested deeper than any API server accepts.
+    Raises TypeError or ValueError for values that JSON cannot express, or nested deeper than any API server accepts.
     """
     pieces: list[str] = []
     try:
@@ -40,10 +39,10 @@ def dumps_go(value: Any, *, sort_keys: bool = False) -> str:
         raise ValueError("value is nested too deep to be written as JSON") from None
     text = "".join(pieces)
     for char, escaped in _ESCAPES:
-        # Outside of strings none of these can occur, so they can be replaced in the finished text.
+        # These characters can only occur inside strings, so they can be replaced in the encoded text.
         if char in text:
             text = text.replace(char, escaped)
-    # A lone surrogate is no character; Go reads it as the replacement character.
+    # A lone surrogate is not a valid character; Go reads it as the replacement character.
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 
@@ -81,7 +80,7 @@ def _scalar_text(value: Any) -> str:
 
 
 def _float_text(value: float) -> str:
-    """The shortest digits; with an exponent only below 1e-6 and from 1e21 on."""
+    """Return the shortest digits, with an exponent only below 1e-6 and from 1e21."""
     if value - value != 0:
         raise ValueError(f"{value} cannot be written as JSON")
     if value == 0 or 1e-6 <= abs(value) < 1e21:
@@ -98,10 +97,10 @@ def _float_text(value: float) -> str:
 class GoType:
     """How one Go type is read from JSON and printed.
 
-    ``read(value, path)`` gives the printable value of any JSON value but null, or raises :class:`GoTypeError`.
-    ``zero`` is what stands for null and for a missing field. ``empty(value)`` tells whether ``omitempty`` leaves a
-    value out; a struct is never left out. ``fields`` are those of a struct (or a pointer to one), ``item`` is what a
-    slice or a map holds.
+    ``read(value, path)`` returns the printable value of any JSON value except null, or raises :class:`GoTypeError`.
+    ``zero`` replaces null and missing fields. ``empty(value)`` returns whether ``omitempty`` omits a value; a struct is
+    never omitted. ``fields`` are those of a struct (or a pointer to one), ``item`` is the element type of a slice or
+    map.
     """
 
     read: Callable[[Any, str], Any]
@@ -114,7 +113,7 @@ class GoType:
 
 @dataclass(frozen=True, slots=True)
 class GoField:
-    """One field of a struct. ``kept`` is a JSON tag without ``omitempty``."""
+    """One field of a struct. ``kept`` means a JSON tag without ``omitempty``."""
 
     name: str
     go_type: GoType
@@ -179,12 +178,12 @@ def _read_int_or_string(value: Any, path: str) -> int | str:
 
 
 def pointer(go_type: GoType) -> GoType:
-    """A pointer: null is told apart from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
+    """A pointer: null is distinct from the type's zero, so ``false``, ``0`` and ``""`` are printed."""
     return GoType(go_type.read, lambda: None, lambda value: value is None, go_type.fields, go_type.item, go_type.is_map)
 
 
 def list_of(go_type: GoType) -> GoType:
-    """A slice; a null item is the item's zero."""
+    """A slice; a null item becomes the item's zero."""
 
     def read(value: Any, path: str) -> list[Any]:
         if not isinstance(value, list | tuple):
@@ -195,7 +194,7 @@ def list_of(go_type: GoType) -> GoType:
 
 
 def map_of(go_type: GoType) -> GoType:
-    """A map with text keys, printed in their order."""
+    """A map with string keys, printed in sorted order."""
 
     def read(value: Any, path: str) -> dict[str, Any]:
         if not isinstance(value, Mapping):
@@ -206,7 +205,7 @@ def map_of(go_type: GoType) -> GoType:
 
 
 def struct(*fields: GoField) -> GoType:
-    """A struct: the fields in this order; all others vanish, as Go drops what it does not know."""
+    """A struct with the fields in this order; unknown fields are dropped, as in Go."""
     plan = tuple(
         (field.name, field.go_type, field.kept, field.kept or not field.go_type.empty(field.go_type.zero()))
         for field in fields
@@ -245,9 +244,9 @@ INT_OR_STRING = GoType(_read_int_or_string, lambda: 0, _never)
 
 
 def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
-    """What Go prints after reading ``value`` into ``go_type``, as a JSON value in Go's order.
+    """Return what Go prints after reading ``value`` into ``go_type``, as a JSON value in Go's order.
 
-    Raises :class:`GoTypeError` where Go could not read it.
+    Raises :class:`GoTypeError` if Go could not read it.
     """
     try:
         return _read(go_type, value, path)
@@ -256,15 +255,14 @@ def go_value(go_type: GoType, value: Any, path: str = "") -> Any:
 
 
 def normalized(go_type: GoType, value: Any, path: str = "") -> Any:
-    """As :func:`go_value`, but fields the type does not have stay as they came, behind the others.
+    """Like :func:`go_value`, but keep unknown fields unchanged, after the known ones.
 
-    What a Go program would store after reading it, without losing what is newer than its types. Raises
-    :class:`GoTypeError`.
+    This is what a Go program would store, without losing fields newer than its types. Raises :class:`GoTypeError`.
     """
     try:
         return _normalized(go_type, value)
     except (GoTypeError, RecursionError):
-        go_value(go_type, value, path)  # says where it is
+        go_value(go_type, value, path)  # raises an error with the path
         raise
 
 

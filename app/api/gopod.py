@@ -24,8 +24,8 @@ from app.api.gojson import BOOL, INT32, INT64, QUANTITY, STRING, GoField, GoType
 
 # PodTemplateSpec and PersistentVolumeClaim of Kubernetes, as Go reads and prints them.
 #
-# OpenKruise stores templates as its Go types print them, and makes revisions of that; the order is that of the Go
-# structs as of Kubernetes 1.34.
+# OpenKruise stores templates and creates revisions in this form. The order is that of the Go structs in Kubernetes
+# 1.34.
 
 _STRINGS: Final = list_of(STRING)
 _TEXTS: Final = map_of(STRING)
@@ -151,7 +151,7 @@ POD_SPEC: Final = struct(
     optional("hostnameOverride", pointer(STRING)),
 )
 
-#: The metadata inside an object. Other fields, which nobody writes there, stay as they came.
+#: The metadata inside an object. Other fields are not used there and stay unchanged.
 _METADATA: Final[tuple[GoField, ...]] = (
     optional("name"),
     optional("generateName"),
@@ -179,7 +179,7 @@ CLAIM: Final[GoType] = struct(
 
 @dataclass(frozen=True)
 class PodType:
-    """A type within a Pod, as far as a patch has to know it (see :class:`app.kube.patches.MergeType`)."""
+    """A type within a Pod, with what a patch needs to know (see :class:`app.kube.patches.MergeType`)."""
 
     fields: Mapping[str, PodType] = field(default_factory=dict)
     merge_key: str = ""
@@ -188,7 +188,7 @@ class PodType:
     is_object: bool = True
 
     def child(self, name: str) -> PodType | None:
-        """The field of that name, where a patch has to know it."""
+        """Return the field of that name, if a patch needs to know it."""
         return self.fields.get(name)
 
 
@@ -208,7 +208,7 @@ _CONTAINERS: Final = _merged(
     volumeMounts=_merged("mountPath"),
     volumeDevices=_merged("devicePath"),
 )
-#: A volume's source is of one kind: who names another replaces it.
+#: A volume has one source: naming another one replaces it.
 _VOLUMES: Final = PodType(
     merge_key="name", patch_strategies=_MERGE | _RETAIN_KEYS, items=PodType(patch_strategies=_RETAIN_KEYS)
 )
@@ -231,5 +231,5 @@ _METADATA_MERGE: Final = PodType(
         "finalizers": PodType(patch_strategies=_MERGE, items=_TEXT, is_object=False),
     }
 )
-#: A Pod, or a Pod template.
+#: A Pod or Pod template.
 POD: Final = PodType({"metadata": _METADATA_MERGE, "spec": _SPEC})

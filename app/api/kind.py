@@ -11,16 +11,16 @@ from app.api.model import KubeObject, Schema
 from app.api.schema import structural_schema
 from app.kube.resources import Resource
 
-# A kind as its CustomResourceDefinition describes it: names, scope, versions, columns, and how versions convert.
+# A kind as in its CustomResourceDefinition: names, scope, versions, columns, and conversions.
 #
-# Declared once per kind, beside its models; the CRD, the conversion webhook, the client's endpoints and the reference
+# Declared once per kind, next to its models; the CRD, the conversion webhook, the client's endpoints and the reference
 # page are derived from it.
 
-#: Turns the JSON object of one version into that of another: may lose what the other cannot say (see
-#: app.api.conversion, which remembers it). Gets a copy it may change; apiVersion and kind are set by the caller.
+#: Converts the JSON object of one version to another. It may lose what the other cannot express (app.api.conversion
+#: records that). It gets a copy that it may change; the caller sets apiVersion and kind.
 Convert: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
 
-#: Where a field is: the keys from the root.
+#: The path of a field: the keys from the root.
 FieldPath: TypeAlias = tuple[str, ...]
 #: In the path of a noted field: any key of a map, or any item of a list of named objects.
 ANY_KEY: Final = "*"
@@ -34,11 +34,11 @@ class NotedField:
     """
 
     path: FieldPath
-    #: The most bytes of its value as JSON.
+    #: The maximum size of its JSON value in bytes.
     size: int = 1024
-    #: How many levels of objects and lists its value may have; a scalar has none, nor has an empty object.
+    #: The maximum nesting of objects and lists in its value; 0 for scalars and empty objects.
     depth: int = 0
-    #: How many changes of one note may be about it.
+    #: The maximum number of its changes in one note.
     count: int = 1
 
 
@@ -58,18 +58,16 @@ class PrinterColumn:
     json_path: str
     description: str = ""
     format: str = ""
-    #: 0 is shown always, larger with ``-o wide``.
+    #: Columns with priority 0 are always shown, others with ``-o wide``.
     priority: int = 0
 
 
-AGE = PrinterColumn(
-    "AGE", "date", ".metadata.creationTimestamp", "When the object was created, as the time that has passed since."
-)
+AGE = PrinterColumn("AGE", "date", ".metadata.creationTimestamp", "Time since the object was created.")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Where the scale subresource reads and writes."""
+    """Paths of the scale subresource."""
 
     spec_replicas: str = ".spec.replicas"
     status_replicas: str = ".status.replicas"
@@ -85,14 +83,14 @@ class Version:
     columns: tuple[PrinterColumn, ...] = (AGE,)
     status: bool = True
     scale: Scale | None = None
-    #: To the hub version and back; None for the hub itself.
+    #: Conversions to and from the hub version; None for the hub itself.
     to_hub: Convert | None = None
     from_hub: Convert | None = None
-    #: Brings an object of this version into one form where several mean the same, so that no note is taken of it.
+    #: Normalizes equivalent forms of an object of this version, so that they are not noted.
     canonical: Convert | None = None
-    #: Fields of this version or the hub that say one thing together: conversion restores all of them or none.
+    #: Fields of this version or the hub that belong together: conversion restores all of them or none.
     linked: tuple[tuple[FieldPath, ...], ...] = ()
-    #: Every field of this version that a conversion note may restore. MGR-151
+    #: The fields of this version that a conversion note may restore. [MGR-151]
     notes: tuple[NotedField, ...] = ()
 
     @cached_property
@@ -103,10 +101,10 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What the cluster's roles view, edit and admin grant for a kind, and why.
+    """The access to a kind that the cluster's roles view, edit and admin grant, and why.
 
-    They are bound to tenants, usually in one namespace: they may read what view reads of Pods and write what amounts to
-    writing Pods of the same namespace. Admin grants no more than edit.
+    These roles are bound to tenants, usually in one namespace: tenants may read what view reads of Pods, and write what
+    is equivalent to writing Pods of the same namespace. Admin grants no more than edit.
     """
 
     why: str = ""
@@ -116,7 +114,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class KindDefinition:
-    """One kind. ``versions`` begins with the hub: the version that is stored and that all others convert through."""
+    """One kind. ``versions`` starts with the hub: the version that is stored and that all others convert through."""
 
     group: str
     kind: str
@@ -129,7 +127,7 @@ class KindDefinition:
 
     @property
     def singular(self) -> str:
-        """The kind in lower case, as the API has it for every kind of ours."""
+        """The kind in lower case, as for all our kinds."""
         return self.kind.lower()
 
     @property
@@ -139,7 +137,7 @@ class KindDefinition:
 
     @property
     def scalable(self) -> bool:
-        """Whether a version has the scale subresource."""
+        """Whether any version has the scale subresource."""
         return any(version.scale is not None for version in self.versions)
 
     @property
@@ -153,15 +151,17 @@ class KindDefinition:
         return {version.name: version for version in self.versions}
 
     def version(self, api_version: str) -> Version | None:
-        """The version an ``apiVersion`` names, if it is one of this kind."""
+        """Return the version of an ``apiVersion``, or None if this kind does not have it."""
         group, _, name = api_version.rpartition("/")
         return self.by_version.get(name) if group == self.group else None
 
     def resource(self, version: str = "") -> Resource:
-        """Where the kind is served, in the stored version unless another is named."""
+        """Return the resource of the kind, in the stored version by default."""
         name = version or self.hub.name
         if name not in self.by_version:
-            raise ValueError(f"{self.kind}: version {name!r} is not served; served are {', '.join(self.by_version)}")
+            raise ValueError(
+                f"{self.kind}: version {name!r} is not served; served versions: {', '.join(self.by_version)}"
+            )
         return Resource(self.group, name, self.plural, self.kind, self.namespaced)
 
 
@@ -169,22 +169,22 @@ _KINDS: dict[tuple[str, str], KindDefinition] = {}
 
 
 def register(kinds: Iterable[KindDefinition]) -> None:
-    """Know these kinds from now on. Raises ValueError for two kinds of one name in one group."""
+    """Register kinds. Raises ValueError for two kinds of the same name in one group."""
     for kind in kinds:
         if _KINDS.setdefault((kind.group, kind.kind), kind) is not kind:
-            raise ValueError(f"{kind.kind}.{kind.group}: two features have a kind of this name")
+            raise ValueError(f"{kind.kind}.{kind.group}: defined by two features")
 
 
 def known_kinds() -> tuple[KindDefinition, ...]:
-    """All kinds registered so far."""
+    """Return all registered kinds."""
     return tuple(_KINDS.values())
 
 
 def find_plural(group: str, plural: str) -> KindDefinition | None:
-    """The kind whose objects are called so in URLs."""
+    """Return the kind with this plural in URLs."""
     return next((kind for kind in _KINDS.values() if (kind.group, kind.plural) == (group, plural)), None)
 
 
 def find_kind(api_version: str, kind: str) -> KindDefinition | None:
-    """The kind of this name in the group of ``api_version``, whatever the version."""
+    """Return the kind of this name in the group of ``api_version``, whatever the version."""
     return _KINDS.get((api_version.rpartition("/")[0], kind))

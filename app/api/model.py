@@ -8,17 +8,17 @@ from typing import Any, ClassVar, Final, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-# What every model of a kind is built from: the base class, metadata, and the object itself.
+# Base classes of all models: parts of an object, metadata, and the object itself.
 #
-# A model names the fields we read; the docstring under a field is its description in the CRD. Whatever else an object
-# carries is kept and given back by :meth:`ApiModel.to_dict`, so that a newer client's fields survive us.
+# A model names the fields that we read; the docstring below a field is its description in the CRD. All other fields
+# of an object are kept and returned by :meth:`ApiModel.to_dict`, so that fields of newer clients are not lost.
 
 
 class ApiModel(BaseModel):
     """A part of an object. Fields are snake_case here and camelCase in JSON; instances are immutable."""
 
     model_config = ConfigDict(
-        # A process pays for the kinds it meets, when it meets them: building all models took a sixth of the start.
+        # Models are built on first use: building all of them took a sixth of the startup time.
         defer_build=True,
         alias_generator=to_camel,
         populate_by_name=True,
@@ -28,17 +28,17 @@ class ApiModel(BaseModel):
         use_attribute_docstrings=True,
     )
 
-    #: Fields (by their names here) that are written even when they were never set, as Go does without omitempty.
+    #: Fields (by Python name) that are written even if never set, as in Go without omitempty.
     always_serialised: ClassVar[frozenset[str]] = frozenset()
-    #: Whether the schema asks for these fields, as that of a Go type does unless it says that they are optional.
+    #: Whether the schema requires these fields, as for a Go type without the optional marker.
     always_required: ClassVar[bool] = True
-    #: Keywords of this object's schema beyond what its fields say (see app.api.schema).
+    #: Schema keywords of this object beyond those of its fields (see app.api.schema).
     schema_keywords: ClassVar[Mapping[str, Any]] = {}
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_absent(cls, data: Any) -> Any:
-        # As in Go: a null leaves the field at its zero value.
+        # As in Go, a null leaves the field at its zero value.
         if isinstance(data, dict) and None in data.values():
             return {key: value for key, value in data.items() if value is not None}
         return data
@@ -49,17 +49,17 @@ class ApiModel(BaseModel):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON object again: fields as they were given, nothing invented, nothing lost."""
+        """Return the JSON object with its fields as they were given, without additions or losses."""
         return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
 
     @property
     def unknown(self) -> dict[str, Any]:
-        """What the object carries beyond the fields named here, by JSON key."""
+        """Fields of the object that the model does not define, by JSON key."""
         return self.model_extra or {}
 
 
 class OwnerReference(ApiModel):
-    """Who an object belongs to."""
+    """The owner of an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -70,7 +70,7 @@ class OwnerReference(ApiModel):
 
 
 class ObjectMeta(ApiModel):
-    """Name, labels and the API server's bookkeeping. Times stay text, as the API has them."""
+    """Name, labels and other metadata. Times remain strings, as in the API."""
 
     name: str = ""
     generate_name: str = ""
@@ -105,12 +105,12 @@ class KubeObject(ApiModel):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion has begun."""
+        """Whether the object is being deleted."""
         return bool(self.metadata.deletion_timestamp)
 
     def is_but_for_status(self, other: KubeObject) -> bool:
-        """Whether ``other``, an earlier or later state, differs by its status at most: each other change shows in the
-        metadata, if only by the generation."""
+        """Return whether ``other``, an earlier or later state, differs at most in its status. Any other change shows in
+        the metadata, at least in the generation."""
         version = other.metadata.resource_version
         return self.metadata.model_copy(update={"resource_version": version}) == other.metadata
 

@@ -1,8 +1,8 @@
-"""Conversion notes: what one version of an object holds that the other cannot express.
+"""Conversion notes: parts of an object in one version that the other version cannot express.
 
-A note travels in an annotation, which anyone who may write the object may write too. So it is read as hostile input:
-it restores only the fields that the kind lists for the version (:attr:`app.api.kind.Version.notes`), each with the
-type its schema gives it and within its bounds. Everything else in it is dropped. [MGR-151]
+A note is stored in an annotation, which anyone who may write the object may write too. It is therefore read as
+untrusted input: it restores only the fields that the kind lists for the version (:attr:`app.api.kind.Version.notes`),
+each with the type in its schema and within its bounds. Everything else in it is dropped. [MGR-151]
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from app.kube.fielderrors import FieldError, Path
 from app.kube.jsonvalues import MAX_DEPTH, hide_depth, nested_deeper
 from app.kube.validation import validate_annotations, validate_labels
 
-#: One change: the path, the value the field was shown with in the other version, its real value. An absent key means
-#: an absent field.
+#: One change: the path, the value of the field as converted to the other version, and its real value. A missing key
+#: means a missing field.
 Change: TypeAlias = dict[str, Any]
-#: Changes that only make sense together, such as a field and the selector it became.
+#: Changes that belong together, such as a field and the selector it became.
 Group: TypeAlias = list[Change]
 
-#: An API server accepts no more annotations on one object.
+#: The maximum size of all annotations of an object.
 MAX_BYTES: Final = 256 * 1024
 _METADATA: Final[Mapping[str, Callable[[Mapping[str, str], Path], list[FieldError]]]] = {
     "labels": validate_labels,
@@ -36,13 +36,13 @@ _METADATA: Final[Mapping[str, Callable[[Mapping[str, str], Path], list[FieldErro
 
 
 def write_note(version: Version, groups: list[Group]) -> str:
-    """Return the annotation's value for changes that restore an object of ``version``."""
+    """Return the annotation value for changes that restore an object of ``version``."""
     note = {"version": version.name, "changes": groups}
     return json.dumps(note, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 def read_note(text: Any, version: Version) -> list[Group]:
-    """Return the groups in an annotation's value that may restore an object of ``version``."""
+    """Return the groups in an annotation value that may restore an object of ``version``."""
     if not isinstance(text, str) or len(text) > MAX_BYTES:
         return []
     try:
@@ -57,7 +57,7 @@ def read_note(text: Any, version: Version) -> list[Group]:
 
 
 def allowed(groups: Any, version: Version) -> list[Group]:
-    """Return the groups whose every change is one that the version's table lists."""
+    """Return the groups in which every change is listed for the version."""
     used: Counter[NotedField] = Counter()
     return [group for group in groups if isinstance(group, list) and all(_is_listed(c, version, used) for c in group)]
 
@@ -69,20 +69,20 @@ def _is_listed(change: Any, version: Version, used: Counter[NotedField]) -> bool
     if path == ["metadata"]:
         return False
     if "shown" not in change and "value" not in change:
-        return "alone" not in change  # only states that the field is absent
+        return "alone" not in change  # only records that the field is absent
     field = _listed(path, version)
     if field is not None:
         used[field] += 1
         return used[field] <= field.count and ("value" not in change or _fits(field, path, change["value"], version))
     held = [change[key] for key in ("shown", "value") if key in change]
-    # A missing spec and an empty one mean the same.
+    # A missing spec equals an empty one.
     return (path in (["spec"], ["status"]) and held == [{}]) or all(
         _holds_listed(path, value, version, used) for value in held
     )
 
 
 def _holds_listed(path: list[Any], value: Any, version: Version, used: Counter[NotedField]) -> bool:
-    """Whether ``value``, at the parent of listed fields, is an object of nothing but listed fields."""
+    """Return whether ``value``, at the parent of listed fields, is an object of listed fields only."""
     if not isinstance(value, dict) or not any(_matches(path, field.path[: len(path)]) for field in version.notes):
         return False
     return all(_is_listed({"path": [*path, key], "value": item}, version, used) for key, item in value.items())

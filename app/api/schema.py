@@ -1,4 +1,4 @@
-"""What is derived from a model: its OpenAPI schema and the Go type that reads the same JSON."""
+"""Derived from a model: its OpenAPI schema, and the Go type that reads the same JSON."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from app.api.gojson import BOOL, INT32, INT64, STRING, GoField, GoType, list_of,
 from app.api.gojson import INT_OR_STRING as GO_INT_OR_STRING
 from app.api.model import INT_OR_STRING, LIST_TYPE, MAP_TYPE, PRESERVE, ApiModel, KubeObject, Schema
 
-# The OpenAPI v3 schema of a model, in the structural form a CustomResourceDefinition needs.
+# The OpenAPI v3 schema of a model, in the structural form that a CustomResourceDefinition needs.
 #
-# What the type says becomes the schema; what it cannot say (formats, enumerations, defaults that the API server itself
-# fills in) stands beside it as :class:`Keywords`. Descriptions are the docstrings of classes and fields.
+# The schema is derived from the type, and from :class:`Keywords` for anything else (formats, enumerations, defaults
+# that the API server fills in). Descriptions are the docstrings of classes and fields.
 #
 # Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keywords:
-    """Schema keywords added to those that follow from a type; a value of None takes one away."""
+    """Schema keywords added to those derived from a type; a value of None removes one."""
 
     values: Mapping[str, Any]
 
 
 class SchemaOf(Keywords):
-    """The schema of a model, for a field that is read as a raw object. The model is loaded when it is asked for."""
+    """The schema of a model, for a field that is read as a raw object. The model is loaded on first use."""
 
     __slots__ = ("_load",)
     _load: Callable[[], type[ApiModel]]
@@ -45,26 +45,29 @@ class SchemaOf(Keywords):
 
 
 def enum(*values: str) -> Keywords:
-    """Only these texts. The API server itself refuses others."""
+    """Allow only these strings. Enforced by the API server."""
     return Keywords({"enum": list(values)})
 
 
 def schema_default(value: Any) -> Keywords:
-    """What the API server fills in where the field is missing, before any webhook sees the object."""
+    """Set a default that the API server fills in before any webhook sees the object."""
     return Keywords({"default": value})
 
 
 _LABEL_SELECTOR: Final[Schema] = {
     "properties": {
         "matchExpressions": {
-            "description": "Requirements on label keys, all of which must hold.",
+            "description": "Requirements on label keys, all of which must be met.",
             "items": {
-                "description": "A key, an operator, and values that relate them.",
+                "description": "A key, values, and an operator that relates them.",
                 "properties": {
-                    "key": {"description": "The label key the requirement applies to.", "type": "string"},
-                    "operator": {"description": "In, NotIn, Exists or DoesNotExist.", "type": "string"},
+                    "key": {"description": "The label key that the requirement applies to.", "type": "string"},
+                    "operator": {
+                        "description": "Relationship of the key to the values: In, NotIn, Exists or DoesNotExist.",
+                        "type": "string",
+                    },
                     "values": {
-                        "description": "With In and NotIn at least one value, with Exists and DoesNotExist none.",
+                        "description": "Must not be empty for In and NotIn; must be empty for Exists and DoesNotExist.",
                         "items": {"type": "string"},
                         "type": "array",
                         LIST_TYPE: "atomic",
@@ -78,7 +81,7 @@ _LABEL_SELECTOR: Final[Schema] = {
         },
         "matchLabels": {
             "additionalProperties": {"type": "string"},
-            "description": "Labels that must be there with exactly these values.",
+            "description": "Labels that must be present with exactly these values.",
             "type": "object",
         },
     },
@@ -92,30 +95,33 @@ Int64: TypeAlias = Annotated[int, Keywords({"format": "int64"})]
 IntOrString: TypeAlias = Annotated[
     int | str, Keywords({"anyOf": [{"type": "integer"}, {"type": "string"}], INT_OR_STRING: True})
 ]
-#: A time as the API writes it: RFC 3339, in UTC, with whole seconds.
+#: A time as in the API: RFC 3339, in UTC, with whole seconds.
 Time: TypeAlias = Annotated[str, Keywords({"format": "date-time"})]
-#: A LabelSelector in its JSON form, as app.kube.selectors compiles it.
+#: A JSON LabelSelector, as compiled by app.kube.selectors.
 LabelSelector: TypeAlias = Annotated[dict[str, Any], Keywords(_LABEL_SELECTOR)]
-#: An object whose fields the schema does not name.
+#: An object whose fields are not in the schema.
 RawObject: TypeAlias = dict[str, Any]
 
 
 def label_selector_and(**properties: Schema) -> Keywords:
-    """The schema of a LabelSelector that can also say something else."""
+    """Return the schema of a LabelSelector with additional properties."""
     return Keywords({**_LABEL_SELECTOR, "properties": {**_LABEL_SELECTOR["properties"], **properties}})
 
 
 def minimum(value: int) -> Keywords:
-    """No smaller number. The API server itself refuses others."""
+    """Set the minimum. Enforced by the API server."""
     return Keywords({"minimum": value})
 
 
 def structural_schema(model: type[KubeObject]) -> Schema:
-    """The ``openAPIV3Schema`` of one version of a kind."""
+    """Return the ``openAPIV3Schema`` of one version of a kind."""
     schema = _model(model)
     properties = schema["properties"]
-    properties["apiVersion"] = {"description": "Group and version of this representation.", "type": "string"}
-    properties["kind"] = {"description": "The kind of object this is.", "type": "string"}
+    properties["apiVersion"] = {
+        "description": "APIVersion defines the versioned schema of this representation.",
+        "type": "string",
+    }
+    properties["kind"] = {"description": "Kind is the REST resource this object represents.", "type": "string"}
     properties["metadata"] = {"type": "object"}
     return schema
 
@@ -143,7 +149,7 @@ def _field(field: FieldInfo) -> Schema:
         if isinstance(hint, Keywords):
             schema = _with(schema, hint.values)
     if field.description:
-        # The field says more about this use than the class it is made of.
+        # The field's description is more specific than that of its class.
         schema = {**schema, "description": _prose(field.description)}
     return dict(sorted(schema.items()))
 
@@ -161,7 +167,7 @@ def _type(annotation: Any) -> Schema:
     if origin is list:
         return {"items": _type(arguments[0]), "type": "array"}
     if origin is dict:
-        # An object of anything is an object whose fields are all kept.
+        # An object of arbitrary values keeps all its fields.
         fields = {PRESERVE: True} if arguments[1] is Any else {"additionalProperties": _type(arguments[1])}
         return {**fields, "type": "object"}
     if origin is Literal:
@@ -184,7 +190,7 @@ def _union(arguments: list[Any]) -> Schema:
     if len(arguments) == 1:
         return _type(arguments[0])
     if set(arguments) == {int, str}:
-        # IntOrString's keywords say the rest: the type itself must not be named.
+        # IntOrString's keywords define the rest: the type itself must be omitted.
         return {}
     raise TypeError(f"a structural schema cannot express the union of {arguments}")
 
@@ -195,22 +201,21 @@ def _with(schema: Schema, keywords: Mapping[str, Any]) -> Schema:
 
 
 def _prose(text: str) -> str:
-    """Source lines joined to paragraphs, code marks as a terminal reads them."""
+    """Join source lines to paragraphs, and remove code markup that a terminal would show."""
     paragraphs = inspect.cleandoc(text).replace("``", "`").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
-# The Go type of a model of ours: how OpenKruise reads and prints what the model's fields say.
+# The Go type of one of our models: how OpenKruise reads and prints the model's fields.
 #
-# A field is a pointer where the model knows None, is left out where it is empty, and is printed in any case where it
-# is required or where the API server would put the empty value back, as that is the schema's default. Fields whose Go
-# type is richer than the model's are named.
+# A field that may be None is a pointer. A field is omitted when empty, unless it is required or the API server would
+# default it to the empty value. Fields with a more specific Go type than the model's are named.
 
 _BY_ANNOTATION = {Int32: INT32, Int64: INT64, IntOrString: GO_INT_OR_STRING, str: STRING, bool: BOOL}
 
 
 def go_struct(model: type[ApiModel], named: Mapping[str, GoType]) -> GoType:
-    """The struct of a model. ``named``: Go types by the fields' names in JSON, wherever they stand."""
+    """Return the Go struct of a model. ``named`` are Go types by JSON field name, at any depth."""
     return struct(*(_go_field(field, named) for field in model.model_fields.values()))
 
 
@@ -222,7 +227,7 @@ def _go_field(field: FieldInfo, named: Mapping[str, GoType]) -> GoField:
 
 
 def _annotation(field: FieldInfo) -> Any:
-    """With what pydantic has taken out of it: ``Annotated[int, …]`` of one field stands in two places."""
+    """Return the type with the metadata that pydantic moved out of ``Annotated[int, …]``."""
     found: Any = field.annotation
     if field.metadata and get_origin(found) not in (Union, types.UnionType):
         found = Annotated[(found, *field.metadata)]

@@ -1,4 +1,4 @@
-"""What an API server does with a custom resource's schema, for where there is none: defaults, validation, pruning.
+"""An API server's processing of a custom resource's schema, for use without one: defaults, validation, pruning.
 
 Pure functions of a structural schema (:mod:`app.api.schema`) and a JSON value, with the API server's own messages.
 """
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from app.api.kind import KindDefinition, Version
 
 _GO_TYPES: Final = {"object": dict, "array": list, "string": str, "boolean": bool, "integer": int, "number": float}
-#: Bits of a format. An API server does not check it, but no Go client could read back what does not fit.
+#: Bits of a format. An API server does not check it, but a Go client could not read a larger value.
 _RANGES: Final = {"int32": 31, "int64": 63}
 EMBEDDED: Final = "x-kubernetes-embedded-resource"
-#: Handled by the API server's own code for every kind, not by the kind's schema.
+#: Validated by the API server for every kind, not by the kind's schema.
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, Any]) -> str:
-    """The API server's refusal of an object its kind's schema does not allow; "" if it does."""
+    """Return the API server's message for an object that its kind's schema does not allow; "" if it does."""
     errors = validate(version.schema, obj)
     if not errors:
         return ""
@@ -48,7 +48,7 @@ def invalid_message(kind: KindDefinition, version: Version, obj: Mapping[str, An
 
 
 def with_defaults(schema: Schema, value: Any) -> Any:
-    """``value`` with every missing field that has a schema default filled in, as a copy."""
+    """Return a copy of ``value`` with the schema defaults of missing fields filled in."""
     value = json_copy(value)
     _fill(schema, value)
     return value
@@ -71,15 +71,15 @@ def _fill(schema: Schema, value: Any) -> None:
 
 
 def validate(schema: Schema, value: Any, path: Path | None = None) -> list[FieldError]:
-    """Everything the schema forbids in ``value``. Unknown fields are no error: see :func:`unknown_fields`."""
+    """Return the schema errors of ``value``. Unknown fields are not errors: see :func:`unknown_fields`."""
     return list(_errors(schema, value, path or Path()))
 
 
 def readable(schema: Schema, value: Any, *, mistyped: bool = True) -> Any:
-    """``value`` without nulls, as an API server drops them, and without what does not have the type its schema names.
+    """Return ``value`` without nulls, which an API server drops, and without values of the wrong type.
 
-    What was stored while nobody judged may be so. The same value is returned where there is nothing of the kind.
-    ``mistyped``: whether the second is left out too.
+    Objects stored without validation may contain them. If there are none, the same value is returned. With ``mistyped``
+    False, values of the wrong type are kept.
     """
     if isinstance(value, dict):
         properties, values = schema.get("properties", {}), schema.get("additionalProperties")
@@ -100,7 +100,7 @@ def readable(schema: Schema, value: Any, *, mistyped: bool = True) -> Any:
     return value
 
 
-#: Stands for a value that counts as not set.
+#: Represents a value that counts as not set.
 _LEFT_OUT: Final = object()
 
 
@@ -119,7 +119,7 @@ def _kept(schema: Schema, value: Any, mistyped: bool) -> Any:
 
 def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
     if value is None:
-        # A null field counts as a missing one; the API server drops it before it looks.
+        # A null field counts as missing; the API server drops it before validation.
         return
     if schema.get(INT_OR_STRING):
         if isinstance(value, bool) or not isinstance(value, int | str):
@@ -145,7 +145,7 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
 def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
     properties = schema.get("properties", {})
     values = schema.get("additionalProperties")
-    # The API server names fields in the order of their names.
+    # The API server reports fields in alphabetical order.
     for key, item in sorted(value.items()):
         if key in properties:
             yield from _errors(properties[key], item, path.child(key))
@@ -171,7 +171,7 @@ def _value_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError
 
 
 def _combined_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
-    """anyOf, oneOf, allOf and not, which say more about a value whose type stands outside of them."""
+    """Validate anyOf, oneOf, allOf and not, which add constraints to the type outside of them."""
     if "anyOf" in schema and not any(_holds(one, value, path) for one in schema["anyOf"]):
         yield invalid("<nil>", "", f'"{path}" must validate at least one schema (anyOf)')
     if "oneOf" in schema:
@@ -220,7 +220,7 @@ def _matches(pattern: str, value: str) -> bool:
     try:
         return _compiled(pattern).search(value)
     except PatternError:
-        return True  # a definition whose pattern is none refuses nothing
+        return True  # a definition with an invalid pattern rejects nothing
 
 
 def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) -> Iterator[FieldError]:
@@ -235,7 +235,7 @@ def _size_errors(schema: Schema, value: list[Any] | dict[str, Any], path: Path) 
 
 
 def _repeated(schema: Schema, value: list[Any], path: Path) -> Iterator[FieldError]:
-    """Items that occur twice where their keys, or they themselves, must differ."""
+    """Yield errors for repeated items whose keys, or which themselves, must be unique."""
     seen: list[Any] = []
     for index, item in enumerate(value):
         key = item
@@ -262,7 +262,7 @@ def _wrong_type(path: Path, value: Any, wanted: str) -> FieldError:
 
 
 def unknown_fields(schema: Schema, value: Any, path: Path | None = None) -> list[str]:
-    """Paths of the fields an API server would drop (or refuse, under strict field validation)."""
+    """Return the paths of fields that an API server would drop (or reject under strict field validation)."""
     return list(_unknown(schema, value, path or Path(), top=path is None))
 
 
@@ -285,7 +285,7 @@ def _unknown(schema: Schema, value: Any, path: Path, *, top: bool = False) -> It
 
 
 def pruned(schema: Schema, value: Any, *, top: bool = True) -> Any:
-    """``value`` without the fields the schema does not know, as a copy."""
+    """Return a copy of ``value`` without the fields that are not in the schema."""
     if isinstance(value, dict):
         properties, values = schema.get("properties", {}), schema.get("additionalProperties")
         kept: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The two webhooks of a kind: how they are declared, and how they read a requested object."""
+"""The two webhooks of a kind: their declarations, and how they read a requested object."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The object without the API server's account of who wrote what, which is nobody's to judge and may be nested as
-    deep as whoever applies likes; empty where there is none."""
+    """Return the object without managedFields, which are not validated and may be nested to any depth; empty if there
+    is no object."""
     metadata = obj.get("metadata") if obj else None
     if obj is None or not isinstance(metadata, Mapping) or "managedFields" not in metadata:
         return obj or {}
@@ -43,10 +43,10 @@ def judged(obj: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def stored_object(kind: KindDefinition, specs: Mapping[str, GoType], review: Review) -> Mapping[str, Any] | None:
-    """The object that an update changes, as Go stores it; None if there is none, or it cannot be read.
+    """Return the object that an update changes, as Go stores it; None if there is none, or it cannot be read.
 
-    What was stored while nobody judged must not stand in the way of something better. ``specs`` are the Go types of
-    the kind's spec by version.
+    An invalid stored object must not block an update that fixes it. ``specs`` are the Go types of the kind's spec by
+    version.
     """
     old = judged(review.old_object)
     if review.operation != Operation.UPDATE or not isinstance(old.get("spec"), Mapping):
@@ -66,10 +66,10 @@ def former_spec(
     review: Review,
     with_defaults: Callable[[Mapping[str, Any]], Mapping[str, Any]],
 ) -> Mapping[str, Any] | None:
-    """The spec that an update changes, with the defaults of its own fields; None as :func:`stored_object` says.
+    """Return the spec that an update changes, with the defaults of its own fields; None as in :func:`stored_object`.
 
-    ``with_defaults`` copies an object and completes it. A Pod template has no defaults of its own there, and a large
-    one is not held once more for it.
+    ``with_defaults`` copies an object and fills in its defaults. The Pod template gets no defaults there, so that a
+    large one is not copied.
     """
     old = stored_object(kind, specs, review)
     if old is None:
@@ -80,8 +80,8 @@ def former_spec(
 
 
 def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | None:
-    """What ``read`` makes of the object that an update changes; None if there is none, or it cannot be read: then it
-    must not stand in the way of something better."""
+    """Return ``read`` of the object that an update changes; None if there is none, or it cannot be read: an invalid
+    stored object must not block an update that fixes it."""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return None
     try:
@@ -91,16 +91,16 @@ def former_of(review: Review, read: Callable[[Mapping[str, Any]], M]) -> M | Non
 
 
 def is_leaving(review: Review) -> bool:
-    """Whether the object that an update changes is being deleted. What the request says of it is a claim that the API
-    server resets."""
+    """Return whether the object that an update changes is being deleted. The new object's metadata is not trusted: the
+    API server resets it."""
     metadata = review.old_object.get("metadata") if review.old_object and review.operation == Operation.UPDATE else None
     return isinstance(metadata, Mapping) and bool(metadata.get("deletionTimestamp"))
 
 
 def version_to_default(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:
-    """The version of an object to be completed; a refusal of what cannot even be read.
+    """Return the version of an object to be defaulted, or a denial if it cannot be read.
 
-    What else the schema forbids an API server says itself, after the defaults.
+    The API server reports other schema errors itself, after defaulting.
     """
     version = _requested_version(kind, given)
     if isinstance(version, Denied):
@@ -110,9 +110,9 @@ def version_to_default(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
 
 
 def version_to_judge(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:
-    """The version of an object to be validated; a refusal of what the schema forbids.
+    """Return the version of an object to be validated, or a denial if it violates the schema.
 
-    An API server has said that before it calls; reviews may come from elsewhere.
+    An API server checks this before the call; reviews may come from elsewhere.
     """
     version = _requested_version(kind, given)
     if isinstance(version, Denied):
@@ -122,7 +122,7 @@ def version_to_judge(kind: KindDefinition, given: Mapping[str, Any]) -> Version 
 
 
 def _requested_version(kind: KindDefinition, given: Mapping[str, Any]) -> Version | Denied:
-    """The version the object is written in; a refusal if it is not of that kind, or its metadata is none."""
+    """Return the version of the object, or a denial if it is not of that kind or its metadata is invalid."""
     if not given:
         return Denied("request.object: is required", code=400)
     for field in ("apiVersion", "kind"):
@@ -145,7 +145,7 @@ def _requested_version(kind: KindDefinition, given: Mapping[str, Any]) -> Versio
 def stored_model(
     kind: KindDefinition, model: type[Model], stored: Mapping[str, Any], defaulted: Mapping[str, Any]
 ) -> Model:
-    """The model of a stored object, of ``defaulted``, its JSON form with its defaults. Raises CommandError with every
+    """Return the model of a stored object from ``defaulted``, its JSON with defaults. Raises CommandError with every
     field that cannot be read."""
     try:
         return model.model_validate(defaulted)
@@ -154,13 +154,13 @@ def stored_model(
 
 
 def unreadable(error: ValidationError, *at: str) -> str:
-    """Every field that does not hold what it must; ``at`` is where the model stands."""
+    """Return a message with every invalid field; ``at`` is the path of the model."""
     found = error.errors(include_url=False, include_input=False)
     return "; ".join(f"{'.'.join(map(str, (*at, *each['loc'])))}: {each['msg']}" for each in found)
 
 
 _NOTE: Final = f"metadata[?'annotations'][?'{names.CONVERSION_DATA}']"
-#: D-11: what changes metadata alone (a finalizer, an annotation) is nothing to default or judge. A conversion note is
+#: A change of metadata only (a finalizer, an annotation) needs no defaulting or validation. [D-11] A conversion note is
 #: part of the spec in the stored version.
 SPEC_CHANGED: Final = MatchCondition(
     "spec-changed",
@@ -171,15 +171,17 @@ SPEC_CHANGED: Final = MatchCondition(
 def mutating_webhook(
     kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
 ) -> Webhook:
-    """The webhook that fills in the defaults of a kind, in all its versions. ``permissions``: what it may ask
-    of the API server; ``when``: conditions without which it is not called."""
+    """Return the mutating webhook that fills in the defaults of a kind, in all its versions.
+
+    ``permissions`` are its API permissions, ``when`` the conditions for calling it.
+    """
     return _webhook(kind, "mutate", summary, permissions, when)
 
 
 def validating_webhook(
     kind: KindDefinition, summary: str, *permissions: PolicyRule, when: Sequence[MatchCondition] = (SPEC_CHANGED,)
 ) -> Webhook:
-    """The webhook that refuses what cannot work; the arguments as for :func:`mutating_webhook`."""
+    """Return the validating webhook of a kind; for arguments see :func:`mutating_webhook`."""
     return _webhook(kind, "validate", summary, permissions, when)
 
 
@@ -206,10 +208,10 @@ def completed(
     *,
     rule: str,
 ) -> Decision:
-    """The object as Go stores it with its defaults; let through as it is where nothing is missing.
+    """Return the object with its defaults as Go stores it; allow it unchanged if nothing is missing.
 
-    ``specs`` are the Go types of the kind's spec by version. ``complete`` gives the object with its defaults and may
-    raise GoTypeError. ``rule`` says where the defaults come from.
+    ``specs`` are the Go types of the kind's spec by version. ``complete`` returns the object with its defaults and may
+    raise GoTypeError. ``rule`` is the source of the defaults.
     """
     given = judged(review.object)
     version = version_to_default(kind, given)
@@ -223,6 +225,6 @@ def completed(
     except GoTypeError as error:
         return Denied(str(error), code=400)
     if same(before, stored):
-        # OpenKruise writes nothing then, and so leaves what is empty (CS-19).
+        # OpenKruise writes nothing then, and so keeps empty fields. [CS-19]
         return Allowed()
     return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule=rule)))

@@ -125,5 +125,5 @@ def test_kinds_are_found_by_group_and_name_whatever_the_version() -> None:
 def test_a_kind_knows_where_it_is_served() -> None:
     assert SIDECAR_SET.resource().path(name="s") == "/apis/apps.kruise.io/v1beta1/sidecarsets/s"
     assert SIDECAR_SET.resource("v1alpha1").version == "v1alpha1"
-    with pytest.raises(ValueError, match="version 'v2' is not served; served are v1beta1, v1alpha1"):
+    with pytest.raises(ValueError, match="version 'v2' is not served; served versions: v1beta1, v1alpha1"):
         SIDECAR_SET.resource("v2")

@@ -1,1 +1,1 @@
-"""Core types inside our kinds: what Kubernetes defaults and validates in a Pod template."""
+"""Core types inside our kinds: defaults and validation of Pod templates."""

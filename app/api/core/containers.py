@@ -21,7 +21,7 @@ _NUMBERS: Final = (
     "successThreshold",
     "failureThreshold",
 )
-#: The longest grace period. That of the Pods a container will run in is not known, so it must not limit a sleep.
+#: The maximum grace period. That of the Pods is not known here, so it must not limit a sleep.
 LONGEST_GRACE_PERIOD_SECONDS: Final = 2**31 - 1
 _HEADER: Final = "[-A-Za-z0-9]+"
 _HEADER_MESSAGE: Final = "a valid HTTP header must consist of alphanumeric characters or '-'"
@@ -29,7 +29,7 @@ NEGATIVE: Final = "must be greater than or equal to 0"
 
 
 def probe_errors(container: Json, path: Path) -> list[FieldError]:
-    """The three probes of a container that has been defaulted."""
+    """Validate the three probes of a defaulted container."""
     errors: list[FieldError] = []
     for name in ("livenessProbe", "readinessProbe", "startupProbe"):
         if name not in container:
@@ -58,7 +58,7 @@ def _probe_errors(probe: Json, path: Path) -> list[FieldError]:
 
 
 def lifecycle_errors(container: Json, path: Path) -> list[FieldError]:
-    """``lifecycle``: its hooks each have one handler."""
+    """Validate ``lifecycle``: each hook has exactly one handler."""
     lifecycle = container.get("lifecycle", {})
     errors: list[FieldError] = []
     for hook in ("postStart", "preStop"):
@@ -68,7 +68,7 @@ def lifecycle_errors(container: Json, path: Path) -> list[FieldError]:
 
 
 def handler_errors(handler: Json, path: Path) -> list[FieldError]:
-    """Exactly one handler, and what is wrong with it."""
+    """Validate that there is exactly one handler, and the handler itself."""
     given = [name for name in _HANDLERS if name in handler]
     if not given:
         return [required(path, "must specify a handler type")]
@@ -111,7 +111,7 @@ _HUGE_PAGES: Final = "hugepages-"
 
 
 def resource_errors(resources: Json, path: Path) -> list[FieldError]:
-    """``resources``, in order of names. Quantities have been read before, so each of them is one."""
+    """Validate ``resources``, in order of names. Quantities have already been parsed."""
     limits, requests = _parsed(resources.get("limits", {})), _parsed(resources.get("requests", {}))
     errors: list[FieldError] = []
     for name, quantity in limits.items():
@@ -120,7 +120,7 @@ def resource_errors(resources: Json, path: Path) -> list[FieldError]:
         errors += _quantity_errors(name, quantity, path.child("requests").key(name))
         errors += _limit_errors(name, quantity, limits.get(name), path)
     for index, claim in enumerate(resources.get("claims", ())):
-        # The Pod's resourceClaims are not part of what is checked here; a container cannot bring one along.
+        # The Pod's resourceClaims are not available here; a container cannot define one.
         errors.append(not_found(path.child("claims").index(index), claim["name"]))
     return errors
 
@@ -148,7 +148,7 @@ def _is_extended(name: str) -> bool:
 
 
 def _limit_errors(name: str, request: Quantity, limit: Quantity | None, path: Path) -> list[FieldError]:
-    # What cannot be shared between containers must be reserved in full.
+    # Resources that cannot be overcommitted need equal requests and limits.
     exact = _is_extended(name) or name.startswith(_HUGE_PAGES)
     if limit is None:
         detail = "Limit must be set for non overcommitable resources"
@@ -170,13 +170,13 @@ _FOR_NATIVE_SIDECARS: Final = ("lifecycle", "livenessProbe", "readinessProbe", "
 
 
 def container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
-    """One of ``spec.containers``. ``volumes``: the valid volumes by name."""
+    """Validate one of ``spec.containers``. ``volumes`` are the valid volumes by name."""
     errors = _common_errors(container, volumes, path)
     return errors + lifecycle_errors(container, path) + probe_errors(container, path)
 
 
 def init_container_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
-    """One of ``spec.initContainers``."""
+    """Validate one of ``spec.initContainers``."""
     errors = _common_errors(container, volumes, path)
     policy = container.get("restartPolicy")
     if policy is not None and policy not in _RESTART_POLICIES:
@@ -235,7 +235,7 @@ def _port_errors(ports: Sequence[Json], path: Path) -> list[FieldError]:
 
 
 def host_port_errors(containers: Sequence[Json], path: Path) -> list[FieldError]:
-    """No two containers may take one port of the node."""
+    """Validate that no two containers use the same host port."""
     errors: list[FieldError] = []
     taken: set[str] = set()
     for index, container in enumerate(containers):

@@ -1,8 +1,8 @@
 """Defaults of the core types inside our kinds, as OpenKruise writes them.
 
-Hashes and revisions are made of defaulted containers and templates (SS-6, SS-7, CS-16), so a default more or less than
-OpenKruise writes is a new revision. An API server adds others, such as serviceAccount. Functions change the dict they
-are given and leave values of another type for validation to name.
+Hashes and revisions cover defaulted containers and templates (SS-6, SS-7, CS-16), so any default that OpenKruise does
+not write, or a missing one, would create a new revision. An API server adds others, such as serviceAccount. Functions
+change the dict they are given and leave values of the wrong type for validation.
 
 Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
 """
@@ -30,7 +30,7 @@ _PROBE_NUMBERS: Final[Mapping[str, int]] = {
     "successThreshold": 1,
     "failureThreshold": 3,
 }
-#: Defaults of volume sources that an API server writes and OpenKruise does not.
+#: Defaults of volume sources that an API server writes but OpenKruise does not.
 _VOLUME_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
     "iscsi": {"iscsiInterface": "default"},
     "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
@@ -42,7 +42,7 @@ _VOLUME_FIELDS: Final[Mapping[str, Mapping[str, Any]]] = {
 def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) -> None:
     """Fill in the defaults of a Pod template. [CS-16]
 
-    ``host_ports``: with hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
+    With ``host_ports`` and hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
     becomes Always whatever the tag; that of an init container stays missing.
     """
     spec = template.setdefault("spec", {}) if template.get("spec") is None else _object(template, "spec")
@@ -67,10 +67,10 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
 
 
 def completed_template(template: dict[str, Any], former: Any = None, *, host_ports: bool = False) -> dict[str, Any]:
-    """Return the Pod template with its defaults, or ``former``, the stored one, if the two differ in defaults only.
+    """Return the Pod template with its defaults, or ``former``, the stored one, if the two differ only in defaults.
 
-    Manifests that are applied again leave defaults out. Which of them were written depends on the program and the
-    release that stored the object; a difference in nothing else must not make a revision. [CS-16]
+    Manifests that are applied again omit defaults. Which defaults were stored depends on the program and the release
+    that stored the object; such differences must not create a revision. [CS-16]
     """
     if isinstance(former, dict) and same(_with_every_default(template, former), _with_every_default(former, template)):
         kept: dict[str, Any] = json_copy(former)
@@ -80,7 +80,8 @@ def completed_template(template: dict[str, Any], former: Any = None, *, host_por
 
 
 def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -> Any:
-    """The template as a copy with every default that OpenKruise, Kubernetes or an earlier release may have written."""
+    """Return a copy of the template with every default that OpenKruise, Kubernetes or an earlier release may have
+    written."""
     completed = json_copy(dict(template))
     spec = completed.get("spec")
     if isinstance(spec, dict):
@@ -100,7 +101,7 @@ def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -
 
 
 def default_claim_template(claim: dict[str, Any]) -> None:
-    """CS-17: as OpenKruise has it, without the volumeMode that the claim itself will get."""
+    """Fill in the defaults of a claim template as OpenKruise does, without the claim's volumeMode. [CS-17]"""
     status = claim.setdefault("status", {}) if claim.get("status") is None else _object(claim, "status")
     if status is not None:
         _fill(status, {"phase": "Pending"})
@@ -111,7 +112,10 @@ def default_claim_template(claim: dict[str, Any]) -> None:
 
 
 def default_container(container: dict[str, Any], *, startup_probe: bool = False) -> None:
-    """SS-6. ``startup_probe``: default that one too, which OpenKruise's SidecarSet leaves as it is (and so hashes)."""
+    """Fill in the defaults of a container. [SS-6]
+
+    ``startup_probe`` includes the startup probe, which OpenKruise's SidecarSet leaves (and hashes) as given.
+    """
     if not container.get("imagePullPolicy"):
         container["imagePullPolicy"] = default_pull_policy(container.get("image"))
     _default_container_fields(container, startup_probe=startup_probe)
@@ -137,21 +141,21 @@ def _default_container_fields(container: dict[str, Any], *, startup_probe: bool)
 
 
 def default_pull_policy(image: Any) -> str:
-    """``Always`` for tag latest or an image without tag and digest, else ``IfNotPresent``."""
-    # A transport prefix is something nodes report; in a spec it makes the reference invalid, so no tag is found.
+    """Return ``Always`` for tag latest or an image without tag and digest, else ``IfNotPresent``."""
+    # Nodes report transport prefixes; in a spec, they make the reference invalid, so no tag is found.
     reference = parse_image(image) if isinstance(image, str) and "://" not in image else None
     latest = reference is not None and (reference.tag == "latest" or not (reference.tag or reference.digest))
     return "Always" if latest else "IfNotPresent"
 
 
 def default_field_ref(reference: dict[str, Any] | None) -> None:
-    """An ObjectFieldSelector: apiVersion v1."""
+    """Default the apiVersion of an ObjectFieldSelector to v1."""
     if reference is not None:
         _fill(reference, {"apiVersion": "v1"})
 
 
 def round_up_to_milli(quantities: Any) -> None:
-    """A ResourceList: nothing finer than thousandths, written canonically."""
+    """Round the quantities of a ResourceList up to thousandths, in canonical form."""
     if not isinstance(quantities, dict):
         return
     for name, quantity in quantities.items():
@@ -163,7 +167,7 @@ def round_up_to_milli(quantities: Any) -> None:
 
 
 def default_volume(volume: dict[str, Any], *, every: bool = False) -> None:
-    """Fill in the defaults of a volume. [SS-7] ``every``: also those that only an API server writes."""
+    """Fill in the defaults of a volume. [SS-7] ``every`` includes defaults that only an API server writes."""
     if not any(value is not None for key, value in volume.items() if key != "name"):
         volume["emptyDir"] = {}
     host_path = _object(volume, "hostPath")
@@ -211,7 +215,7 @@ def _default_http_get(handler: dict[str, Any] | None) -> None:
 
 def _fill(target: dict[str, Any], values: Mapping[str, Any]) -> None:
     for key, value in values.items():
-        # Go sees no difference between a missing field and its zero. false is its own default where it is one.
+        # Go does not distinguish a missing field from its zero. Where false is the default, it stays false.
         if not target.get(key) and target.get(key) is not False:
             target[key] = value
 
@@ -228,6 +232,6 @@ def _object(parent: Mapping[str, Any] | None, key: str) -> dict[str, Any] | None
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a list; nothing where ``value`` is none, or for items that are none."""
+    """Yield the objects of a list; other items, and other values than lists, are ignored."""
     if isinstance(value, list):
         yield from (item for item in value if isinstance(item, dict))

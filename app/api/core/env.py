@@ -1,4 +1,4 @@
-"""Validation of environment variables, volume mounts and the paths they name."""
+"""Validation of environment variables, volume mounts and their paths."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TWO_SOURCES: Final = "may not have more than one field specified at a time"
 
 
 def env_errors(variables: Sequence[Json], path: Path) -> list[FieldError]:
-    """``env``. Names may occur twice: the last one wins, and tools rely on it."""
+    """Validate ``env``. Names may occur twice: the last one wins, and tools rely on it."""
     errors: list[FieldError] = []
     for index, variable in enumerate(variables):
         at = path.index(index)
@@ -89,7 +89,7 @@ def _key_errors(selector: Json, path: Path) -> list[FieldError]:
 
 
 def field_ref_errors(reference: Json, fields: Sequence[str], path: Path) -> list[FieldError]:
-    """A reference to a field of the Pod: one of ``fields``, a label or an annotation."""
+    """Validate a reference to a field of the Pod: one of ``fields``, a label or an annotation."""
     version, label = reference.get("apiVersion") or "", reference.get("fieldPath") or ""
     if not version or not label:
         return [required(path.child("fieldPath" if version else "apiVersion"))]
@@ -114,7 +114,7 @@ def _unconvertible(label: str, reason: str, path: Path) -> FieldError:
 
 
 def resource_ref_errors(reference: Json, path: Path, *, of_volume: bool = False) -> list[FieldError]:
-    """A reference to a container's resources; in a volume it has to say whose."""
+    """Validate a reference to a container's resources; in a volume, it must name the container."""
     resource = reference.get("resource", "")
     if of_volume and not reference.get("containerName"):
         return [required(path.child("containerName"))]
@@ -126,7 +126,7 @@ def resource_ref_errors(reference: Json, path: Path, *, of_volume: bool = False)
 
 
 def env_from_errors(sources: Sequence[Json], path: Path) -> list[FieldError]:
-    """``envFrom``. What is wrong with the number of sources is reported at the list, as Kubernetes does."""
+    """Validate ``envFrom``. Errors about the number of sources are reported at the list, as in Kubernetes."""
     errors: list[FieldError] = []
     for index, source in enumerate(sources):
         at = path.index(index)
@@ -148,18 +148,18 @@ def env_from_errors(sources: Sequence[Json], path: Path) -> list[FieldError]:
 
 
 def backstep_errors(text: str, path: Path) -> list[FieldError]:
-    """No ``..`` element."""
+    """Validate that a path has no ``..`` element."""
     return [invalid(path, text, "must not contain '..'")] if ".." in text.split("/") else []
 
 
 def descending_errors(text: str, path: Path) -> list[FieldError]:
-    """Relative, and without a ``..`` element."""
+    """Validate that a path is relative and has no ``..`` element."""
     absolute = [invalid(path, text, "must be a relative path")] if text.startswith("/") else []
     return absolute + backstep_errors(text, path)
 
 
 def local_file_errors(text: str, path: Path) -> list[FieldError]:
-    """The same, and not beginning with two dots, which the kubelet keeps for itself."""
+    """Also validate that the path does not start with two dots, which the kubelet reserves."""
     errors = descending_errors(text, path)
     if text.startswith("..") and not text.startswith("../") and text != "..":
         errors.append(invalid(path, text, "must not start with '..'"))
@@ -167,7 +167,7 @@ def local_file_errors(text: str, path: Path) -> list[FieldError]:
 
 
 def mode_errors(mode: int | None, path: Path) -> list[FieldError]:
-    """Permission bits of a file."""
+    """Validate permission bits of a file."""
     if mode is None or 0 <= mode <= 0o777:
         return []
     return [invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive")]
@@ -179,7 +179,7 @@ _NO_BLOCK: Final = "can only use volume source type of PersistentVolumeClaim or 
 
 
 def mount_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
-    """``volumeMounts``. ``volumes``: the valid volumes by name."""
+    """Validate ``volumeMounts``. ``volumes`` are the valid volumes by name."""
     errors: list[FieldError] = []
     devices = {device["name"]: device["devicePath"] for device in container.get("volumeDevices", ())}
     taken: set[str] = set()
@@ -241,7 +241,7 @@ def _mode_errors(mount: Json, container: Json, path: Path) -> list[FieldError]:
 
 
 def device_errors(container: Json, volumes: Mapping[str, Json], path: Path) -> list[FieldError]:
-    """``volumeDevices``: volumes as raw block devices, which only claims can be."""
+    """Validate ``volumeDevices``: volumes as raw block devices, which only claims can be."""
     errors: list[FieldError] = []
     mounts = {mount["name"]: mount["mountPath"] for mount in container.get("volumeMounts", ())}
     names: set[str] = set()

@@ -30,9 +30,9 @@ _Objects = Sequence[Mapping[str, Any]]
 
 
 def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Objects, path: Path) -> list[FieldError]:
-    """Everything wrong with the lists at ``path`` (such as ``spec``), as a Pod with restartPolicy Always has them.
+    """Return all errors in the lists at ``path`` (such as ``spec``), as for a Pod with restartPolicy Always.
 
-    Defaults are filled in on a copy, startup probes included, so what is left out is never an error. Either list of
+    Defaults are filled in on a copy, including startup probes, so an omitted field is never an error. Either list of
     containers may be empty.
     """
     at, init_at = path.child("containers"), path.child("initContainers")
@@ -54,13 +54,13 @@ def pod_errors(containers: _Objects, init_containers: _Objects, volumes: _Object
     for index, container in enumerate(inits):
         errors += init_container_errors(container, sources, init_at.index(index))
         errors += _name_errors(container, names, init_at.index(index))
-        # Init containers run one by one, so only ports of the same one can clash.
+        # Init containers run one by one, so only ports of the same container can conflict.
         errors += host_port_errors([container], init_at)
     return errors
 
 
 def _list_errors(path: Path, items: Any) -> list[FieldError]:
-    """What is no list of objects: a template is of any shape where nobody has checked it."""
+    """Return errors for values that are not lists of objects: unvalidated templates may have any content."""
     if not isinstance(items, Sequence) or isinstance(items, str):
         return [type_invalid(path, "", "expected a list")]
     return [
@@ -86,10 +86,10 @@ def _defaulted_volume(volume: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
-    """The containers as Go would print them: every field of its type, empty ones left out."""
+    """Return the containers as Go prints them: every field of its type, empty ones omitted."""
     typed = []
     for index, container in enumerate(containers):
-        # Once before defaulting, which passes over what has the wrong type.
+        # Once before defaulting, which skips values of the wrong type.
         copied = json_copy(container_json(container, str(path.index(index))))
         default_container(copied, startup_probe=True)
         typed.append(container_json(copied, str(path.index(index))))
@@ -97,7 +97,7 @@ def _typed(containers: _Objects, path: Path) -> list[dict[str, Any]]:
 
 
 def unknown_fields(go_type: GoType, obj: Any, path: str) -> list[str]:
-    """Paths in ``obj`` that this Go type does not have, and so would lose without a word."""
+    """Return paths in ``obj`` that this Go type does not have and would drop silently."""
     try:
         return list(_unknown(obj, go_value(go_type, obj, path), path))
     except GoTypeError:
@@ -110,14 +110,14 @@ def _unknown(given: Any, known: Any, path: str) -> Iterator[str]:
             if key in known:
                 yield from _unknown(value, known[key], f"{path}.{key}")
             elif value:
-                # What is empty is left out by Go whether it knows the field or not.
+                # Go omits an empty value whether it knows the field or not.
                 yield f"{path}.{key}"
     elif isinstance(given, list) and isinstance(known, list):
         for index, (item, known_item) in enumerate(zip(given, known, strict=True)):
             yield from _unknown(item, known_item, f"{path}[{index}]")
 
 
-# Node selector terms, preferred terms and tolerations, with the API server's messages (WS-10).
+# Node selector terms, preferred terms and tolerations, with the API server's messages. [WS-10]
 #
 # Source: Kubernetes 1.34, pkg/apis/core/validation/validation.go.
 
@@ -130,7 +130,7 @@ _MOST_WEIGHT: Final = 100
 
 
 def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldError]:
-    """What is wrong with a term."""
+    """Return the errors of a node selector term."""
     errors: list[FieldError] = []
     for index, requirement in enumerate(term.match_expressions or ()):
         errors += _label_errors(requirement, path.child("matchExpressions").index(index))
@@ -140,7 +140,7 @@ def node_selector_term_errors(term: NodeSelectorTerm, path: Path) -> list[FieldE
 
 
 def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) -> list[FieldError]:
-    """What is wrong with preferred terms."""
+    """Return the errors of preferred terms."""
     errors: list[FieldError] = []
     for index, term in enumerate(terms):
         at = path.index(index)
@@ -151,7 +151,7 @@ def preferred_term_errors(terms: Sequence[PreferredSchedulingTerm], path: Path) 
 
 
 def toleration_errors(tolerations: Sequence[Toleration], path: Path) -> list[FieldError]:
-    """What is wrong with tolerations."""
+    """Return the errors of tolerations."""
     errors: list[FieldError] = []
     for index, toleration in enumerate(tolerations):
         errors += _toleration_errors(toleration, path.index(index))

@@ -1,4 +1,5 @@
-"""Volumes: their names, and the sources that sidecars commonly use. Rare sources are left to the API server."""
+"""Validation of volumes: their names, and the sources that sidecars commonly use. Rare sources are left to the API
+server."""
 
 from __future__ import annotations
 
@@ -44,7 +45,7 @@ _FILE_FIELDS: Final = ("metadata.annotations", "metadata.labels", *ENV_FIELDS[:3
 _LONGEST_TOKEN: Final = 1 << 32
 
 
-#: The sources that are looked into, in the order Kubernetes looks at them.
+#: The validated sources, in the order in which Kubernetes validates them.
 _SOURCES: Final = (
     "emptyDir",
     "hostPath",
@@ -59,7 +60,7 @@ _SOURCES: Final = (
 
 
 def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError], dict[str, Json]]:
-    """What is wrong with the (defaulted) volumes, and the valid ones by name."""
+    """Return the errors of the (defaulted) volumes, and the valid volumes by name."""
     errors: list[FieldError] = []
     valid: dict[str, Json] = {}
     for index, volume in enumerate(volumes):
@@ -81,7 +82,7 @@ def volume_errors(volumes: Sequence[Json], path: Path) -> tuple[list[FieldError]
 
 
 def _source_errors(volume: Json, path: Path) -> list[FieldError]:
-    # Sources we know come first and in Kubernetes' order; that decides which of several is one too many.
+    # Known sources come first and in Kubernetes' order, which decides which of several sources is the surplus one.
     given = [key for key in _SOURCES if volume.get(key) is not None]
     given += [key for key, value in volume.items() if value is not None and key != "name" and key not in _SOURCES]
     errors: list[FieldError] = []
@@ -116,7 +117,7 @@ def _host_path(source: Json, path: Path) -> list[FieldError]:
 
 
 def _keyed(name: str) -> Callable[[Json, Path], list[FieldError]]:
-    """A Secret or ConfigMap as files: ``name`` is the field that says which."""
+    """Return a validator for a Secret or ConfigMap volume; ``name`` is the field with its name."""
 
     def errors_of(source: Json, path: Path) -> list[FieldError]:
         errors = [] if source.get(name) else [required(path.child(name))]
@@ -151,7 +152,7 @@ def _csi(source: Json, path: Path) -> list[FieldError]:
 def _downward_api(source: Json, path: Path) -> list[FieldError]:
     errors = mode_errors(source.get("defaultMode"), path.child("defaultMode"))
     for item in source.get("items", ()):
-        # Kubernetes reports all items at the source itself.
+        # Kubernetes reports errors of items at the source itself.
         if not item["path"]:
             errors.append(required(path.child("path")))
         errors += local_file_errors(item["path"], path.child("path"))
