@@ -1,1 +1,1 @@
-"""An embedded control plane and simulated nodes, for trying out and for tests."""
+"""Embedded control plane and simulated nodes for demos and tests."""

@@ -1,4 +1,4 @@
-"""Node agents of simulated nodes, on a simulated container runtime."""
+"""Node agents of simulated nodes with a simulated container runtime."""
 
 from __future__ import annotations
 
@@ -62,48 +62,48 @@ from app.sandbox.objects import ContainerStatus, Pod
 
 _NANO: Final = 10**9
 _POLL_SECONDS: Final = 0.02
-#: A command that waits does so for this long at most.
+#: Maximum seconds that a waiting command waits.
 _LONGEST_SLEEP: Final = 3600.0
 
 
 class _Started(msgspec.Struct, frozen=True):
-    """What a container was started with."""
+    """Env and hash that a container was started with."""
 
     env: Mapping[str, str]
     plain_hash: int
 
 
 class PodRuntimes:
-    """The runtimes of all simulated nodes. ``pull_seconds``: how long a pull takes."""
+    """Runtimes of all simulated nodes. pull_seconds is the duration of a pull."""
 
     def __init__(self, kubelets: Kubelets, clock: Clock, *, pull_seconds: float = 0.5) -> None:
         self.kubelets = kubelets
         self.clock = clock
         self.pull_seconds = pull_seconds
         self._by_uid: dict[str, Pod] = {}
-        #: Container → uid of its Pod.
+        #: Container ID → UID of its Pod.
         self._owners: dict[str, str] = {}
         self._started: dict[str, _Started] = {}
         kubelets.pods.subscribe(self._note)
 
     def runtime(self, node: str) -> PodRuntime:
-        """The runtime of one node."""
+        """Return the runtime of a node."""
         return PodRuntime(self, node)
 
     def pod(self, uid: str) -> Pod | None:
-        """The Pod of that uid."""
+        """Return the Pod with this UID."""
         return self._by_uid.get(uid)
 
     def owner(self, full_id: str) -> Pod | None:
-        """The Pod of that container."""
+        """Return the Pod of a container."""
         return self._by_uid.get(self._owners.get(full_id, ""))
 
     def started_with(self, full_id: str) -> _Started | None:
-        """What that container was started with."""
+        """Return what a container was started with."""
         return self._started.get(full_id)
 
     def _note(self, change: Change[Pod]) -> None:
-        """A container's env is what it was when the container was first seen."""
+        """Record a container's env when the container is first seen; later changes do not affect it."""
         old, pod = change.old, change.new
         before = {one.container_id for one in old.status.container_statuses} if old is not None else set()
         now = {one.container_id: one.name for one in pod.status.container_statuses} if pod is not None else {}
@@ -130,7 +130,7 @@ class PodRuntimes:
 
 
 class PodRuntime:
-    """One simulated node's runtime (:class:`app.daemon.cri.types.Runtime`)."""
+    """Runtime of one simulated node (:class:`app.daemon.cri.types.Runtime`)."""
 
     name = "sandbox"
 
@@ -139,7 +139,7 @@ class PodRuntime:
         self._node = node
 
     async def images(self, seconds: float) -> Sequence[Image]:  # noqa: ARG002 - of the protocol
-        """The images of the node."""
+        """Return the images of the node."""
         found = []
         for name in sorted(self._all.kubelets.images(self._node)):
             digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
@@ -158,7 +158,7 @@ class PodRuntime:
         annotations: Mapping[str, str],  # noqa: ARG002 - of the protocol
         seconds: float,  # noqa: ARG002 - of the protocol
     ) -> None:
-        """Pull an image; those of ``.invalid`` registries are nowhere."""
+        """Pull an image. Images of ``.invalid`` registries cannot be pulled."""
         if familiar_image(reference) is None:
             raise CriError(f"failed to parse image reference {reference!r}: invalid reference format")
         await self._all.clock.sleep(self._all.pull_seconds)
@@ -168,19 +168,19 @@ class PodRuntime:
         self._all.kubelets.images(self._node).add(name)
 
     async def containers(self, pod_uid: str) -> Sequence[Container]:
-        """The containers of a Pod of this node."""
+        """Return the containers of a Pod on this node."""
         pod = self._all.pod(pod_uid)
         if pod is None or pod.spec.node_name != self._node:
             return []
         return [_listed(one) for one in _statuses(pod)]
 
     async def container(self, container_id: str) -> Container | None:
-        """One container, if there is one."""
+        """Return a container, or None if it does not exist."""
         found = self._find(container_id)
         return _listed(found[1]) if found is not None else None
 
     async def details(self, container_id: str) -> ContainerDetails:
-        """One container with its times and what the kubelet writes on it."""
+        """Return a container with its times and the annotations of the kubelet."""
         pod, status = self._get(container_id)
         state, started_at, finished_at, code = _state(status)
         started = self._all.started_with(status.container_id)
@@ -209,7 +209,7 @@ class PodRuntime:
         )
 
     async def stop(self, container_id: str, grace: int) -> None:
-        """End a container, and wait until that has happened."""
+        """Stop a container and wait until it has ended."""
         pod, status = self._get(container_id)
         if _state(status)[0] is not ContainerState.RUNNING:
             return
@@ -225,7 +225,7 @@ class PodRuntime:
             await self._all.clock.sleep(_POLL_SECONDS)
 
     async def execute(self, container_id: str, command: Sequence[str], seconds: float) -> ExecResult:
-        """Run a command, as far as the sandbox understands it."""
+        """Run a command as far as the sandbox understands it."""
         pod, status = self._get(container_id)
         state, started_at, _, _ = _state(status)
         if state is not ContainerState.RUNNING:
@@ -249,7 +249,7 @@ class PodRuntime:
         return ExecResult(0 if answer_of(command, behaviour.program, since)[0] else 1)
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def _get(self, container_id: str) -> tuple[Pod, ContainerStatus]:
         found = self._find(container_id)
@@ -275,7 +275,7 @@ def _listed(status: ContainerStatus) -> Container:
 
 
 def _state(status: ContainerStatus) -> tuple[ContainerState, int, int, int]:
-    """State, start, end (in nanoseconds) and exit code."""
+    """Return state, start, end (in nanoseconds) and exit code."""
     running, terminated = status.state.running, status.state.terminated
     if running is not None:
         return ContainerState.RUNNING, _nano(running.started_at), 0, 0
@@ -290,18 +290,18 @@ def _nano(moment: datetime | None) -> int:
 
 
 class SimulatedNetwork(Network):
-    """No Pod of a simulated node listens anywhere: whoever asks one that runs is answered."""
+    """Network of simulated Pods. Nothing listens there, so every request to a running Pod succeeds."""
 
     async def connection(self, action: TcpSocketAction, pod_ip: str, seconds: float) -> Outcome:  # noqa: ARG002
-        """Always there."""
+        """Return success."""
         return Outcome(succeeded=True)
 
     async def request(self, action: HttpGetAction, pod_ip: str, seconds: float) -> Outcome:  # noqa: ARG002
-        """Always well."""
+        """Return success."""
         return Outcome(succeeded=True)
 
     async def hook(self, action: HttpGetAction, host: str, port: int) -> int:  # noqa: ARG002
-        """Always well."""
+        """Return success."""
         return 200
 
 
@@ -312,7 +312,7 @@ T = TypeVar("T", bound=Object)
 
 
 class Agents:
-    """One agent for each of the nodes; ``run`` until cancelled."""
+    """One agent per node. ``run`` runs until canceled."""
 
     def __init__(self, client: Client, nodes: Sequence[str], kubelets: Kubelets, rng: Random) -> None:
         self._client = Client(client.transport, client.clock, user_agent=USER_AGENT)
@@ -328,7 +328,7 @@ class Agents:
             )
             for node in nodes
         }
-        # Watches of each agent's own would be four times as many as there are nodes.
+        # Separate watches per agent would be four times the number of nodes.
         self._node_images: Store[NodeImage] = Store()
         self._requests: Store[RecreateRequest] = Store({BY_POD: pods_of})
         self._probes: Store[NodePodProbe] = Store()
@@ -348,7 +348,7 @@ class Agents:
         ]
 
     async def run(self) -> None:
-        """Work until cancelled; as long as there are no kinds to work on, wait for them."""
+        """Run until canceled. Waits for the kinds if they are not installed."""
         await self._until_served()
         self._node_images.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_images"))
         self._probes.subscribe(lambda change: self._route(change, change.object.metadata.name, "node_pod_probes"))
@@ -365,7 +365,7 @@ class Agents:
                 stores: list[Store[Any] | None] = [agent.node_images, agent.requests, agent.node_pod_probes, agent.pods]
                 for own in stores:
                     if own is not None:
-                        own.replace(own.list())  # that was all
+                        own.replace(own.list())  # marks the store as complete
                 tasks.create_task(agent.run(), name=f"agent of {agent.node}")
 
     async def _until_served(self) -> None:
@@ -376,13 +376,13 @@ class Agents:
             except NotFound:
                 pass
             except KubeError as error:
-                logger.info("the agents wait: %s", error)
+                logger.info("node agents are waiting: %s", error)
             else:
                 return
             await self._client.clock.sleep(_LOOK_SECONDS)
 
     def _route(self, change: Change[Any], node: str, store: str) -> None:
-        """What is about a node goes to its agent."""
+        """Route a change to the agent of its node."""
         agent = self.by_node.get(node)
         own: Store[Any] | None = getattr(agent, store) if agent is not None else None
         if own is None:

@@ -1,4 +1,4 @@
-"""A cluster without a machine: simulated nodes and the built-in controllers, over one cache of Pods."""
+"""A cluster without machines: simulated nodes and the built-in controllers over one Pod cache."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ from app.sandbox.kubelet.program import Pace, Scripts
 from app.sandbox.nodes import Nodes, SimulatedNode
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
-# The native controllers the scenarios need, on the toolkit of ``app.kube``: small, and true in what users see.
-#
-# ReplicaSets, Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volumes of claims,
-# nodes that fall silent, and what every namespace begins with. Garbage collection and the end of namespaces are the
-# API server's. Each module holds its pure decision and, below it, the controller.
+# Native controllers the scenarios need, built on ``app.kube``: small, but faithful in what users see. ReplicaSets,
+# Deployments, StatefulSets, DaemonSets, Jobs, EndpointSlices, PodDisruptionBudgets, volume claims, unresponsive nodes,
+# and the default objects of namespaces. Garbage collection and namespace deletion belong to the API server. Each module
+# holds its pure decision followed by the controller.
 
 
 class NativeControllers:
-    """All of them, over one cache of Pods and Nodes. Given stores are filled by who gives them."""
+    """All native controllers over one cache of Pods and Nodes. Stores passed in are filled by the caller."""
 
     def __init__(
         self,
@@ -67,16 +66,16 @@ class NativeControllers:
         )
 
     def tasks(self) -> list[Coroutine[Any, Any, None]]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [*(one.run() for one in self._reflectors), *(task for part in self._parts for task in part.tasks())]
 
 
-#: What a store of Pods must have for all of them.
+#: Indexes that a store of Pods needs for all controllers.
 INDEXES: Final = {**kubelets.INDEXES, **POD_INDEXES}
 
 
 class SimulatedCluster:
-    """Everything of a cluster but its API server. The same seed and clock give the same history."""
+    """A cluster except its API server. The same seed and clock produce the same history."""
 
     def __init__(
         self,
@@ -90,7 +89,7 @@ class SimulatedCluster:
         authority: str = "",
         agents: bool = False,
     ) -> None:
-        """``agents``: each node has its agent, too."""
+        """Create the cluster. ``agents`` runs a node agent on each node."""
         self.pods: Store[Pod] = Store(INDEXES)
         self.nodes = Nodes(client, nodes, rng=rng, bind=True, pace=pace, scripts=scripts, events=events, pods=self.pods)
         scheduler = self.nodes.scheduler
@@ -100,11 +99,11 @@ class SimulatedCluster:
         self.agents = Agents(client, [node.name for node in nodes], self.nodes.kubelets, rng) if agents else None
 
     async def register(self) -> None:
-        """The nodes are there and Ready."""
+        """Register the nodes and make them Ready."""
         await self.nodes.register()
 
     async def work(self) -> None:
-        """Until cancelled."""
+        """Run until canceled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.nodes.work())
             if self.agents is not None:

@@ -1,4 +1,4 @@
-"""The scheduler's filters: on which nodes a Pod may run, and why not on the others. Pure."""
+"""Scheduler filters: the nodes a Pod may run on, and why it may not run on the others. Pure."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from app.sandbox.objects import (
 
 
 class Amounts(dict[str, int]):
-    """Resource → amount."""
+    """Resource name → amount."""
 
     def add(self, other: Mapping[str, int]) -> None:
-        """Count these too."""
+        """Add these amounts."""
         for name, amount in other.items():
             self[name] = self.get(name, 0) + amount
 
     def subtract(self, other: Mapping[str, int]) -> None:
-        """Count these no more."""
+        """Subtract these amounts."""
         for name, amount in other.items():
             self[name] = self.get(name, 0) - amount
 
     def lacking(self, wanted: Mapping[str, int], capacity: Mapping[str, int]) -> Iterator[str]:
-        """Of what there is not enough left for ``wanted``, in the scheduler's words."""
+        """Return the scheduler's messages for resources with less than ``wanted`` left."""
         for name, amount in wanted.items():
             if amount and self.get(name, 0) + amount > capacity.get(name, 0):
                 yield "Too many pods" if name == "pods" else f"Insufficient {name}"
@@ -54,17 +54,18 @@ def _amount(name: str, text: str) -> int:
 
 
 def amounts(quantities: Mapping[str, Any]) -> Amounts:
-    """A resource list; what is no quantity counts as zero."""
+    """Parse a resource list. Invalid quantities count as zero."""
     return Amounts((name, _amount(name, str(text))) for name, text in quantities.items())
 
 
 def allocatable(node: Node) -> Amounts:
-    """What the node has to give."""
+    """Return the node's allocatable resources."""
     return amounts(node.status.allocatable)
 
 
 def requests(pod: Pod) -> Amounts:
-    """What the Pod takes: its containers and sidecars together, or its largest init container if that is more."""
+    """Return the Pod's requests: the sum of its containers and sidecars, or its largest init container if that is
+    more."""
     total = amounts(pod.spec.overhead)
     for container in pod.spec.containers:
         total.add(_requests(container))
@@ -90,10 +91,8 @@ def _requests(container: Container) -> Amounts:
     return amounts(container.resources.get("requests") or {})
 
 
-# On which nodes a Pod may run, and in kube-scheduler's words why not on the others. Pure.
-#
-# Looked at, in the scheduler's order: cordons, taints, node selector and affinity, host ports, resources, spreading,
-# Pod affinity and anti-affinity.
+# Nodes a Pod may run on, and kube-scheduler's messages for the others. Checked in the scheduler's order: cordons,
+# taints, node selector and affinity, host ports, resources, spreading, Pod affinity and anti-affinity.
 
 UNSCHEDULABLE: Final = "node(s) were unschedulable"
 NO_MATCH: Final = "node(s) didn't match Pod's node affinity/selector"
@@ -104,17 +103,17 @@ OTHERS_ANTI_AFFINITY: Final = "node(s) didn't satisfy existing pods anti-affinit
 SPREAD: Final = "node(s) didn't match pod topology spread constraints"
 SPREAD_LABEL: Final = f"{SPREAD} (missing required label)"
 _NOBODY: Final = Selector.of([Requirement("pod", Operator.IN, ())])
-#: What evicting other Pods could change.
+#: Reasons that evicting other Pods could resolve.
 _PREEMPTION_MAY_HELP: Final = frozenset({NO_PORTS, ANTI_AFFINITY, OTHERS_ANTI_AFFINITY, SPREAD, "Too many pods"})
 
 
 @dataclass(slots=True)
 class NodeInfo:
-    """A node and what runs on it; kept up to date by who holds it."""
+    """A node and its Pods, kept up to date by the owner."""
 
     node: Node
     pods: dict[str, Pod] = field(default_factory=dict)
-    #: Those among them that do not want certain others near.
+    #: Pods with anti-affinity.
     loners: dict[str, Pod] = field(default_factory=dict)
     used: Amounts = field(default_factory=Amounts)
     capacity: Amounts = field(default_factory=Amounts)
@@ -123,7 +122,7 @@ class NodeInfo:
         self.capacity = allocatable(self.node)
 
     def add(self, pod: Pod) -> None:
-        """A Pod runs here (by its uid, once)."""
+        """Add a Pod (once per UID)."""
         if pod.metadata.uid not in self.pods:
             self.used.add(requests(pod))
         self.pods[pod.metadata.uid] = pod
@@ -131,18 +130,18 @@ class NodeInfo:
             self.loners[pod.metadata.uid] = pod
 
     def remove(self, uid: str) -> None:
-        """It does not any more."""
+        """Remove a Pod."""
         self.loners.pop(uid, None)
         if (pod := self.pods.pop(uid, None)) is not None:
             self.used.subtract(requests(pod))
 
 
-#: Labels of a namespace, for affinity terms that select namespaces.
+#: Returns a namespace's labels, for affinity terms that select namespaces.
 NamespaceLabels = Mapping[str, Mapping[str, str]]
 
 
 def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels | None = None) -> tuple[str, str]:
-    """The node to bind the Pod to, and ''; or '' and the message that says why there is none."""
+    """Return the node to bind the Pod to and '', or '' and the message why none fits."""
     others = _Neighbours(pod, infos, namespaces or {})
     reasons: Counter[str] = Counter()
     suitable = []
@@ -160,12 +159,12 @@ def choose_node(pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels
 
 
 def _rank(pod: Pod, info: NodeInfo, others: _Neighbours) -> tuple[int, int, int, str]:
-    """What is preferred: by affinity, then by soft spreading, then where the fewest Pods are."""
+    """Return the sort key of a node: by affinity, then soft spreading, then the fewest Pods."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     weight = sum(one.weight for one in affinity.preferred if _holds(one.preference, info.node)) if affinity else 0
     avoided = sum(taint.effect == "PreferNoSchedule" for taint in _untolerated(pod.spec, info.node, prefer=True))
     soft = sum(others.count(one, info) for one in pod.spec.topology_spread_constraints if not _is_hard(one))
-    # Names count backwards, so that of equals the first is taken.
+    # Names are negated so that the first of equal nodes wins.
     return weight - 100 * avoided, -soft, -len(info.pods), _reverse(info.node.metadata.name)
 
 
@@ -187,7 +186,7 @@ def _message(nodes: int, reasons: Mapping[str, int], helpless: int) -> str:
 
 
 def _reasons(pod: Pod, info: NodeInfo, others: _Neighbours) -> Iterator[str]:
-    """Why the Pod cannot run there: the reasons of the first filter that refuses."""
+    """Return why the Pod cannot run there: the reasons of the first filter that rejects the node."""
     node, spec = info.node, pod.spec
     if node.spec.unschedulable and not _tolerated(spec, Taint("node.kubernetes.io/unschedulable", "", "NoSchedule")):
         yield UNSCHEDULABLE
@@ -231,7 +230,7 @@ def _matches_node(spec: PodSpec, node: Node) -> bool:
 
 
 def suits(spec: PodSpec, node: Node) -> bool:
-    """Whether a Pod with that spec may be put on the node by who does not look at room: a DaemonSet."""
+    """Return whether a DaemonSet Pod with this spec may run on the node, regardless of its resources."""
     return _matches_node(spec, node) and next(_untolerated(spec, node), None) is None
 
 
@@ -246,7 +245,7 @@ def _tolerated(spec: PodSpec, taint: Taint) -> bool:
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Whether the toleration covers the taint."""
+    """Return whether the toleration tolerates the taint."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -268,12 +267,12 @@ def _matches(requirement: NodeSelectorRequirement, labels: Mapping[str, str]) ->
 
 
 class _Neighbours:
-    """The Pods that run already, as one Pod's rules about its neighbours need them; all is worked out once."""
+    """Running Pods as seen by the affinity and spreading rules of one Pod. Computed once per Pod."""
 
     def __init__(self, pod: Pod, infos: Sequence[NodeInfo], namespaces: NamespaceLabels) -> None:
         self._pod = pod
         self._infos = infos
-        #: What the Pod itself asks for: room, and ports of the node.
+        #: The Pod's own requests and host ports.
         self.wanted = requests(pod)
         self.ports = _ports(pod)
         self._namespaces = namespaces
@@ -290,10 +289,10 @@ class _Neighbours:
         self._spread: dict[int, Counter[str]] = {}
 
     def affinity_reason(self, info: NodeInfo) -> str:
-        """Why Pod affinity and anti-affinity keep the Pod off the node; '' if they do not."""
+        """Return why Pod affinity or anti-affinity rejects the node, or ''."""
         labels = info.node.metadata.labels
         for term, values in self._near:
-            # The first of a group that wants to be near its own kind may begin anywhere.
+            # The first Pod of a group with affinity to itself may run anywhere.
             alone = not values and self._selects(term, self._pod, self._pod)
             if term.topology_key not in labels or not (alone or labels[term.topology_key] in values):
                 return NO_AFFINITY
@@ -305,7 +304,7 @@ class _Neighbours:
         return ""
 
     def spread_reason(self, constraint: TopologySpreadConstraint, info: NodeInfo) -> str:
-        """Why spreading keeps the Pod off the node; '' if it does not."""
+        """Return why the spread constraint rejects the node, or ''."""
         if constraint.topology_key not in info.node.metadata.labels:
             return SPREAD_LABEL
         counts = self._counts(constraint)
@@ -315,7 +314,7 @@ class _Neighbours:
         return SPREAD if skew > constraint.max_skew else ""
 
     def count(self, constraint: TopologySpreadConstraint, info: NodeInfo) -> int:
-        """How many Pods the constraint counts in the node's part of the topology."""
+        """Count the Pods selected by the constraint in the node's topology domain."""
         return self._counts(constraint).get(info.node.metadata.labels.get(constraint.topology_key, ""), 0)
 
     def _counts(self, constraint: TopologySpreadConstraint) -> Counter[str]:
@@ -337,7 +336,7 @@ class _Neighbours:
         return found
 
     def _where(self, term: PodAffinityTerm) -> set[str]:
-        """The values of the topology where a Pod runs that the term selects."""
+        """Return the topology values where a Pod selected by the term runs."""
         found = set()
         for info in self._infos:
             value = info.node.metadata.labels.get(term.topology_key)
@@ -346,7 +345,7 @@ class _Neighbours:
         return found
 
     def _forbidden_by_others(self) -> set[tuple[str, str | None]]:
-        """Topologies where a Pod runs that does not want this one near."""
+        """Return the topology domains of Pods whose anti-affinity excludes this Pod."""
         found: set[tuple[str, str | None]] = set()
         for info in self._infos:
             for other in info.loners.values():
@@ -370,12 +369,12 @@ class _Neighbours:
 
 
 def _compiled(selector: Mapping[str, Any] | None) -> Selector:
-    """A label selector of a rule about neighbours: without one, it selects nobody."""
+    """Compile the label selector of an affinity rule. A missing selector selects no Pod."""
     return compile_selector(selector) if selector is not None else _NOBODY
 
 
 def node_infos(nodes: Iterable[Node], pods: Iterable[Pod]) -> list[NodeInfo]:
-    """The nodes with the Pods that are bound to them and have not ended."""
+    """Return the nodes with their bound Pods that have not ended."""
     infos = {node.metadata.name: NodeInfo(node) for node in nodes}
     for pod in pods:
         info = infos.get(pod.spec.node_name)

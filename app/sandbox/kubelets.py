@@ -1,4 +1,4 @@
-"""The kubelets of simulated nodes: one controller that carries out what ``kubelet`` plans, and container logs."""
+"""Kubelets of simulated nodes: one controller that carries out the plans of ``kubelet``, and container logs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.sandbox.objects import Container, ContainerStatus, Pod, Secret, decode_
 
 
 def log_of(pod: Pod, inputs: PodInputs, container: str = "", *, previous: bool = False) -> str:
-    """The log of the container (of the first, where none is named), or of its run before. Raises LookupError."""
+    """Return the log of a container (the first by default) or of its previous run. Raises LookupError."""
     found, status = _find(pod, container)
     state = status.last_state if previous else status.state
     if previous and state.terminated is None:
@@ -57,10 +57,9 @@ def _find(pod: Pod, name: str) -> tuple[Container, ContainerStatus]:
     return container, status
 
 
-# The kubelets of simulated nodes: one controller that carries out what :mod:`app.sandbox.kubelet` plans for each Pod.
-#
-# One patch brings a Pod from bound to running, one request removes it, so that the simulation is not what limits a
-# measurement.
+# Kubelets of simulated nodes: one controller that carries out the plan of :mod:`app.sandbox.kubelet` for each Pod. A
+# single patch takes a Pod from bound to running and a single request removes it, so that the simulation does not limit
+# measurements.
 
 WORKERS = 32
 _CONFIG_MAPS = "config maps of env"
@@ -69,9 +68,9 @@ _SECRETS = "secrets of env"
 
 @dataclass(slots=True)
 class _PodState:
-    """What the kubelet keeps of one Pod."""
+    """State the kubelet keeps of one Pod."""
 
-    #: The version our last write gave it.
+    #: Resource version after our last write.
     version: str = ""
     run: PodRun | None = None
     address: str = ""
@@ -79,14 +78,14 @@ class _PodState:
 
 @dataclass(slots=True)
 class PodAddresses:
-    """Pod addresses: 10.x.y.z with a range per node, none given twice while it is in use."""
+    """Allocates Pod addresses: 10.x.y.z with a range per node, each used by one Pod at a time."""
 
     nodes: Mapping[str, int]
     in_use: set[str] = field(default_factory=set)
     _next: dict[str, count[int]] = field(default_factory=dict)
 
     def take(self, node: str) -> str:
-        """A free address of the node's range."""
+        """Allocate a free address of the node's range."""
         numbers = self._next.setdefault(node, count(1))
         while True:
             number = next(numbers) % 65534 + 1
@@ -97,7 +96,7 @@ class PodAddresses:
 
 
 class Kubelets:
-    """The kubelets of the nodes named in ``hosts`` (name → address). ``events``: tell what happens, as kubelets do."""
+    """Kubelets of the nodes in ``hosts`` (name → address). ``events`` records events as kubelets do."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class Kubelets:
         self._states: dict[str, _PodState] = {}
         self._images: dict[str, set[str]] = {name: set() for name in hosts}
         self._stopped: set[str] = set()
-        #: Containers that the runtime has ended and no report shows yet: uid of the Pod → name → exit code.
+        #: Containers ended by the runtime and not reported yet: Pod UID → name → exit code.
         self._ended: dict[str, dict[str, int]] = {}
         self._addresses = PodAddresses({name: number for number, name in enumerate(hosts)})
         self._recorders = {name: EventRecorder(client, "kubelet", instance=name) for name in hosts} if events else {}
@@ -148,16 +147,16 @@ class Kubelets:
         )
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         recorders = [recorder.run() for recorder in self._recorders.values()]
         return [*(reflector.run() for reflector in self.reflectors), self.controller.run(), *recorders]
 
     def stop(self, node: str) -> None:
-        """The node fails: its Pods stay as they are, and nobody reports or ends them."""
+        """Simulate a node failure: its Pods are no longer reported or ended."""
         self._stopped.add(node)
 
     def start(self, node: str) -> None:
-        """The node is back, and remembers nothing."""
+        """Bring a node back without any memory of its Pods."""
         self._stopped.discard(node)
         for pod in self.pods.list():
             if pod.spec.node_name == node:
@@ -165,33 +164,33 @@ class Kubelets:
                 self.controller.queue.add(key_of(pod))
 
     def is_stopped(self, node: str) -> bool:
-        """Whether the node has failed."""
+        """Return whether the node has failed."""
         return node in self._stopped
 
     def log(self, namespace: str, name: str, container: str = "", *, previous: bool = False) -> str:
-        """What ``kubectl logs`` shows, one line each. Raises LookupError, saying why, where there is nothing."""
+        """Return the log as ``kubectl logs`` shows it. Raises LookupError with the reason if there is none."""
         pod = self.pods.get(name, namespace)
         if pod is None:
             raise LookupError(f'pods "{name}" not found')
         return log_of(pod, self._inputs(pod, ""), container, previous=previous)
 
     def images(self, node: str) -> set[str]:
-        """The full names of the images on a node; who pulls adds to them."""
+        """Return the full names of the images on a node. Pullers add to this set."""
         return self._images[node]
 
     def end_container(self, pod: Pod, name: str, code: int) -> None:
-        """The runtime has ended a container; the kubelet finds out, and starts it again where it has to."""
+        """End a container as the runtime would. The kubelet notices it and restarts the container if required."""
         self._ended.setdefault(pod.metadata.uid, {})[name] = code
         self.controller.queue.add(key_of(pod))
 
     def inputs_of(self, pod: Pod) -> PodInputs:
-        """What the Pod's containers depend on."""
+        """Return the inputs of the Pod's containers."""
         return self._inputs(pod, pod.status.pod_ip)
 
-    # ---- what changes concern
+    # ---- event mapping
 
     def _note(self, change: Change[Pod]) -> None:
-        """Keep count of addresses, and forget what is gone."""
+        """Track addresses and forget deleted Pods."""
         shown = change.object
         if change.new is None:
             self._states.pop(shown.metadata.uid, None)
@@ -213,7 +212,7 @@ class Kubelets:
     def _runs(self, pod: Pod) -> bool:
         return pod.spec.node_name in self._hosts and pod.spec.node_name not in self._stopped
 
-    # ---- one Pod
+    # ---- reconcile
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
         pod = self.pods.by_key(key)
@@ -221,11 +220,11 @@ class Kubelets:
             return None
         state = self._states.setdefault(pod.metadata.uid, _PodState())
         if state.version and not is_at_least(pod.metadata.resource_version, state.version):
-            return None  # our own write is still on its way into the cache, and its event comes
+            return None  # the cache does not show our own write yet; its event follows
         try:
             return await self._carry_out(pod, state)
         except (NotFound, Conflict):
-            return None  # gone, or another Pod of the same name: its events come
+            return None  # gone, or another Pod has the name; its events follow
 
     async def _carry_out(self, pod: Pod, state: _PodState) -> Result | None:
         metadata = pod.metadata
@@ -233,7 +232,7 @@ class Kubelets:
         if todo.status:
             await self._patch_status(pod, todo.status, state)
         self._ended.pop(metadata.uid, None)
-        # Only now: what could not be written has not happened, and is planned once more.
+        # Only after the write: a failed write must be planned again.
         is_new, state.run = state.run is None, todo.run
         self._images[pod.spec.node_name].update(todo.pulled)
         self._record_events(pod, todo, is_new=is_new)
@@ -292,7 +291,7 @@ class Kubelets:
         return found.data if found is not None else None
 
     def _address(self, pod: Pod, state: _PodState) -> str:
-        """The Pod's address: the one it has, or a free one if it is about to start."""
+        """Return the Pod's address, or allocate one if it is about to start."""
         if pod.status.start_time is not None or pod.spec.host_network or pod.metadata.deletion_timestamp is not None:
             return pod.status.pod_ip
         if not state.address:
@@ -308,5 +307,5 @@ def _secrets_of(pod: Pod) -> list[str]:
     return [str(ObjectKey(pod.metadata.namespace, name)) for name in needs(pod, "secret")]
 
 
-#: What a store of Pods must have for kubelets to work with it.
+#: Indexes that a store of Pods needs for kubelets.
 INDEXES = {_CONFIG_MAPS: _config_maps_of, _SECRETS: _secrets_of}

@@ -1,8 +1,8 @@
-"""Simulated nodes on any API server: registered, alive, and each with a kubelet that only pretends.
+"""Simulated nodes on any API server: registered, alive, and with kubelets that only pretend to run Pods.
 
     python -m app.sandbox.nodes --kubeconfig FILE --nodes 3
 
-keeps three Ready nodes until it is stopped, then removes them. ``--bind`` takes the place of a scheduler.
+keeps three Ready nodes until stopped, then removes them. ``--bind`` replaces the scheduler.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ LEASE_SECONDS: Final = 40
 HEARTBEAT_SECONDS: Final = 10.0
 MAX_CONCURRENT_REMOVALS: Final = 32
 VERSION: Final = "v1.34.0-pykruise-sandbox"
-#: More than anybody asks of it.
+#: More than any Pod requests.
 BOUNDLESS: Final[Mapping[str, str]] = {"cpu": "10000", "memory": "100Ti", "pods": "60000", "ephemeral-storage": "100Ti"}
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedNode:
-    """A node as it is to be registered."""
+    """A node to register."""
 
     name: str
     address: str
@@ -58,7 +58,8 @@ class SimulatedNode:
 def simulated_nodes(
     number: int, *, prefix: str = "node", zones: Sequence[str] = (), capacity: Mapping[str, str] = BOUNDLESS
 ) -> list[SimulatedNode]:
-    """``number`` nodes, ``node1`` and on, in the zones in turn; addresses from the range kept free for benchmarks."""
+    """Return nodes ``node1``, ``node2``, …, assigned to the zones in turn, with addresses from the benchmarking
+    range."""
     nodes = []
     for index in range(number):
         labels = {"topology.kubernetes.io/zone": zones[index % len(zones)]} if zones else {}
@@ -69,7 +70,7 @@ def simulated_nodes(
 
 
 def node_object(node: SimulatedNode, now: str) -> dict[str, Any]:
-    """The Node as its kubelet would register it: Ready."""
+    """Return the Node as its kubelet would register it: Ready."""
     labels = {
         "kubernetes.io/hostname": node.name,
         "kubernetes.io/os": "linux",
@@ -116,9 +117,9 @@ def _conditions(now: str) -> list[dict[str, str]]:
 
 
 class Nodes:
-    """Simulated nodes with their kubelets, from ``run`` until it is cancelled.
+    """Simulated nodes with their kubelets. ``run`` runs until canceled.
 
-    ``bind``: be the scheduler too. ``events``: tell what happens to Pods, as kubelets and schedulers do.
+    ``bind`` also acts as the scheduler. ``events`` records Pod events as kubelets and schedulers do.
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Nodes:
         await self.work()
 
     async def work(self) -> None:
-        """Keep the nodes alive and run what is bound to them."""
+        """Keep the nodes alive and run the Pods bound to them."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._heartbeats())
             tasks.create_task(self._reflector.run())
@@ -159,7 +160,7 @@ class Nodes:
                 tasks.create_task(task)
 
     async def register(self) -> None:
-        """Create the nodes, or make those that are there Ready again."""
+        """Create the nodes, or make existing ones Ready again."""
         for node in self._nodes:
             await self._register(node)
             await self._renew(node)
@@ -170,11 +171,11 @@ class Nodes:
             await self._client.create(NODES, body)
         except AlreadyExists:
             await self._client.patch(NODES, node.name, {"status": body["status"]}, subresource="status")
-        # The API server taints a new node; who would take that away may not be running.
+        # The API server taints new nodes, and the controller that removes the taint may not be running.
         await self._client.patch(NODES, node.name, {"spec": {"taints": None}})
 
     async def _renew(self, node: SimulatedNode) -> None:
-        """Heartbeat: without it the node's Pods would be evicted."""
+        """Renew the lease; otherwise the node's Pods would be evicted."""
         now = rfc3339_micro(self._clock.now())
         spec = {"holderIdentity": node.name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now}
         try:
@@ -192,10 +193,10 @@ class Nodes:
                 try:
                     await self._renew(node)
                 except KubeError as error:
-                    logger.warning("Node %s: the lease was not renewed, trying again: %s", node.name, error)
+                    logger.warning("Node %s: failed to renew the lease, retrying: %s", node.name, error)
 
     async def remove(self) -> None:
-        """Take the nodes away, and their Pods, which nobody would finish deleting."""
+        """Remove the nodes and their Pods, which otherwise would never finish deletion."""
         names = {node.name for node in self._nodes}
         keys = [key_of(pod) for pod in self.pods.list() if pod.spec.node_name in names]
         at_once = asyncio.Semaphore(MAX_CONCURRENT_REMOVALS)
@@ -211,20 +212,20 @@ class Nodes:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m app.sandbox.nodes", description=__doc__)
-    parser.add_argument("--kubeconfig", default="", help="which cluster (default: as kubectl)")
+    parser.add_argument("--kubeconfig", default="", help="kubeconfig of the cluster (default: as kubectl)")
     parser.add_argument(
-        "--nodes", type=int, default=3, choices=range(1, 1001), metavar="N", help="how many (default: 3)"
+        "--nodes", type=int, default=3, choices=range(1, 1001), metavar="N", help="number of nodes (default: 3)"
     )
-    parser.add_argument("--prefix", default="node", help="their names are this and a number (default: node)")
-    parser.add_argument("--zones", default="", help="zones to put them in, in turn, separated by commas")
-    parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes: there is no scheduler")
-    parser.add_argument("--start-seconds", type=float, default=0.0, help="how long a container takes to start")
-    parser.add_argument("--restart-seconds", type=float, default=0.0, help="how long it takes to change its image")
-    parser.add_argument("--events", action="store_true", help="tell what happens to Pods, as kubectl describe shows it")
-    parser.add_argument("--agents", action="store_true", help="each node has its agent, as from pykruise daemon")
-    parser.add_argument("--stop-seconds", type=float, default=0.0, help="how long it takes to stop")
+    parser.add_argument("--prefix", default="node", help="prefix of the node names (default: node)")
+    parser.add_argument("--zones", default="", help="zones assigned to the nodes in turn, separated by commas")
+    parser.add_argument("--bind", action="store_true", help="bind Pods to these nodes in place of a scheduler")
+    parser.add_argument("--start-seconds", type=float, default=0.0, help="seconds a container takes to start")
+    parser.add_argument("--restart-seconds", type=float, default=0.0, help="seconds an image change takes")
+    parser.add_argument("--events", action="store_true", help="record Pod events, as kubectl describe shows them")
+    parser.add_argument("--agents", action="store_true", help="run a node agent on each node, as pykruise daemon does")
+    parser.add_argument("--stop-seconds", type=float, default=0.0, help="seconds a container takes to stop")
     options = parser.parse_args(arguments)
     logs.configure("text", logging.INFO)
     nodes = simulated_nodes(
@@ -265,7 +266,7 @@ async def _serve(
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
         if working.done():
-            working.result()  # raises what ended it
+            working.result()  # re-raise the error that ended it
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
         await simulation.remove()
@@ -274,7 +275,7 @@ async def _serve(
 
 
 async def _work(client: Client, simulation: Nodes, nodes: Sequence[SimulatedNode]) -> None:
-    from app.sandbox.agents import Agents  # knows the agent, which most who want nodes do not need
+    from app.sandbox.agents import Agents  # imports the agent, which most users of nodes do not need
 
     agents = Agents(client, [node.name for node in nodes], simulation.kubelets, Random())
     async with asyncio.TaskGroup() as tasks:

@@ -1,6 +1,6 @@
-"""Pods and Nodes as a kubelet and a scheduler read them: more of them than the controllers need, nothing else.
+"""Pods and Nodes with the fields that a kubelet and a scheduler need.
 
-Structs like those of :mod:`app.kube.objects`.
+Structs like those of :mod:`app.kube.objects`, with more fields than the controllers use.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class KeySelector(Struct, frozen=True):
 
 
 class FieldSelector(Struct, frozen=True):
-    """A field of the Pod itself."""
+    """A field of the Pod."""
 
     field_path: str = ""
 
 
 class EnvVarSource(Struct, frozen=True):
-    """Where an env value comes from."""
+    """Source of an env value."""
 
     field_ref: FieldSelector | None = None
     config_map_key_ref: KeySelector | None = None
@@ -45,7 +45,7 @@ class EnvVarSource(Struct, frozen=True):
 
 
 class EnvVar(Struct, frozen=True):
-    """One env entry."""
+    """One env variable."""
 
     name: str = ""
     value: str = ""
@@ -60,7 +60,7 @@ class EnvSource(Struct, frozen=True):
 
 
 class EnvFromSource(Struct, frozen=True):
-    """A source of several env entries."""
+    """A source of several env variables."""
 
     prefix: str = ""
     config_map_ref: EnvSource | None = None
@@ -74,7 +74,7 @@ class ExecAction(Struct, frozen=True):
 
 
 class Probe(Struct, frozen=True):
-    """How often the kubelet asks, and how many answers in a row it wants. Seconds."""
+    """Timing and thresholds of a probe, in seconds."""
 
     exec: ExecAction | None = None
     initial_delay_seconds: int = 0
@@ -84,13 +84,13 @@ class Probe(Struct, frozen=True):
 
 
 class LifecycleHandler(Struct, frozen=True):
-    """A hook; what is not a command takes no time."""
+    """A lifecycle hook. Hooks other than commands take no time."""
 
     exec: ExecAction | None = None
 
 
 class Lifecycle(Struct, frozen=True):
-    """What runs right after a container's start and before its end."""
+    """Hooks that run right after a container starts and before it ends."""
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None
@@ -113,7 +113,7 @@ class ContainerPort(Struct, frozen=True):
 
 
 class Container(Struct, frozen=True):
-    """A container as the kubelet starts it."""
+    """A container to start."""
 
     name: str = ""
     image: str = ""
@@ -133,7 +133,7 @@ class Container(Struct, frozen=True):
 
 
 class NodeSelectorRequirement(Struct, frozen=True):
-    """One condition on a node's label or field."""
+    """A requirement on a node's label or field."""
 
     key: str = ""
     operator: str = ""
@@ -141,27 +141,27 @@ class NodeSelectorRequirement(Struct, frozen=True):
 
 
 class NodeSelectorTerm(Struct, frozen=True):
-    """Conditions that must hold together."""
+    """Requirements that must all hold."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = ()
     match_fields: tuple[NodeSelectorRequirement, ...] = ()
 
 
 class NodeSelector(Struct, frozen=True):
-    """Terms of which one must hold."""
+    """Terms of which at least one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredNodes(Struct, frozen=True):
-    """Nodes that are better than others, by weight."""
+    """A weighted node preference."""
 
     weight: int = 0
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
 
 class NodeAffinity(Struct, frozen=True):
-    """Which nodes a Pod must and should run on."""
+    """Required and preferred nodes of a Pod."""
 
     required: NodeSelector | None = msgspec.field(default=None, name="requiredDuringSchedulingIgnoredDuringExecution")
     preferred: tuple[PreferredNodes, ...] = msgspec.field(
@@ -170,7 +170,7 @@ class NodeAffinity(Struct, frozen=True):
 
 
 class PodAffinityTerm(Struct, frozen=True):
-    """Pods in whose topology a Pod must run, or must not."""
+    """Pods whose topology domain a Pod must or must not share."""
 
     label_selector: dict[str, Any] | None = None
     topology_key: str = ""
@@ -179,7 +179,7 @@ class PodAffinityTerm(Struct, frozen=True):
 
 
 class PodAffinity(Struct, frozen=True):
-    """Near which Pods, or away from which."""
+    """Required and preferred affinity terms."""
 
     required: tuple[PodAffinityTerm, ...] = msgspec.field(
         default=(), name="requiredDuringSchedulingIgnoredDuringExecution"
@@ -187,7 +187,7 @@ class PodAffinity(Struct, frozen=True):
 
 
 class Affinity(Struct, frozen=True):
-    """Where a Pod wants to run."""
+    """Affinity rules of a Pod."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
@@ -195,7 +195,7 @@ class Affinity(Struct, frozen=True):
 
 
 class TopologySpreadConstraint(Struct, frozen=True):
-    """How evenly Pods are to be spread over the values of a node label."""
+    """How evenly Pods are spread over the values of a node label."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -204,7 +204,7 @@ class TopologySpreadConstraint(Struct, frozen=True):
 
 
 class Toleration(Struct, frozen=True):
-    """A taint the Pod puts up with."""
+    """A tolerated taint."""
 
     key: str = ""
     operator: str = ""
@@ -214,7 +214,7 @@ class Toleration(Struct, frozen=True):
 
 
 class ClaimSource(Struct, frozen=True):
-    """A volume that is a PersistentVolumeClaim's."""
+    """A volume from a PersistentVolumeClaim."""
 
     claim_name: str = ""
 
@@ -234,7 +234,7 @@ class SecretSource(Struct, frozen=True):
 
 
 class Volume(Struct, frozen=True):
-    """A volume, as far as a Pod waits for what it is made of."""
+    """A volume, as far as a Pod must wait for its source."""
 
     name: str = ""
     persistent_volume_claim: ClaimSource | None = None
@@ -243,7 +243,7 @@ class Volume(Struct, frozen=True):
 
 
 class PodSpec(Struct, frozen=True):
-    """What was asked of a Pod."""
+    """Desired state of a Pod."""
 
     node_name: str = ""
     restart_policy: str = "Always"
@@ -266,7 +266,7 @@ class PodSpec(Struct, frozen=True):
 
 
 class ContainerStatus(Struct, frozen=True):
-    """What the kubelet reports about a container; written as it stands."""
+    """A container's status as the kubelet reports it, written unchanged."""
 
     name: str = ""
     image: str = ""
@@ -308,21 +308,21 @@ decode_pod = decoder(Pod)
 
 
 class Secret(Struct, frozen=True):
-    """A Secret, with its values in base64 as they come."""
+    """A Secret with base64-encoded values."""
 
     metadata: ObjectMeta = ObjectMeta()
     data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class NodeStatus(Struct, frozen=True):
-    """What a node reports, as far as the scheduler looks."""
+    """Node status fields that the scheduler reads."""
 
     allocatable: dict[str, Any] = msgspec.field(default_factory=dict)
     conditions: tuple[NodeCondition, ...] = ()
 
 
 class Node(Struct, frozen=True):
-    """A node with what it has to give."""
+    """A node with its allocatable resources."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeSpec = NodeSpec()

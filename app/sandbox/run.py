@@ -1,4 +1,4 @@
-"""The sandbox: a simulated cluster with the manager, and what it shows while it runs."""
+"""The sandbox: a simulated cluster with the manager, and its live output."""
 
 from __future__ import annotations
 
@@ -33,17 +33,16 @@ from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import simulated_nodes
 from app.sandbox.objects import ContainerStatus, Pod
 
-# The whole sandbox in one go: API server over HTTPS, nodes, native controllers, the manager in a process of its own.
-#
-# The manager is started as on any cluster, with the sandbox's kubeconfig: it makes its certificate, registers its
+# Runs the whole sandbox: API server over HTTPS, nodes, native controllers, and the manager in its own process. The
+# manager is started as on any cluster, with the sandbox's kubeconfig: it creates its certificate, registers its
 # webhooks and is called by the API server over HTTPS.
 
 ZONES: Final = ("zone-a", "zone-b", "zone-c")
 CAPACITY: Final[Mapping[str, str]] = {"cpu": "16", "memory": "64Gi", "pods": "1000", "ephemeral-storage": "100Gi"}
-#: Slow enough to be watched.
+#: Slow enough to watch.
 PACE: Final = Pace(pull=0.6, start=0.3, restart=0.3, stop=0.3)
 HOST: Final = "127.0.0.1"
-#: How long the manager may take to be ready, and to stop, in seconds.
+#: Maximum seconds for the manager to become ready, and to stop.
 READY_SECONDS: Final = 60.0
 STOP_SECONDS: Final = 12.0
 PROGRAM: Final = "import os, sys; from app.manager.run import main; sys.exit(main(sys.argv[1:], os.environ))"
@@ -51,34 +50,34 @@ PROGRAM: Final = "import os, sys; from app.manager.run import main; sys.exit(mai
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line asked for."""
+    """Command-line options."""
 
     kubeconfig: Path
     nodes: int = 3
     port: int = 0
-    #: Flags for the manager beside those it needs here.
+    #: Additional flags for the manager.
     manager_flags: tuple[str, ...] = ()
     pace: Pace = PACE
-    #: The Python program that the manager is.
+    #: Python program of the manager.
     program: str = PROGRAM
-    #: Objects to begin with.
+    #: Objects to create at startup.
     samples: tuple[Mapping[str, Any], ...] = field(default_factory=tuple)
-    #: Where the manager logs to; None: beside the kubeconfig.
+    #: Log file of the manager; None: next to the kubeconfig.
     log_file: Path | None = None
 
     @property
     def authority(self) -> Path:
-        """The file of the CA, for curl."""
+        """Return the CA file, for curl."""
         return self.kubeconfig.with_name(f"{self.kubeconfig.stem}-ca.pem")
 
     @property
     def log(self) -> Path:
-        """The manager's log."""
+        """Return the manager's log file."""
         return self.log_file or self.kubeconfig.with_name(f"{self.kubeconfig.stem}-manager.log")
 
 
 class Sandbox:
-    """A sandbox that runs."""
+    """A running sandbox."""
 
     def __init__(
         self, options: Options, server: HttpsServer, api: ApiServer, client: Client, cluster: SimulatedCluster
@@ -91,7 +90,7 @@ class Sandbox:
 
 
 def check(kubeconfig: Path) -> None:
-    """Raises StartError for what can be known before anything runs: a folder, another sandbox."""
+    """Raise StartError for problems that can be detected before startup: an invalid folder, another running sandbox."""
     folder = kubeconfig.parent
     if not folder.is_dir():
         raise StartError(f"--kubeconfig: folder {folder} does not exist")
@@ -106,23 +105,25 @@ def check(kubeconfig: Path) -> None:
     except (OSError, ValueError, LookupError, TypeError, yaml.YAMLError):
         server = ""
     if not server.startswith(f"https://{HOST}:"):
-        raise StartError(f"--kubeconfig: {kubeconfig} is not a sandbox's: name another file, it is kept as it is")
+        raise StartError(
+            f"--kubeconfig: {kubeconfig} was not written by a sandbox and is left unchanged: name another file"
+        )
     if answers(server):
         raise StartError(
-            f"another sandbox runs at {server} (its kubeconfig is {kubeconfig}): "
+            f"another sandbox is running at {server} (its kubeconfig is {kubeconfig}): "
             "stop it, or name another file with --kubeconfig"
         )
 
 
 def server_of(kubeconfig: Path) -> str:
-    """The address in a sandbox's kubeconfig; '' for another's. Raises what reading it may raise."""
+    """Return the server address in a sandbox's kubeconfig, or '' for other kubeconfigs. Raises read errors."""
     document = yaml.safe_load(kubeconfig.read_text("utf-8"))
     [cluster] = document["clusters"]
     return str(cluster["cluster"]["server"]) if cluster["name"] == "sandbox" else ""
 
 
 def answers(server: str) -> bool:
-    """Whether somebody listens there."""
+    """Return whether the address accepts connections."""
     port = server.rpartition(":")[2]
     with socket.socket() as probe:
         probe.settimeout(1)
@@ -131,7 +132,7 @@ def answers(server: str) -> bool:
 
 @asynccontextmanager
 async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncIterator[Sandbox]:
-    """A sandbox without its manager, which :func:`with_manager` adds. Raises StartError."""
+    """Run a sandbox without the manager, which :func:`with_manager` adds. Raises StartError."""
     check(options.kubeconfig)
     clock = clock if clock is not None else SystemClock()
     rng = Random()
@@ -158,7 +159,7 @@ async def sandbox(options: Options, *, clock: Clock | None = None) -> AsyncItera
 
 
 def written(files: Mapping[Path, str]) -> None:
-    """Write files that only their owner reads, each whole at once. Raises StartError."""
+    """Write files readable only by their owner, each atomically. Raises StartError."""
     try:
         for path, text in files.items():
             beside = path.with_name(f"{path.name}.new")
@@ -185,8 +186,8 @@ def _logs(cluster: SimulatedCluster) -> Any:
 
 
 async def prepare(client: Client) -> None:
-    """The CRDs, the manager's namespace, and that of the pull secrets."""
-    from app.api import crd  # half of all imports, and not needed to answer
+    """Create the CRDs, the manager's namespace and the namespace of pull secrets."""
+    from app.api import crd  # half of all imports, and not needed for startup
     from app.manager.features import kinds
 
     for manifest in crd.manifests(kinds()).values():
@@ -198,9 +199,9 @@ async def prepare(client: Client) -> None:
 
 @asynccontextmanager
 async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterator[None]:
-    """The manager beside a sandbox, ready. Raises StartError if it does not come up.
+    """Run the manager in a sandbox until it is ready. Raises StartError if it fails to start.
 
-    ``install`` is False where one ran before.
+    ``install`` is False if a manager has run before.
     """
     if install:
         await prepare(running.client)
@@ -242,7 +243,7 @@ async def with_manager(running: Sandbox, *, install: bool = True) -> AsyncIterat
             except TimeoutError:
                 process.kill()
                 await process.wait()
-        if not keep_log:  # what did not come up says there why
+        if not keep_log:  # the error explains why the start failed
             options.log.unlink(missing_ok=True)
 
 
@@ -250,11 +251,11 @@ async def _until_ready(process: asyncio.subprocess.Process, url: str, log: Path)
     end = asyncio.get_running_loop().time() + READY_SECONDS
     while asyncio.get_running_loop().time() < end:
         if process.returncode is not None:
-            raise StartError(f"the manager ended with {process.returncode}: {_last_line(log)}")
+            raise StartError(f"the manager exited with code {process.returncode}: {_last_line(log)}")
         if await asyncio.to_thread(_is_ready, url):
             return
         await asyncio.sleep(0.05)
-    raise StartError(f"the manager was not ready within {READY_SECONDS:.0f} s; its log is {log}")
+    raise StartError(f"the manager was not ready within {READY_SECONDS:.0f} s; see its log {log}")
 
 
 def _last_line(log: Path) -> str:
@@ -270,7 +271,7 @@ def _is_ready(url: str) -> bool:
 
 
 async def load(client: Client, objects: Sequence[Mapping[str, Any]]) -> None:
-    """Apply objects to begin with. Raises StartError naming the one that is refused."""
+    """Apply the initial objects. Raises StartError naming the rejected object."""
     for manifest in sorted(objects, key=lambda one: one["kind"] != "Namespace"):
         resource = await _resource_of(client, manifest)
         metadata = manifest["metadata"]
@@ -284,7 +285,7 @@ async def load(client: Client, objects: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def _resource_of(client: Client, manifest: Mapping[str, Any]) -> Resource:
-    """Where a kind is served, as the server says."""
+    """Return the resource of a manifest's kind, from discovery."""
     group, _, version = str(manifest["apiVersion"]).rpartition("/")
     path = f"/apis/{group}/{version}" if group else f"/api/{version}"
     listing: dict[str, Any] = {}
@@ -302,13 +303,13 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-#: More Pods than this are not shown at once.
+#: Maximum number of Pods shown.
 MOST_ROWS = 30
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def containers(pod: Pod) -> str:
-    """``log-shipper ready · main ContainerCreating``: init containers first, those that have ended left out."""
+    """Return ``log-shipper ready · main ContainerCreating``: init containers first, without those that have ended."""
     statuses = {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
     named = [*pod.spec.init_containers, *pod.spec.containers]
     shown = []
@@ -322,7 +323,7 @@ def containers(pod: Pod) -> str:
 
 
 def state(status: ContainerStatus | None) -> str:
-    """A container's state in a word or two."""
+    """Return a container's state in one or two words."""
     if status is None:
         return "waiting"
     restarts = f" (restarts: {status.restart_count})" if status.restart_count else ""
@@ -335,7 +336,7 @@ def state(status: ContainerStatus | None) -> str:
 
 
 def phase(pod: Pod) -> str:
-    """The first word on a Pod: its phase, or that it goes, or that no node takes it."""
+    """Return the Pod's phase, or that it is terminating or unschedulable."""
     if pod.metadata.deletion_timestamp is not None:
         return "Terminating"
     if any(one.type == "PodScheduled" and one.status == "False" for one in pod.status.conditions):
@@ -346,7 +347,7 @@ def phase(pod: Pod) -> str:
 
 
 def rows(pods: Iterable[Pod]) -> list[tuple[str, str, str, str]]:
-    """Name, node, phase and containers of the newest Pods, by name."""
+    """Return name, node, phase and containers of the newest Pods, sorted by name."""
     ordered = sorted(
         pods, key=lambda pod: (pod.metadata.creation_timestamp is not None, pod.metadata.creation_timestamp)
     )
@@ -358,6 +359,6 @@ def rows(pods: Iterable[Pod]) -> list[tuple[str, str, str, str]]:
 
 
 def line(pod: Pod, *, gone: bool = False) -> str:
-    """One line for a change of a Pod."""
+    """Return one line describing a Pod change."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
     return f"{name}: gone" if gone else f"{name} on {pod.spec.node_name or 'no node'}: {phase(pod)} [{containers(pod)}]"

@@ -1,4 +1,4 @@
-"""Binds Pods to nodes, one after the other, and says of those that fit nowhere why."""
+"""Binds Pods to nodes one by one, and reports why a Pod fits nowhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.sandbox.filters import NodeInfo, choose_node
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
 
 NAME: Final = "default-scheduler"
-#: A Pod that fits nowhere is tried again after this long at the latest.
+#: Maximum seconds until an unschedulable Pod is retried.
 AGAIN_SECONDS: Final = 30.0
 _WORKERS: Final = 8
 
@@ -34,7 +34,7 @@ class _Claim(Struct, frozen=True):
 
 
 class Scheduler:
-    """Binds the Pods that name ``default-scheduler`` and no node. ``only``: no other nodes than these."""
+    """Binds Pods with scheduler ``default-scheduler`` and no node. ``only`` restricts the nodes."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Scheduler:
         )
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         recorder = [self._recorder.run()] if self._recorder is not None else []
         return [*(reflector.run() for reflector in self.reflectors), self.controller.run(), *recorder]
 
-    # ---- what runs where
+    # ---- Pods by node
 
     def _note_node(self, change: Change[Node]) -> None:
         name = change.object.metadata.name
@@ -115,13 +115,13 @@ class Scheduler:
         if pod is not None and _waits(pod):
             return (key_of(pod),)
         if pod is None or not _counts(pod):
-            return self._all_waiting(change)  # room for somebody else
+            return self._all_waiting(change)  # room for other Pods
         return ()
 
     def _all_waiting(self, _change: Change[Any]) -> Iterable[ObjectKey]:
         return list(self._refused)
 
-    # ---- one Pod
+    # ---- reconcile
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
         pod = self.pods.by_key(key)
@@ -156,7 +156,7 @@ class Scheduler:
     async def _bind(self, pod: Pod, node: str) -> None:
         metadata = pod.metadata
         info = self._infos[node]
-        info.add(pod)  # before the answer: the next Pod must not take the same room
+        info.add(pod)  # before the response, so that the next Pod does not take the same room
         target = {"apiVersion": "v1", "kind": "Node", "name": node}
         body = {"metadata": {"name": metadata.name, "uid": metadata.uid}, "target": target}
         try:

@@ -79,7 +79,7 @@ def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None
         # A second one beside it is refused with the way out; with files of its own it would run.
         second = Running(tmp_path)
         assert second.process.wait(60) == 1
-        eventually(lambda: any("another sandbox runs at" in line for line in second.lines), "why", 5)
+        eventually(lambda: any("another sandbox is running at" in line for line in second.lines), "why", 5)
         assert "stop it, or name another file with --kubeconfig" in " ".join(second.lines)
         kubectl.close()
     assert running.process.returncode == 0
@@ -123,7 +123,7 @@ def test_scripts_run_one_in_the_background(tmp_path: Path) -> None:
     kubectl("apply", "-f", "-", stdin=json.dumps(pod))
     kubectl.close()
     assert run("--wait").returncode == 0
-    assert "another sandbox runs at" in run("--detach").stderr
+    assert "another sandbox is running at" in run("--detach").stderr
     assert run("--stop").returncode == 0
     assert list(tmp_path.iterdir()) == []
     again = run("--stop")
@@ -158,7 +158,7 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
     [
         pytest.param("nowhere/kube", "nowhere does not exist", id="no such folder"),
         pytest.param(".", "is a folder: name a file", id="a folder"),
-        pytest.param("mine", "is not a sandbox's: name another file, it is kept as it is", id="somebody else's file"),
+        pytest.param("mine", "was not written by a sandbox and is left unchanged: name another file", id="somebody else's file"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, text: str) -> None:

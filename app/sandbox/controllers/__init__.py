@@ -1,1 +1,1 @@
-"""The built-in controllers of Kubernetes, as far as a simulated cluster needs them."""
+"""Built-in controllers of Kubernetes, as far as a simulated cluster needs them."""

@@ -1,4 +1,4 @@
-"""DaemonSet: one Pod on every node that takes it."""
+"""DaemonSet controller: runs one Pod on every eligible node."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ _TOLERATED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Nodes that get a Pod, and Pods that go."""
+    """Nodes that get a Pod, and Pods to delete."""
 
     create: tuple[str, ...] = ()
     delete: tuple[Pod, ...] = ()
 
 
 def daemon_spec(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The template's spec with the tolerations all daemons have."""
+    """Return the template's spec with the tolerations of all daemons."""
     added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED]
     return {**spec, "tolerations": [*(spec.get("tolerations") or ()), *added]}
 
 
 def node_of(pod: Pod) -> str:
-    """The node a daemon's Pod is for, bound or not."""
+    """Return the node of a daemon Pod, whether or not it is bound."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     for term in affinity.required.node_selector_terms if affinity is not None and affinity.required is not None else ():
         for field in term.match_fields:
@@ -65,7 +65,7 @@ def node_of(pod: Pod) -> str:
 
 
 def plan(found: Workload, nodes: Sequence[Node], pods: Sequence[Pod], update: str, now: datetime) -> Plan:
-    """What is missing, what is too much, and what a roll-out replaces next."""
+    """Return the missing Pods, the surplus Pods, and the Pods a rollout replaces next."""
     spec = msgspec.convert(daemon_spec(found.spec.template.spec), PodSpec)
     wanted = {node.metadata.name for node in nodes if suits(spec, node)}
     by_node: dict[str, list[Pod]] = {}
@@ -87,7 +87,7 @@ def plan(found: Workload, nodes: Sequence[Node], pods: Sequence[Pod], update: st
 
 
 def _outdated(found: Workload, pods: Sequence[Pod], update: str, now: datetime) -> list[Pod]:
-    """Pods of an older template: those that are not available at once, of the others as many as may be missing."""
+    """Return Pods of an older template to replace: unavailable ones, and as many others as maxUnavailable allows."""
     limit = found.spec.update_strategy.rolling_update.max_unavailable
     room = max(1, scaled(1 if limit is None else limit, len(pods), True))
     chosen = []
@@ -107,7 +107,7 @@ def _outdated(found: Workload, pods: Sequence[Pod], update: str, now: datetime) 
 
 
 class DaemonSets(WorkloadController):
-    """The controller of DaemonSets."""
+    """Controller of DaemonSets."""
 
     def __init__(self, client: Client, pods: Store[Pod], nodes: Store[Node], revisions: Revisions, rng: Random) -> None:
         others: list[Watch[Any]] = [
@@ -119,7 +119,7 @@ class DaemonSets(WorkloadController):
         self._revisions = revisions
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """One step towards a Pod of the newest template on every node that takes it."""
+        """Take one step towards one Pod of the newest template on every eligible node."""
         update = await self._revisions.record(DAEMONSETS, found)
         now = self.client.clock.now()
         if found.metadata.deletion_timestamp is None:

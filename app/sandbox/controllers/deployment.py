@@ -1,4 +1,4 @@
-"""The controllers of Deployments and ReplicaSets."""
+"""Deployment and ReplicaSet controllers."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ _MAXIMUM: Final = "deployment.kubernetes.io/max-replicas"
 
 
 def pod_template_hash(template: Template, collision_count: int) -> str:
-    """The hash Kubernetes gives the template, so that names are those a real cluster has."""
+    """Return Kubernetes' hash of the template, so that names match those of a real cluster."""
     content = {"spec": {"template": {"metadata": template.metadata, "spec": template.spec}}}
     return template_hash(json.dumps(content, sort_keys=True).encode(), collision_count, release=NEWEST)
 
 
 def same_template(deployment: Workload, replica_set: Workload) -> bool:
-    """Whether the ReplicaSet was made from the Deployment's template as it is now."""
+    """Return whether the ReplicaSet has the Deployment's current template."""
     theirs = dict(replica_set.spec.template.metadata)
     theirs["labels"] = {key: value for key, value in (theirs.get("labels") or {}).items() if key != HASH}
     ours = dict(deployment.spec.template.metadata)
@@ -60,17 +60,18 @@ def _bare(metadata: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A ReplicaSet is to have that many Pods."""
+    """The desired number of replicas of a ReplicaSet."""
 
     replica_set: Workload
     replicas: int
 
 
 def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workload]) -> list[Scale]:
-    """The next steps of a roll-out: never more Pods than replicas and surge, never fewer available than allowed."""
+    """Return the next steps of a rollout. There are never more Pods than replicas plus maxSurge and never fewer
+    available than maxUnavailable allows."""
     wanted = deployment.spec.replicas
     if deployment.spec.paused:
-        # What runs goes on; only the number follows, in the newest that has Pods.
+        # A paused rollout only scales the newest ReplicaSet that has Pods.
         active = new if new is not None else (old[-1] if old else None)
         rest = sum(one.spec.replicas for one in old if one is not active)
         return _scales([(active, max(0, wanted - rest))]) if active is not None else []
@@ -98,7 +99,7 @@ def plan_scaling(deployment: Workload, new: Workload | None, old: Sequence[Workl
 
 
 def _shrunk(old: Sequence[Workload], new: Workload, least: int, grown: int) -> list[tuple[Workload, int]]:
-    """The old ReplicaSets with as few Pods as may be: first without those that are not available anyway."""
+    """Return the old ReplicaSets scaled down as far as allowed, unavailable Pods first."""
     new_unavailable = max(grown, new.spec.replicas) - new.status.available_replicas
     total = max(grown, new.spec.replicas) + sum(one.spec.replicas for one in old)
     spare = total - least - new_unavailable
@@ -125,13 +126,13 @@ def _or(value: int | str | None, default: str) -> int | str:
 
 
 def revision_of(one: Workload) -> int:
-    """The number of the roll-out a ReplicaSet belongs to."""
+    """Return the revision number of a ReplicaSet."""
     text = one.metadata.annotations.get(REVISION, "0")
     return int(text) if text.isdigit() else 0
 
 
 class Deployments:
-    """The controller of Deployments; ``sets`` is the ReplicaSets' own store, with an index ``owner``."""
+    """Controller of Deployments. ``sets`` is the ReplicaSet store, with an index ``owner``."""
 
     def __init__(self, client: Client, sets: Store[Workload], rng: Random) -> None:
         self._client = client
@@ -142,7 +143,7 @@ class Deployments:
         self.controller = Controller("sandbox-deployments", client.clock, watches, self._reconcile, workers=4)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [self._reflector.run(), self.controller.run()]
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
@@ -201,7 +202,8 @@ class Deployments:
         await self._note_revision(found, revision)
 
     async def _count_collision(self, found: Workload, name: str) -> None:
-        """Another has the name, and the next count gives another one; or the cache does not show our own yet."""
+        """Increase the collision count if another object has the name, unless the cache just does not show our own
+        yet."""
         there = await self._client.get(REPLICASETS, name, found.metadata.namespace, decode=decoder(Workload))
         owner = there.metadata.controller
         if (owner is not None and owner.uid != found.metadata.uid) or not same_template(found, there):
@@ -217,7 +219,7 @@ class Deployments:
         }
 
     async def _number(self, found: Workload, new: Workload, old: Sequence[Workload]) -> None:
-        """A template that comes back is the newest revision again."""
+        """Make a reused template the newest revision again."""
         latest = max(map(revision_of, old), default=0)
         revision = str(max(revision_of(new), latest + 1 if revision_of(new) <= latest else 1))
         wanted = self._annotations(found, revision)
@@ -240,7 +242,7 @@ class Deployments:
         await self._client.patch(REPLICASETS, metadata.name, body, found.metadata.namespace)
 
     async def _clean_up(self, found: Workload, new: Workload | None, old: Sequence[Workload]) -> None:
-        """Old ReplicaSets beyond the limit go, when the roll-out is over."""
+        """Delete old ReplicaSets beyond the history limit once the rollout is complete."""
         if new is None or new.status.available_replicas < found.spec.replicas:
             return
         empty = [one for one in old if not one.spec.replicas and not one.status.replicas]
@@ -283,14 +285,14 @@ class Deployments:
 
 
 class ReplicaSets(WorkloadController):
-    """The controller of ReplicaSets."""
+    """Controller of ReplicaSets."""
 
     def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
         indexes = {"owner": lambda one: [one.metadata.controller.uid] if one.metadata.controller is not None else []}
         super().__init__(client, pods, REPLICASETS, rng, workers=8, indexes=indexes)
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """Make what is missing, or take away what is too much."""
+        """Create missing Pods or delete surplus ones."""
         active = [pod for pod in pods if is_active(pod)]
         if found.metadata.deletion_timestamp is None:
             await self._scale(key, found, active)

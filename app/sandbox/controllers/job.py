@@ -1,4 +1,4 @@
-"""The controllers of Jobs and PodDisruptionBudgets."""
+"""Job and PodDisruptionBudget controllers."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ _LONGEST: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do for a Job. ``create``: the indexes of the Pods to make (-1 where it has none)."""
+    """Actions for a Job. create holds the indexes of the Pods to create (-1 for Jobs without indexes)."""
 
     create: tuple[int, ...] = ()
     delete: tuple[Pod, ...] = ()
-    #: '' while it goes on, Complete or Failed when it is over, and why.
+    #: '' while running, then Complete or Failed, and the reason.
     over: str = ""
     reason: str = ""
     message: str = ""
@@ -50,18 +50,18 @@ class Plan:
 
 
 def is_over(job: Job) -> bool:
-    """Complete or failed."""
+    """Return whether the Job is complete or failed."""
     return any(one.type in ("Complete", "Failed") and one.status == "True" for one in job.status.conditions)
 
 
 def index_of(pod: Pod) -> int:
-    """The completion index of a Pod of an indexed Job; -1 for others."""
+    """Return the completion index of a Pod of an indexed Job, or -1."""
     text = pod.metadata.annotations.get(INDEX, "")
     return int(text) if text.isdigit() else -1
 
 
 def plan(job: Job, pods: Sequence[Pod], now: datetime) -> Plan:
-    """The next step of a Job that is not over."""
+    """Return the next step of an unfinished Job."""
     spec = job.spec
     active = [pod for pod in pods if is_active(pod)]
     failures = [pod for pod in pods if pod.status.phase == "Failed"]
@@ -105,7 +105,7 @@ def _restarts(pods: Sequence[Pod]) -> int:
 
 
 def _wait(failures: Sequence[Pod], now: datetime) -> float:
-    """Seconds until the next Pod may be made after failures: 10, 20, 40 …"""
+    """Return the seconds until the next Pod may be created after failures: 10, 20, 40 …"""
     ends = [
         status.state.terminated.finished_at
         for pod in failures
@@ -119,7 +119,7 @@ def _wait(failures: Sequence[Pod], now: datetime) -> float:
 
 
 class Jobs:
-    """The controller of Jobs."""
+    """Controller of Jobs."""
 
     def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
         self._client = client
@@ -131,7 +131,7 @@ class Jobs:
         self.controller = Controller("sandbox-jobs", client.clock, watches, self._reconcile, workers=2)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [self._reflector.run(), self.controller.run()]
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
@@ -183,7 +183,7 @@ class Jobs:
         await patch_status(self._client, JOBS, job, status)
 
     async def _expire(self, job: Job, now: datetime) -> Result | None:
-        """A finished Job goes when its time to live is over."""
+        """Delete a finished Job when its TTL expires."""
         limit = job.spec.ttl_seconds_after_finished
         if limit is None:
             return None
@@ -202,7 +202,7 @@ class Jobs:
 
 
 def status_of(budget: Budget, pods: Sequence[Pod]) -> dict[str, Any]:
-    """The counts of a budget over its Pods that are not over."""
+    """Return the status of a budget from its Pods that have not ended."""
     expected = len(pods)
     healthy = sum(is_ready(pod) and is_active(pod) for pod in pods)
     spec = budget.spec
@@ -221,7 +221,7 @@ def status_of(budget: Budget, pods: Sequence[Pod]) -> dict[str, Any]:
 
 
 class Budgets:
-    """The controller of PodDisruptionBudgets."""
+    """Controller of PodDisruptionBudgets."""
 
     def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
         self._client = client
@@ -232,7 +232,7 @@ class Budgets:
         self.controller = Controller("sandbox-budgets", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [self._reflector.run(), self.controller.run()]
 
     def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -278,5 +278,5 @@ class Budgets:
 
 
 def _selects(budget: Budget, pod: Pod) -> bool:
-    """A budget without a selector selects nothing; with an empty one everything."""
+    """Return whether the budget selects the Pod. A missing selector selects nothing, an empty one everything."""
     return budget.spec.selector is not None and compile_selector(budget.spec.selector).matches(pod.metadata.labels)

@@ -1,4 +1,4 @@
-"""The node lifecycle controller, and the binding of volumes."""
+"""Node lifecycle controller, and the binding of volumes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from app.sandbox.controllers.objects import PERSISTENTVOLUMES, Claim
 from app.sandbox.filters import tolerates
 from app.sandbox.objects import Node, Pod
 
-#: A lease that is older than this is a node that is gone.
+#: Age in seconds at which a lease counts as expired and its node as gone.
 GRACE_SECONDS: Final = 40.0
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 _NAMESPACE: Final = "kube-node-lease"
 
 
 def eviction_delay(pod: Pod, taint: Taint) -> float | None:
-    """Seconds that a Pod stays on a node with that taint; None: for ever."""
+    """Return the seconds a Pod stays on a node with this taint; None: forever."""
     matching = [one for one in pod.spec.tolerations if tolerates(one, taint)]
     if not matching:
         return 0.0
@@ -34,7 +34,7 @@ def eviction_delay(pod: Pod, taint: Taint) -> float | None:
 
 
 class NodeLifecycle:
-    """The controller of nodes. ``nodes`` is filled by somebody else."""
+    """Controller of nodes. ``nodes`` is filled by the caller."""
 
     def __init__(self, client: Client, pods: Store[Pod], nodes: Store[Node], rng: Random) -> None:
         self._client = client
@@ -51,7 +51,7 @@ class NodeLifecycle:
         self.controller = Controller("sandbox-nodes", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [self._reflector.run(), self.controller.run()]
 
     def _keys_for_lease(self, change: Change[Lease]) -> Iterable[ObjectKey]:
@@ -105,7 +105,7 @@ class NodeLifecycle:
                 await self._unready(pod, now)
 
     async def _unready(self, pod: Pod, now: str) -> None:
-        """Nobody can say of its Pods that they are ready."""
+        """Mark a Pod of an unreachable node as not ready."""
         conditions = [
             {"type": one.type, "status": one.status, "reason": one.reason, "message": one.message}
             for one in pod.status.conditions
@@ -154,7 +154,7 @@ class Volume(Struct, frozen=True):
 
 
 class Volumes:
-    """The controller that binds claims, and takes volumes away whose claim is gone."""
+    """Controller that binds claims and deletes volumes whose claim is gone."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client
@@ -168,7 +168,7 @@ class Volumes:
         self.controller = Controller("sandbox-volumes", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [*(reflector.run() for reflector in self._reflectors), self.controller.run()]
 
     async def _reconcile(self, key: ObjectKey) -> None:

@@ -1,4 +1,4 @@
-"""The workloads and what goes with them, as the native controllers read them: only the fields they use."""
+"""Workloads and related objects as the native controllers read them: only the fields in use."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ PODDISRUPTIONBUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "
 
 
 class Template(Struct, frozen=True):
-    """A Pod template as it came."""
+    """A Pod template, unparsed."""
 
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:
-        """The labels Pods of the template have."""
+        """Return the labels of the template's Pods."""
         return self.metadata.get("labels") or {}
 
 
 class RollingUpdate(Struct, frozen=True):
-    """How far a roll-out may go at once."""
+    """Limits of a rolling update."""
 
     max_surge: int | str | None = None
     max_unavailable: int | str | None = None
@@ -37,14 +37,14 @@ class RollingUpdate(Struct, frozen=True):
 
 
 class Strategy(Struct, frozen=True):
-    """How Pods are replaced."""
+    """Strategy for replacing Pods."""
 
     type: str = ""
     rolling_update: RollingUpdate = RollingUpdate()
 
 
 class WorkloadSpec(Struct, frozen=True):
-    """What Deployments, ReplicaSets, StatefulSets and DaemonSets say; each uses its part of it."""
+    """Spec fields of Deployments, ReplicaSets, StatefulSets and DaemonSets; each kind uses some of them."""
 
     replicas: int = 1
     min_ready_seconds: int = 0
@@ -73,7 +73,7 @@ class Condition(Struct, frozen=True):
 
 
 class WorkloadStatus(Struct, frozen=True):
-    """What is reported of a workload; compared before it is written."""
+    """Status of a workload, compared before it is written."""
 
     observed_generation: int = 0
     replicas: int = 0
@@ -105,7 +105,7 @@ class Workload(Struct, frozen=True):
 
 
 class JobSpec(Struct, frozen=True):
-    """What is asked of a Job."""
+    """Desired state of a Job."""
 
     parallelism: int = 1
     completions: int | None = None
@@ -119,7 +119,7 @@ class JobSpec(Struct, frozen=True):
 
 
 class JobStatus(Struct, frozen=True):
-    """What is reported of a Job."""
+    """Observed state of a Job."""
 
     active: int = 0
     ready: int = 0
@@ -149,7 +149,7 @@ class ServicePort(Struct, frozen=True):
 
 
 class ServiceSpec(Struct, frozen=True):
-    """Which Pods a Service stands for."""
+    """Selector and ports of a Service."""
 
     selector: dict[str, str] = msgspec.field(default_factory=dict)
     ports: tuple[ServicePort, ...] = ()
@@ -165,7 +165,7 @@ class Service(Struct, frozen=True):
 
 
 class ClaimSpec(Struct, frozen=True):
-    """What is asked of a volume."""
+    """Desired state of a volume claim."""
 
     access_modes: tuple[str, ...] = ()
     resources: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -175,7 +175,7 @@ class ClaimSpec(Struct, frozen=True):
 
 
 class Phase(Struct, frozen=True):
-    """A status that is one word."""
+    """A status with only a phase."""
 
     phase: str = ""
 
@@ -189,7 +189,7 @@ class Claim(Struct, frozen=True):
 
 
 class BudgetSpec(Struct, frozen=True):
-    """How many Pods may be disrupted at once."""
+    """Limits on concurrent disruptions."""
 
     min_available: int | str | None = None
     max_unavailable: int | str | None = None
@@ -197,7 +197,7 @@ class BudgetSpec(Struct, frozen=True):
 
 
 class Budget(Struct, frozen=True):
-    """A PodDisruptionBudget; its status as it stands."""
+    """A PodDisruptionBudget with its unparsed status."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: BudgetSpec = BudgetSpec()
@@ -205,7 +205,7 @@ class Budget(Struct, frozen=True):
 
 
 class Slice(Struct, frozen=True):
-    """An EndpointSlice or Endpoints; what it lists as it stands."""
+    """An EndpointSlice or Endpoints with unparsed entries."""
 
     metadata: ObjectMeta = ObjectMeta()
     endpoints: list[dict[str, Any]] | None = None

@@ -1,4 +1,4 @@
-"""What controllers of Pods share: creating, deleting and adopting Pods, revisions, and writes."""
+"""Shared by controllers of Pods: creating, deleting and adopting Pods, revisions, and writes."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from app.sandbox.objects import Pod
 
 OWNER: Final = "controller's uid"
 ORPHANS: Final = "namespace of Pods without controller"
-#: More Pods than this are not made or taken away in one go.
+#: Maximum number of Pods created or deleted at once.
 BURST: Final = 500
-#: When an expectation that the cache does not show is given up, in seconds.
+#: Seconds after which an unmet expectation expires.
 EXPECTATION_TIMEOUT: Final = 30.0
 
-#: What a store of Pods must have for these controllers.
+#: Indexes that a store of Pods needs for these controllers.
 POD_INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
     OWNER: lambda pod: [pod.metadata.controller.uid] if pod.metadata.controller is not None else [],
     ORPHANS: lambda pod: [pod.metadata.namespace] if pod.metadata.controller is None else [],
@@ -41,7 +41,7 @@ POD_INDEXES: Final[Mapping[str, Callable[[Pod], Iterable[str]]]] = {
 
 
 def owner_reference(owner: Resource, metadata: ObjectMeta) -> dict[str, Any]:
-    """What makes ``metadata``'s object the controller of another."""
+    """Return the controller owner reference to ``metadata``'s object."""
     return {
         "apiVersion": owner.api_version,
         "kind": owner.kind,
@@ -59,7 +59,7 @@ def pod_of(
     owner: Mapping[str, Any],
     labels: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The body of a Pod made from a template."""
+    """Return a Pod created from a template."""
     metadata: dict[str, Any] = {"name": name, "ownerReferences": [dict(owner)]}
     for field in ("labels", "annotations", "finalizers"):
         if template_metadata.get(field):
@@ -70,17 +70,17 @@ def pod_of(
 
 
 def is_active(pod: Pod) -> bool:
-    """Neither over nor on its way out."""
+    """Return whether the Pod has neither ended nor is being deleted."""
     return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
 
 
 def is_ready(pod: Pod) -> bool:
-    """Its condition Ready is true."""
+    """Return whether the Pod's condition Ready is true."""
     return any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
 
 
 def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> float:
-    """Seconds until the Pod counts as available; zero: it does; infinite: it is not ready."""
+    """Return the seconds until the Pod counts as available: zero if it does, infinite if it is not ready."""
     for one in pod.status.conditions:
         if one.type == "Ready" and one.status == "True":
             if min_ready_seconds == 0 or one.last_transition_time is None:
@@ -90,7 +90,8 @@ def available_in(pod: Pod, min_ready_seconds: int, now: datetime) -> float:
 
 
 def to_delete_first(pod: Pod) -> tuple[Any, ...]:
-    """Sorts first what is missed least: not bound, not running, not ready, cheap by annotation, young."""
+    """Return the sort key for deletion: Pods that are unbound, not running, not ready, cheap by annotation, or young
+    come first."""
     phase = {"Pending": 0, "Unknown": 1, "": 0}.get(pod.status.phase, 2)
     try:
         cost = int(pod.metadata.annotations.get("controller.kubernetes.io/pod-deletion-cost", "0"))
@@ -102,7 +103,7 @@ def to_delete_first(pod: Pod) -> tuple[Any, ...]:
 
 
 class PodControl:
-    """Pods of the workloads of one kind. It knows what was asked for and the cache does not show yet."""
+    """Creates and deletes Pods of one workload kind, and tracks the writes that the cache does not show yet."""
 
     def __init__(self, client: Client, pods: Store[Pod], owner: Resource, rng: Random) -> None:
         self.pods = pods
@@ -124,7 +125,7 @@ class PodControl:
             self._expected.observe(key, ScaleAction.DELETE, metadata.uid)
 
     def waits(self, key: ObjectKey) -> float:
-        """Seconds for which the cache cannot be trusted about the workload's Pods; zero: it can."""
+        """Return the seconds until the cache can be trusted about the workload's Pods; zero if it can."""
         unsatisfied = self._expected.unsatisfied(key)
         if unsatisfied is None:
             return 0.0
@@ -134,11 +135,11 @@ class PodControl:
         return remaining
 
     def forget(self, key: ObjectKey) -> None:
-        """The workload is gone."""
+        """Drop the state of a deleted workload."""
         self._expected.forget(key)
 
     async def claim(self, owner: Object, selector: Selector) -> list[Pod]:
-        """The workload's Pods. Takes over those that match and belong to nobody, and lets go those that do not."""
+        """Return the workload's Pods. Adopts matching orphans and releases Pods that no longer match."""
         metadata = owner.metadata
         uid, namespace = metadata.uid or "", metadata.namespace or ""
         mine = []
@@ -172,11 +173,11 @@ class PodControl:
             return
 
     def new_name(self, prefix: str) -> str:
-        """A name for a Pod of ``prefix``, as the API server would make one."""
+        """Return a generated Pod name with this prefix, like the API server's."""
         return f"{prefix[:58]}{random_suffix(self.rng)}"
 
     async def create(self, key: ObjectKey, bodies: Sequence[dict[str, Any]]) -> None:
-        """Make Pods: one, then two, then four … so that what refuses all of them is asked only once."""
+        """Create Pods in batches of 1, 2, 4, …, so that an error that affects all of them is hit only once."""
         begun, size = 0, 1
         while begun < len(bodies):
             batch = bodies[begun : begun + size]
@@ -195,7 +196,7 @@ class PodControl:
                 raise
 
     async def delete(self, key: ObjectKey, pods: Iterable[Pod]) -> None:
-        """Ask Pods to go."""
+        """Delete Pods."""
         await _all(self._delete(key, pod) for pod in pods)
 
     async def _delete(self, key: ObjectKey, pod: Pod) -> None:
@@ -214,14 +215,14 @@ def _is_alive(owner: Object) -> bool:
 
 
 async def _all(work: Iterable[Any]) -> None:
-    """Do all of it at once; the first error is raised when all is done."""
+    """Run all coroutines concurrently, then raise the first error."""
     for outcome in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(outcome, BaseException):
             raise outcome
 
 
 def matching_workloads(workloads: Store[Any], owner: Resource, selector_of: Callable[[Any], Selector]) -> Any:
-    """Keys for a watch on Pods: the Pod's workload, and for an orphan the workloads that could take it over."""
+    """Return the key mapper of a Pod watch: the Pod's workload, or for an orphan the workloads that could adopt it."""
 
     def keys(change: Change[Pod]) -> Iterable[ObjectKey]:
         found: dict[ObjectKey, None] = {}
@@ -241,7 +242,7 @@ def matching_workloads(workloads: Store[Any], owner: Resource, selector_of: Call
 
 
 class WorkloadController:
-    """Subclasses say in :meth:`reconcile` what is done with the Pods of one object."""
+    """Base class of workload controllers. Subclasses implement :meth:`reconcile`."""
 
     def __init__(
         self,
@@ -265,11 +266,11 @@ class WorkloadController:
         )
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [self._reflector.run(), self.controller.run()]
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """One pass over an object and all Pods that are its own, those that are ending too."""
+        """Reconcile an object with all its Pods, including terminating ones."""
         raise NotImplementedError
 
     async def _reconcile(self, key: ObjectKey) -> Result | None:
@@ -282,12 +283,12 @@ class WorkloadController:
         pods = await self.control.claim(found, compile_selector(found.spec.selector))
         try:
             return await self.reconcile(key, found, pods)
-        except NotFound:  # it went in the meantime
+        except NotFound:  # deleted in the meantime
             return None
 
 
 async def patch_status(client: Client, resource: Resource, found: Any, status: Mapping[str, Any]) -> None:
-    """Write the fields of the status that differ. Zero and absent are the same."""
+    """Write the status fields that differ. Zero and absent are equal."""
     old: dict[str, Any] = msgspec.to_builtins(found.status)
     changes = {key: value for key, value in status.items() if (old.get(key) or None) != (value or None)}
     if not changes:
@@ -300,9 +301,9 @@ async def patch_status(client: Client, resource: Resource, found: Any, status: M
 def with_conditions(
     old: Sequence[Condition], wanted: Sequence[tuple[str, str, str, str]], now: datetime, *, updates: bool = False
 ) -> list[dict[str, Any]]:
-    """Conditions as they are to be: type, status, reason and message of each; those not named stay.
+    """Return the conditions after setting ``wanted`` (type, status, reason and message). Other conditions are kept.
 
-    ``updates``: they also have a time of the last update, as a Deployment's.
+    ``updates`` also sets the time of the last update, as in Deployments.
     """
     present = {one.type: one for one in old}
     named = {one[0] for one in wanted}
@@ -337,7 +338,7 @@ class Recorded(Struct, frozen=True):
 
 
 class Revisions:
-    """The revisions of all workloads of the native kinds."""
+    """ControllerRevisions of all native workloads."""
 
     def __init__(self, client: Client, rng: Random) -> None:
         self._client = client
@@ -347,11 +348,11 @@ class Revisions:
         self.reflector = Reflector(client, CONTROLLERREVISIONS, self.store, decode=decoder(Recorded), rng=rng)
 
     def of(self, workload: Workload) -> Sequence[Recorded]:
-        """The workload's revisions, oldest first."""
+        """Return the workload's revisions, oldest first."""
         return sorted(self.store.by_index("owner", workload.metadata.uid), key=lambda one: one.revision)
 
     async def record(self, owner: Resource, workload: Workload) -> str:
-        """Have the template recorded as the newest revision. Returns its hash, which Pods carry as a label."""
+        """Record the template as the newest revision. Returns its hash, which Pods carry as a label."""
         digest = template_digest(workload.spec.template)
         known = self.of(workload)
         name = f"{workload.metadata.name}-{digest}"
@@ -379,5 +380,5 @@ class Revisions:
 
 
 def template_digest(template: Template) -> str:
-    """A template's hash."""
+    """Return the hash of a template."""
     return safe_encode(str(fnv32a(json.dumps([template.metadata, template.spec], sort_keys=True).encode())))

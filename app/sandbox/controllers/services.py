@@ -1,4 +1,4 @@
-"""The controllers of Services and service accounts."""
+"""Service and service account controllers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 
 
 def selected(service: Service, pods: Iterable[Pod]) -> list[Pod]:
-    """The Pods behind the Service, by name; those that have an address and are not over."""
+    """Return the Service's Pods by name: those that have an address and have not ended."""
     wanted = service.spec.selector.items()
     found = [
         pod
@@ -34,7 +34,7 @@ def selected(service: Service, pods: Iterable[Pod]) -> list[Pod]:
 
 
 def endpoint(pod: Pod, service: Service) -> dict[str, Any]:
-    """One Pod as an EndpointSlice lists it."""
+    """Return a Pod as an EndpointSlice entry."""
     terminating = pod.metadata.deletion_timestamp is not None
     ready = is_ready(pod) or service.spec.publish_not_ready_addresses
     target = {"kind": "Pod", "namespace": pod.metadata.namespace, "name": pod.metadata.name, "uid": pod.metadata.uid}
@@ -47,7 +47,7 @@ def endpoint(pod: Pod, service: Service) -> dict[str, Any]:
 
 
 def port_of(port: ServicePort, pods: Sequence[Pod]) -> dict[str, Any] | None:
-    """A Service's port as its Pods have it; None where they have none of that name."""
+    """Return a Service's port as numbered by its Pods, or None if they have no port of that name."""
     target = port.target_port or port.port
     if isinstance(target, str):
         numbers = (
@@ -65,7 +65,7 @@ def port_of(port: ServicePort, pods: Sequence[Pod]) -> dict[str, Any] | None:
 
 
 def subsets(pods: Sequence[Pod], service: Service, ports: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same as Endpoints have it."""
+    """Return the same as Endpoints subsets."""
     ready: list[dict[str, Any]] = []
     waiting: list[dict[str, Any]] = []
     for pod in pods:
@@ -87,7 +87,7 @@ def subsets(pods: Sequence[Pod], service: Service, ports: list[dict[str, Any]]) 
 
 
 class Services:
-    """The controller that keeps EndpointSlices and Endpoints."""
+    """Controller of EndpointSlices and Endpoints."""
 
     def __init__(self, client: Client, pods: Store[Pod], rng: Random) -> None:
         self._client = client
@@ -109,7 +109,7 @@ class Services:
         self.controller = Controller("sandbox-endpoints", client.clock, watches, self._reconcile, workers=2)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [*(reflector.run() for reflector in self._reflectors), self.controller.run()]
 
     def _keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
@@ -159,7 +159,7 @@ class ServiceAccount(Struct, frozen=True):
 
 
 class Accounts:
-    """The controller of what each namespace begins with; ``authority``: the PEM of the cluster's CA."""
+    """Controller of the default objects in each namespace. ``authority`` is the PEM of the cluster's CA."""
 
     def __init__(self, client: Client, rng: Random, authority: str = "") -> None:
         self._client = client
@@ -181,7 +181,7 @@ class Accounts:
         self.controller = Controller("sandbox-accounts", client.clock, watches, self._reconcile, workers=1)
 
     def tasks(self) -> list[Any]:
-        """The coroutines to run side by side until cancelled."""
+        """Return the coroutines to run concurrently until canceled."""
         return [*(reflector.run() for reflector in self._reflectors), self.controller.run()]
 
     async def _reconcile(self, key: ObjectKey) -> None:
@@ -197,7 +197,7 @@ class Accounts:
         except AlreadyExists:
             return
         except (Forbidden, NotFound):
-            return  # the namespace goes
+            return  # the namespace is being deleted
 
 
 def _keys_for_namespace(change: Change[Any]) -> tuple[ObjectKey, ...]:

@@ -1,4 +1,4 @@
-"""StatefulSet: Pods with ordinals and claims of their own, made, taken away and replaced in order."""
+"""StatefulSet controller: creates, deletes and replaces Pods with ordinals and claims in order."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ POD_INDEX: Final = "apps.kubernetes.io/pod-index"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Ordinals to make, with their revision, and Pods to take away."""
+    """Ordinals to create with their revision, and Pods to delete."""
 
     create: tuple[tuple[int, str], ...] = ()
     delete: tuple[Pod, ...] = ()
-    #: Look again after so many seconds.
+    #: Seconds until the next reconcile.
     again: float = 0.0
 
 
 def ordinal_of(pod: Pod) -> int:
-    """The number at the end of a Pod's name; -1 if there is none."""
+    """Return the ordinal at the end of a Pod's name, or -1."""
     number = pod.metadata.name.rpartition("-")[2]
     return int(number) if number.isdigit() else -1
 
 
 def plan(found: Workload, pods: Sequence[Pod], current: str, update: str, now: datetime) -> Plan:
-    """The next step. In order (unless ``Parallel``): the next Pod waits until those before it are available."""
+    """Return the next step. Unless ``Parallel``, each Pod waits until its predecessors are available."""
     spec = found.spec
     start = spec.ordinals.get("start", 0)
     wanted = range(start, start + spec.replicas)
@@ -98,7 +98,7 @@ def plan(found: Workload, pods: Sequence[Pod], current: str, update: str, now: d
 
 
 class StatefulSets(WorkloadController):
-    """The controller of StatefulSets."""
+    """Controller of StatefulSets."""
 
     def __init__(self, client: Client, pods: Store[Pod], revisions: Revisions, rng: Random) -> None:
         others = [Watch(revisions.store, lambda _change: ())]
@@ -106,7 +106,7 @@ class StatefulSets(WorkloadController):
         self._revisions = revisions
 
     async def reconcile(self, key: ObjectKey, found: Workload, pods: Sequence[Pod]) -> Result | None:
-        """The next step of the order."""
+        """Take the next step in order."""
         digest = await self._revisions.record(STATEFULSETS, found)
         update = f"{found.metadata.name}-{digest}"
         current = found.status.current_revision or update

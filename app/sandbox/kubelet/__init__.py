@@ -1,1 +1,1 @@
-"""The kubelet of a simulated node: what happens to a Pod, decided from its spec and a script."""
+"""Kubelet of a simulated node: decides what happens to a Pod from its spec and a script."""

@@ -1,4 +1,4 @@
-"""Containers of a simulated Pod: pulling images, starting, restarting and ending. Pure."""
+"""Containers of a simulated Pod: image pulls, starts, restarts and ends. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from app.sandbox.kubelet.runs import NEW, PASSED, Context, Kind, Moved, Run, Sta
 from app.sandbox.kubelet.status import ended, full_name, running, waiting
 from app.sandbox.objects import Container, ContainerStatus, Pod
 
-#: How long a failed pull shows its error before the back-off does.
+#: Seconds a failed pull shows its error before the back-off.
 ERROR_SHOWN_SECONDS: Final = 1.0
 
 
 def pull(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Begin to pull, or find the image on the node."""
+    """Start the pull, or find the image on the node."""
     image = container.image
     if parse_image(image) is None:
         message = (
@@ -50,7 +50,7 @@ def _pull_seconds(ctx: Context, container: Container) -> float:
 
 
 def pulling(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Have it, or show why not."""
+    """Finish the pull, or show why it failed."""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
     if ctx.now < run.until:
@@ -75,7 +75,7 @@ def pulling(ctx: Context, container: Container, run: Run, status: ContainerStatu
 
 
 def pull_failed(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Begin to wait, once the error was shown for a while."""
+    """Start the back-off once the error has been shown for a while."""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
     if ctx.now < run.until:
@@ -91,7 +91,7 @@ def pull_failed(ctx: Context, container: Container, run: Run, status: ContainerS
 
 
 def pull_back_off(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Try again when the time has come, or the image is another."""
+    """Retry the pull when the back-off ends or the image changes."""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
     if ctx.now < run.until:
@@ -101,39 +101,39 @@ def pull_back_off(ctx: Context, container: Container, run: Run, status: Containe
 
 
 def bad_image(_ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Wait for another image."""
+    """Wait for the image to change."""
     return (Run(crashes=run.crashes), status) if run.image != container.image else None
 
 
-# One container's way: pull, wait for its configuration, start, run and be probed, stop, start again or be over. Pure.
-#
-# A container is at one :class:`Stage`; ``advance`` moves it on until it must wait for time or for something to change.
-# Times are seconds on the node's clock.
+# Life cycle of a container: pull, wait for its configuration, start, run and be probed, stop, restart or end. A
+# container is at one :class:`Stage`; ``advance`` moves it until it must wait for time or for a change. Times are
+# seconds on the node's clock. Pure.
 
-#: A container that ran this long begins anew with the back-off.
+#: A container that ran this long resets its back-off.
 CALM_SECONDS: Final = 600.0
-#: More moves without time passing would be a mistake of ours.
+#: More moves without time passing indicate a bug.
 _MOST_MOVES: Final = 100
 _CHANGED: Final = "Container {} definition changed, will be restarted"
 
 
 def advance(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> tuple[Run, ContainerStatus]:
-    """The container as far as it gets now. Notes in ``ctx`` when it is to be looked at again."""
+    """Advance the container as far as possible now. The next wake-up time is recorded in ``ctx``."""
     for _ in range(_MOST_MOVES):
         moved = _MOVES[run.stage](ctx, container, run, status)
         if moved is None:
             return run, status
         run, status = moved
-    raise RuntimeError(f"container {container.name} of Pod {ctx.pod.metadata.name} moves without end: {run.stage}")
+    raise RuntimeError(f"container {container.name} of Pod {ctx.pod.metadata.name} does not settle: {run.stage}")
 
 
 def holds_next_back(run: Run) -> bool:
-    """A kubelet starts containers one after the other: whether this one still keeps it busy."""
+    """Return whether the kubelet must finish starting this container before the next; it starts containers one by
+    one."""
     return run.stage in (Stage.PULLING, Stage.STARTING)
 
 
 def restored(container: Container, status: ContainerStatus | None, now: float) -> Run:
-    """What a node that was restarted knows of a container: what its status tells."""
+    """Rebuild a container's state from its status after a node restart."""
     if status is None:
         return NEW
     if status.state.terminated is not None:
@@ -153,11 +153,11 @@ def restored(container: Container, status: ContainerStatus | None, now: float) -
     return NEW
 
 
-# ---- before it runs
+# ---- before the start
 
 
 def _configuring(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """PM-145: without the ConfigMap key its env needs, the container cannot be created."""
+    """Wait for the ConfigMap keys that the container's env needs. [PM-145]"""
     if run.image != container.image:
         return Run(crashes=run.crashes), status
     if hindrance := ctx.hindrance(container):
@@ -204,7 +204,7 @@ def _starting(ctx: Context, container: Container, run: Run, status: ContainerSta
     return run, status
 
 
-# ---- while it runs
+# ---- running
 
 
 def _running(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
@@ -240,7 +240,7 @@ def _running(ctx: Context, container: Container, run: Run, status: ContainerStat
 
 
 def _probed(ctx: Context, container: Container, run: Run, behaviour: Behaviour) -> Run:
-    """The probes after what is due by now. Readiness and liveness wait for the startup probe."""
+    """Run the probes that are due. Readiness and liveness probes wait for the startup probe."""
     startup, readiness, liveness = run.startup, run.readiness, run.liveness
     if startup is PASSED and readiness is PASSED and liveness is PASSED:
         return run
@@ -262,7 +262,7 @@ def _probed(ctx: Context, container: Container, run: Run, behaviour: Behaviour) 
 
 
 def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
-    """Whether the change of resources is one that the container's resize policy restarts it for."""
+    """Return whether the resize policy requires a restart for the changed resources."""
     old, new = status.resources or {}, container.resources
     if old == new:
         return False
@@ -275,11 +275,11 @@ def _resize_restarts(container: Container, status: ContainerStatus) -> bool:
     return False
 
 
-# ---- the end of a run
+# ---- end of a run
 
 
 def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """How long the container takes to stop when asked to, and the exit code it then has. ``NEVER``: until killed."""
+    """Return how long the container takes to stop and its exit code. ``NEVER`` means until it is killed."""
     seconds, code = term_of(ctx, container)
     hook = container.lifecycle.pre_stop if container.lifecycle is not None else None
     if hook is not None and hook.exec is not None:
@@ -288,7 +288,7 @@ def stop_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 
 def term_of(ctx: Context, container: Container) -> tuple[float, int]:
-    """What SIGTERM does to it: the same without its hook."""
+    """Return the container's reaction to SIGTERM: the same without its hook."""
     behaviour = ctx.behave(container)
     if behaviour.program.on_term is None:
         return NEVER, KILLED
@@ -297,7 +297,7 @@ def term_of(ctx: Context, container: Container) -> tuple[float, int]:
 
 
 def _stop(ctx: Context, container: Container, run: Run, status: ContainerStatus, why: str) -> Moved:
-    """Ask the container to stop; it has the Pod's grace period for it."""
+    """Request the container to stop within the Pod's grace period."""
     ctx.record_event(container, "Killing", why.format(container.name))
     seconds, code = stop_of(ctx, container)
     grace = float(ctx.pod.spec.termination_grace_period_seconds)
@@ -320,9 +320,9 @@ def _ends(ctx: Context, run: Run, status: ContainerStatus, when: float, code: in
 
 
 def _after_end(ctx: Context, container: Container, run: Run, status: ContainerStatus) -> Moved:
-    """Start again, at once or after the back-off, where the Pod wants that."""
+    """Restart the container at once or after the back-off, if the restart policy requires it."""
     if run.why == _CHANGED:
-        return NEW, status  # whatever the restart policy; nothing is known against the new image
+        return NEW, status  # regardless of the restart policy; the new image has no back-off
     if not restarts(ctx.pod, container, status):
         return None
     finished = ctx.now
@@ -349,7 +349,7 @@ def _crash_back_off(ctx: Context, container: Container, run: Run, status: Contai
 
 
 def restarts(pod: Pod, container: Container, status: ContainerStatus) -> bool:
-    """Whether a container that has ended is to be started again."""
+    """Return whether an ended container must be restarted."""
     terminated = status.state.terminated
     if terminated is None or any(one is container for one in pod.spec.ephemeral_containers):
         return False

@@ -1,9 +1,9 @@
-"""What a kubelet does next about one Pod: what it reports, tells, and when it removes the Pod. Pure.
+"""Plans the kubelet's next action on one Pod: the status, events and removal of the Pod. Pure.
 
     todo = plan(pod, inputs, run)
 
-``run`` is what the node remembers of the Pod's containers; a node that was restarted passes None and goes on from the
-status. The memory in the answer counts once the status is written. Nothing here knows a Kruise kind.
+``run`` is the node's memory of the Pod's containers; a restarted node passes None and continues from the status. The
+memory in the result is valid once the status is written. Nothing here knows an OpenKruise kind.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ FINISHED: Final = frozenset({"Succeeded", "Failed"})
 
 @dataclass(frozen=True, slots=True)
 class PodRun:
-    """What the node remembers of one Pod: of its init containers and containers in their order."""
+    """The node's memory of one Pod: its init containers and containers in order."""
 
     inits: tuple[Run, ...] = ()
     containers: tuple[Run, ...] = ()
-    #: By name: they come while the Pod runs, in front of those that are there or behind them.
+    #: By name, because ephemeral containers are added at any position while the Pod runs.
     ephemerals: Mapping[str, Run] = field(default_factory=dict)
     #: Values of the crash annotation that have been carried out.
     crashed: str = ""
-    #: Whether it has been told that the Pod is going.
+    #: Whether the deletion event has been recorded.
     ending: bool = False
 
 
@@ -48,7 +48,7 @@ _AT_ONCE: Final = Pace()
 
 @dataclass(frozen=True, slots=True)
 class PodInputs:
-    """What a Pod's status depends on beside the Pod and what the kubelet keeps of it."""
+    """Inputs of a Pod's status besides the Pod and the kubelet's memory."""
 
     host_ip: str
     pod_ip: str
@@ -57,31 +57,31 @@ class PodInputs:
     secrets: Data = nothing
     pace: Pace = _AT_ONCE
     scripts: Scripts | None = None
-    #: Whether an image (full name) is on the node.
+    #: Returns whether an image (full name) is on the node.
     has_image: Callable[[str], bool] = _present
-    #: Containers that the runtime has ended, with their exit codes.
+    #: Containers ended by the runtime, with their exit codes.
     ended: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """What to do: patch the status, then remove the Pod for good; look again later. Nothing if all is as it should."""
+    """Actions: patch the status, then remove the Pod, requeue later. Empty if nothing is needed."""
 
-    #: A strategic merge patch of ``status``; empty: none.
+    #: Strategic merge patch of ``status``; empty: no write.
     status: Mapping[str, Any] = field(default_factory=dict)
     remove: bool = False
-    #: Seconds; zero: only when something changes.
+    #: Seconds; zero: only on the next change.
     again_after: float = 0.0
     run: PodRun | None = None
     events: Sequence[Happened] = ()
-    #: Images that are on the node now.
+    #: Images now on the node.
     pulled: Sequence[str] = ()
-    #: The crash that was asked for has happened: take the annotation away.
+    #: The requested crash has happened: remove the annotation.
     clear_crash: bool = False
 
 
 def plan(pod: Pod, inputs: PodInputs, run: PodRun | None = None) -> PodPlan:
-    """What the kubelet of the Pod's node does next."""
+    """Return the next action of the Pod's kubelet."""
     if run is None:
         run = _restored(pod, inputs.now.timestamp())
     if pod.metadata.deletion_timestamp is not None:
@@ -104,7 +104,7 @@ def _restored(pod: Pod, now: float) -> PodRun:
 
 
 def context(pod: Pod, inputs: PodInputs, crash: Mapping[str, int] | None = None) -> Context:
-    """What the Pod's status depends on, as its containers need it."""
+    """Return the inputs in the form its containers need."""
     namespace = pod.metadata.namespace
     inits = {one.name for one in pod.spec.init_containers}
 
@@ -132,7 +132,7 @@ def _names(text: str) -> frozenset[str]:
 
 
 class _Node:
-    """The containers of one Pod, moved on as far as they get now."""
+    """The containers of one Pod, advanced as far as possible."""
 
     def __init__(self, pod: Pod, inputs: PodInputs, run: PodRun) -> None:
         self._pod = pod
@@ -170,7 +170,8 @@ class _Node:
         )
 
     def _init_containers(self) -> tuple[list[Run], list[ContainerStatus]]:
-        """One after the other: the next begins when this one has ended, or is a sidecar and has started."""
+        """Run init containers in sequence: the next starts when this one has ended, or has started if it is a
+        sidecar."""
         blocked = False
         runs: list[Run] = []
         statuses: list[ContainerStatus] = []
@@ -189,7 +190,7 @@ class _Node:
         return runs, statuses
 
     def _containers(self, initialized: bool) -> tuple[list[Run], list[ContainerStatus]]:
-        """As soon as the Pod is initialized: each as soon as the one before has been started, or cannot be."""
+        """Start the containers of an initialized Pod, each once the previous one has been started or cannot be."""
         busy = False
         runs: list[Run] = []
         statuses: list[ContainerStatus] = []
@@ -210,7 +211,7 @@ class _Node:
         return runs, statuses
 
     def _ephemeral_containers(self, begins: bool) -> tuple[dict[str, Run], list[ContainerStatus]]:
-        """Those that were added while the Pod runs: started once, and nobody waits for them. They are never ready."""
+        """Start ephemeral containers once. Nothing waits for them and they are never ready."""
         runs: dict[str, Run] = {}
         statuses: list[ContainerStatus] = []
         known = {status.name: status for status in self._pod.status.ephemeral_container_statuses}
@@ -232,7 +233,7 @@ class _Node:
     def _phase(
         self, initialized: Sequence[bool], inits: Sequence[ContainerStatus], statuses: Sequence[ContainerStatus]
     ) -> str:
-        """As the kubelet's getPhase: a container that has never run keeps the Pod Pending."""
+        """Return the phase as the kubelet's getPhase does: a container that has never run keeps the Pod Pending."""
         pod = self._pod
         for container, status in zip(pod.spec.init_containers, inits, strict=True):
             ended_badly = status.state.terminated is not None and status.state.terminated.exit_code != 0
@@ -252,7 +253,7 @@ class _Node:
     def _sidecars_end(
         self, runs: list[Run], statuses: list[ContainerStatus]
     ) -> tuple[list[Run], list[ContainerStatus]]:
-        """The Pod is over: its sidecars are stopped."""
+        """Stop the sidecars of a Pod that is done."""
         now = self._ctx.now
         return runs, [
             ended(status, now, stop_of(self._ctx, container)[1])
@@ -282,7 +283,7 @@ def status_patch(
     inits: Sequence[ContainerStatus],
     statuses: Sequence[ContainerStatus],
 ) -> dict[str, Any]:
-    """The fields of status that differ from what the API server has, but for conditions."""
+    """Return the status fields that differ from the API server's, except conditions."""
     old = pod.status
     patch: dict[str, Any] = {}
     if old.phase != phase:
@@ -299,10 +300,10 @@ def status_patch(
 
 
 def _plan_end(pod: Pod, deletion: datetime, inputs: PodInputs, run: PodRun) -> PodPlan:
-    """A Pod that is being deleted: let the containers stop, tell whoever holds it by a finalizer, and let it go."""
+    """Plan the deletion of a Pod: stop its containers, report the end if finalizers keep the Pod, and remove it."""
     ctx = context(pod, inputs)
     grace = pod.metadata.deletion_grace_period_seconds or 0
-    # The timestamp is when the grace period ends.
+    # The timestamp is the end of the grace period.
     elapsed = grace + (inputs.now - deletion).total_seconds()
     stops = _stops(ctx, pod)
     remaining = min(max((seconds for seconds, _ in stops.values()), default=0.0), grace) - elapsed
@@ -316,12 +317,12 @@ def _plan_end(pod: Pod, deletion: datetime, inputs: PodInputs, run: PodRun) -> P
     patch: dict[str, Any] = {}
     if pod.metadata.finalizers and pod.status.phase not in FINISHED:
         patch = _ended_patch(pod, inputs, {name: code if s <= grace else KILLED for name, (s, code) in stops.items()})
-    # With a grace period of zero the API server has done its part: what remains is up to the finalizers.
+    # With a grace period of zero the API server is done; the rest depends on the finalizers.
     return PodPlan(patch, remove=grace > 0 or not pod.metadata.finalizers, run=run, events=ctx.events)
 
 
 def _plan_finished(pod: Pod, inputs: PodInputs, run: PodRun) -> PodPlan:
-    """A Pod that has its phase for good. Where somebody else has set it containers may still run: they are stopped."""
+    """Plan a Pod with a final phase. If another client has set the phase, containers may still run and are stopped."""
     statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     if not any(one.state.running is not None for one in statuses):
         return PodPlan(run=run)
@@ -336,7 +337,7 @@ def _plan_finished(pod: Pod, inputs: PodInputs, run: PodRun) -> PodPlan:
 
 
 def _stops(ctx: Context, pod: Pod) -> dict[str, tuple[float, int]]:
-    """Container → when it stops after being asked, with which exit code. Sidecars are asked after the others."""
+    """Return when each container ends after it is stopped, and its exit code. Sidecars are stopped last."""
     running = {
         status.name
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses)

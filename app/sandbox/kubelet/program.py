@@ -1,4 +1,4 @@
-"""What simulated programs do: scripts, and behavior named in annotations."""
+"""Behavior of simulated programs: shell scripts, and behavior declared in annotations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from app.kube.images import parse_image
 from app.kube.objects import Struct
 from app.sandbox.objects import Container, Pod
 
-# What a container would do over time, read off its command instead of run: when it ends, what it prints and touches.
-#
-# A simulated node runs nothing, but tests and manuals say what a container does with the same few shell words: ``sleep
-# 5``, ``exit 1``, ``echo``, ``touch /tmp/ready``, ``while true; do …; sleep 1; done``. Those are understood, so the
-# same manifest behaves alike here and on real nodes. A command that is not understood goes on until it is stopped.
-# Pure; seconds count from the container's start.
+# Predicts what a container's command would do instead of running it: when it ends, what it prints, the files it
+# touches. Simulated nodes run nothing, but tests and manuals use the same few shell commands: ``sleep 5``, ``exit 1``,
+# ``echo``, ``touch /tmp/ready``, ``while true; do …; sleep 1; done``. Those are understood, so a manifest behaves the
+# same here and on real nodes. Other commands run until they are stopped. Pure; seconds count from the container's
+# start.
 
 NEVER: Final = float("inf")
 _SHELLS: Final = frozenset({"sh", "bash", "ash", "dash"})
@@ -33,31 +32,31 @@ _SCRATCH: Final = ("/tmp/", "/run/", "/var/run/")  # noqa: S108  # nothing is wr
 #: Exit codes of a process ended by a signal.
 KILLED: Final = 137
 TERMINATED: Final = 143
-#: How many lines of an endless loop are shown at most.
+#: Maximum number of lines shown of an endless loop.
 MAX_LINES: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What is known of one run. ``ends``: seconds after the start, ``NEVER`` if it goes on until it is stopped."""
+    """The predicted run of a container. ends is in seconds after the start, ``NEVER`` if it runs until stopped."""
 
     ends: float = NEVER
     code: int = 0
-    #: What it prints, and when.
+    #: Printed lines with their times.
     lines: tuple[tuple[float, str], ...] = ()
-    #: Path → when the file comes, goes, comes again …
+    #: Path → times at which the file is created, removed, created again, …
     files: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     #: From ``loop_from`` on it prints ``loop_lines`` every ``loop_seconds``.
     loop_from: float = NEVER
     loop_seconds: float = 0.0
     loop_lines: tuple[tuple[float, str], ...] = ()
-    #: How it takes SIGTERM: it ends at once with this code; None: not before SIGKILL.
+    #: Exit code on SIGTERM; None: it runs until SIGKILL.
     on_term: int | None = 0
-    #: False: the command means nothing to us.
+    #: False if the command is not understood.
     understood: bool = True
 
     def printed(self, seconds: float) -> Iterator[tuple[float, str]]:
-        """The lines printed in the first ``seconds``."""
+        """Return the lines printed in the first ``seconds``."""
         until = min(seconds, self.ends)
         yield from (line for line in self.lines if line[0] <= until)
         if self.loop_seconds <= 0 or not self.loop_lines:
@@ -70,7 +69,8 @@ class Program:
                     yield moment, text
 
     def has_file(self, path: str, seconds: float) -> tuple[bool, float] | None:
-        """Whether the file is there at that time, and until when that stays so; None for one it never touches."""
+        """Return whether the file exists at that time and until when this holds, or None for a file it never
+        touches."""
         moments = self.files.get(path)
         if moments is None:
             return None
@@ -78,12 +78,12 @@ class Program:
         return passed % 2 == 1, moments[passed] if passed < len(moments) else NEVER
 
 
-#: A container without a command: its image runs until it is stopped, and heeds SIGTERM.
+#: A container without a command: the image runs until stopped and ends on SIGTERM.
 SERVER: Final = Program()
 
 
 def program_of(command: Sequence[str], args: Sequence[str], env: Mapping[str, str]) -> Program:
-    """What a container with that command and args does, given its environment."""
+    """Return the program of a container with this command, args and environment."""
     words = tuple(_expanded(word, env, only_parentheses=True) for word in (*command, *args))
     if not words:
         return SERVER
@@ -91,7 +91,7 @@ def program_of(command: Sequence[str], args: Sequence[str], env: Mapping[str, st
 
 
 def hook_of(command: Sequence[str]) -> Program:
-    """What a hook does; one that means nothing to us takes no time."""
+    """Return the program of a hook. Hooks that are not understood take no time."""
     found = _program(tuple(command), ())
     return found if found.understood and found.ends < NEVER else Program(ends=0.0)
 
@@ -105,12 +105,12 @@ def _program(words: tuple[str, ...], env: tuple[tuple[str, str], ...]) -> Progra
         return reader.program(on_term=reader.trap)
     reader = _Reader(dict(env))
     reader.simple(list(words))
-    # As first process of a container, a plain command in the images of tests and manuals ends when told to.
+    # As PID 1, plain commands in the images of tests and manuals end on SIGTERM.
     return reader.program(on_term=TERMINATED)
 
 
 class _Reader:
-    """Follows a script from command to command, keeping the time."""
+    """Interprets a script command by command and keeps track of time."""
 
     def __init__(self, env: dict[str, str]) -> None:
         self._env = env
@@ -125,7 +125,7 @@ class _Reader:
         self.trap: int | None = None
 
     def program(self, *, on_term: int | None) -> Program:
-        """What was found."""
+        """Return the resulting program."""
         return Program(
             ends=NEVER if self._endless else self._now,
             code=self._code,
@@ -139,7 +139,7 @@ class _Reader:
         )
 
     def run(self, script: str) -> None:
-        """Follow the whole script, until it ends or never does."""
+        """Interpret the script until it ends or loops forever."""
         for separator, command in _commands(script):
             if self._over or self._endless:
                 return
@@ -165,7 +165,7 @@ class _Reader:
         self._loop = (began, inner._now, tuple(inner._lines))
 
     def simple(self, words: list[str]) -> None:
-        """One command with its arguments."""
+        """Interpret one simple command."""
         if words and words[0] == "exec":
             words = words[1:]
         if not words:
@@ -232,7 +232,7 @@ class _Reader:
 
 
 def _commands(script: str) -> Iterator[tuple[str, str]]:
-    """The commands of a script, each with what stands before it; a loop counts as one command."""
+    """Split a script into commands with their preceding operator. A loop is one command."""
     separator, pending = "", ""
     for part in re.split(r"(&&|\|\||;|\n)", script):
         if part in ("&&", "||", ";", "\n") and not _is_open(pending):
@@ -247,14 +247,14 @@ def _commands(script: str) -> Iterator[tuple[str, str]]:
 
 
 def _is_open(text: str) -> bool:
-    """Whether a loop or a quotation in the text is not finished yet."""
+    """Return whether a loop or quotation in the text is unfinished."""
     words = re.findall(r"\b(?:while|done)\b", text)
     quotes = text.count("'") % 2 == 1 or text.count('"') % 2 == 1
     return quotes or words.count("while") > words.count("done")
 
 
 def _expanded(text: str, env: Mapping[str, str], *, only_parentheses: bool = False) -> str:
-    """The text with ``$(NAME)`` filled in, as the kubelet does, or with ``$NAME`` and ``${NAME}``, as a shell does."""
+    """Expand ``$(NAME)`` as the kubelet does, or ``$NAME`` and ``${NAME}`` as a shell does."""
 
     def value(found: re.Match[str]) -> str:
         name = found[1] or found[2] or found[3]
@@ -266,9 +266,9 @@ def _expanded(text: str, env: Mapping[str, str], *, only_parentheses: bool = Fal
 
 
 def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple[bool, float]:
-    """Whether a command run in the container succeeds at that time, and until when its answer stays the same.
+    """Return whether a command run in the container succeeds at that time, and until when the result holds.
 
-    Files are looked up where the program touches them; a command that is not understood succeeds.
+    Files are looked up in what the program touches. A command that is not understood succeeds.
     """
     words = list(command)
     name = words[0].rpartition("/")[2] if words else ""
@@ -285,7 +285,7 @@ def answer_of(command: Sequence[str], program: Program, seconds: float) -> tuple
     for word in words[1:]:
         if (found := program.has_file(word, seconds)) is not None:
             return (not found[0], found[1]) if "!" in words else found
-    # Nobody touches such a file: in a scratch folder it is not there, anywhere else it came with the image.
+    # No command touches the file: scratch folders lack it, other folders have it from the image.
     is_there = not any(word.startswith(_SCRATCH) for word in words[1:])
     return is_there is ("!" not in words), NEVER
 
@@ -307,14 +307,14 @@ CRASH: Final = "sandbox.pykruise.io/crash"
 
 
 class Script(Struct, frozen=True):
-    """What the annotation may say about one container. Seconds; what is not said follows from the command."""
+    """Script of one container in the annotation, in seconds. Unset fields follow from the command."""
 
-    #: How long pulling its image takes, and the error it ends with.
+    #: Duration of the image pull, and the error it ends with.
     pull_seconds: float | None = None
     pull_error: str = ""
     start_seconds: float | None = None
     stop_seconds: float | None = None
-    #: When its probes begin to succeed, and stop to.
+    #: When its probes start to succeed, and stop.
     started_after: float = 0.0
     ready_after: float = 0.0
     ready_until: float = NEVER
@@ -322,7 +322,7 @@ class Script(Struct, frozen=True):
     #: When it ends by itself, and how.
     exit_after: float | None = None
     exit_code: int = 0
-    #: What it prints when it starts.
+    #: Text printed at start.
     log: tuple[str, ...] = ()
 
 
@@ -330,7 +330,7 @@ UNSAID: Final = Script()
 
 
 class BehaviourError(ValueError):
-    """The annotation says nothing we understand."""
+    """The annotation is invalid."""
 
 
 _decode = msgspec.json.Decoder(dict[str, Script]).decode
@@ -338,7 +338,7 @@ _decode = msgspec.json.Decoder(dict[str, Script]).decode
 
 @lru_cache(maxsize=256)
 def scripts(annotation: str) -> Mapping[str, Script]:
-    """Script by container. Raises BehaviourError naming what is wrong."""
+    """Parse the scripts by container. Raises BehaviourError."""
     if not annotation:
         return {}
     try:
@@ -349,7 +349,7 @@ def scripts(annotation: str) -> Mapping[str, Script]:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Seconds that a container takes to start, to start again with another image, to stop, and to pull its image."""
+    """Seconds a container takes to start, to restart with another image, to stop, and to pull its image."""
 
     start: float = 0.0
     restart: float = 0.0
@@ -359,7 +359,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """All that is decided about one container before it runs."""
+    """Everything decided about a container before it runs."""
 
     program: Program
     script: Script = UNSAID
@@ -367,23 +367,23 @@ class Behaviour:
 
     @property
     def ends(self) -> float:
-        """Seconds after its start when the container ends by itself."""
+        """Return the seconds after which the container ends by itself."""
         return self.program.ends if self.script.exit_after is None else self.script.exit_after
 
     @property
     def code(self) -> int:
-        """The exit code it then has."""
+        """Return its exit code."""
         return self.program.code if self.script.exit_after is None else self.script.exit_code
 
 
-#: What a test or simulation decides about a container instead of its annotation.
+#: Lets a test or simulation decide about a container instead of its annotation.
 Scripts: TypeAlias = Callable[[Pod, Container], Script | None]
 
 
 def behaviour_of(
     pod: Pod, container: Container, env: Mapping[str, str], decide: Scripts | None = None, *, init: bool = False
 ) -> Behaviour:
-    """How the container behaves. An annotation nobody understands counts as none; ``script_error`` says so."""
+    """Return the behavior of a container. An invalid annotation counts as none; see ``script_error``."""
     script = decide(pod, container) if decide is not None else None
     if script is None:
         try:
@@ -399,7 +399,7 @@ def behaviour_of(
 
 
 def script_error(pod: Pod) -> str:
-    """What is wrong with the Pod's annotation; '' if nothing."""
+    """Return what is wrong with the Pod's annotation, or ''."""
     try:
         scripts(pod.metadata.annotations.get(BEHAVIOUR, ""))
     except BehaviourError as error:
@@ -408,14 +408,14 @@ def script_error(pod: Pod) -> str:
 
 
 def _is_job(pod: Pod, container: Container, init: bool) -> bool:
-    """Whether a container of which nothing is known is one that comes to an end."""
+    """Return whether a container with unknown behavior runs to completion."""
     if init:
         return container.restart_policy != "Always"
     return pod.spec.restart_policy != "Always" and pod.metadata.controller is not None
 
 
 def unreachable(image: str) -> str:
-    """Why the image cannot be pulled: no registry's name ends in ``.invalid`` (RFC 2606)."""
+    """Return why the image cannot be pulled: no registry name ends in ``.invalid`` (RFC 2606)."""
     parsed = parse_image(image)
     host = parsed.repository.partition("/")[0].partition(":")[0] if parsed is not None else ""
     if not host.endswith(".invalid"):

@@ -1,4 +1,4 @@
-"""Runs of simulated containers, and the results of their probes. Pure."""
+"""Runs of simulated containers and their probe results. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from app.kube.objects import Struct
 from app.sandbox.kubelet.program import NEVER, Behaviour, Pace, answer_of
 from app.sandbox.objects import Container, ContainerStatus, Pod, Probe
 
-# Probes: asked at the times a kubelet asks, answered by what the container would do by then. Pure.
-#
-# A probe whose answer cannot change any more is not asked again, so that ten thousand calm Pods cost nothing.
+# Probes, run at the times a kubelet would and answered by the container's program. A probe whose result cannot change
+# is not run again, so that ten thousand idle Pods cost nothing. Pure.
 
 
 class Kind(Enum):
-    """What a probe decides: whether the container has started, is ready, is alive."""
+    """What a probe determines: whether the container has started, is ready, or is alive."""
 
     STARTUP = "Startup"
     READINESS = "Readiness"
@@ -26,7 +25,7 @@ class Kind(Enum):
 
 
 class Asked(Struct, frozen=True):
-    """How far a probe is. ``next``: when it is due, in seconds on the node's clock; ``NEVER``: its result stays."""
+    """State of a probe. next is its next time in seconds on the node's clock; ``NEVER`` means the result is final."""
 
     next: float = 0.0
     streak: int = 0
@@ -34,19 +33,19 @@ class Asked(Struct, frozen=True):
     result: bool = False
 
 
-#: Where a container has no probe of a kind, it counts as passed.
+#: A container without a probe of a kind counts as passing it.
 PASSED: Final = Asked(next=NEVER, result=True)
 
 
 def first(probe: Probe | None, started_at: float, not_before: float, *, result: bool) -> Asked:
-    """Before the first question to a container that began at ``started_at``."""
+    """Return the initial state of a probe of a container started at ``started_at``."""
     if probe is None:
         return PASSED
     return Asked(next=max(started_at + probe.initial_delay_seconds, not_before), result=result)
 
 
 def probe_of(container: Container, kind: Kind, behaviour: Behaviour) -> Probe | None:
-    """The container's probe. Readiness may be scripted without one; it is then decided to the second."""
+    """Return the container's probe. Scripted readiness needs none and is then exact to the second."""
     match kind:
         case Kind.STARTUP:
             return container.startup_probe
@@ -59,7 +58,7 @@ def probe_of(container: Container, kind: Kind, behaviour: Behaviour) -> Probe | 
 
 
 def asked(probe: Probe, kind: Kind, behaviour: Behaviour, state: Asked, started_at: float, now: float) -> Asked:
-    """The probe after all questions that are due by ``now``, or up to the one that decides against the container."""
+    """Return the probe after all runs until ``now``, or up to the one that fails the container."""
     while state.next <= now:
         ok, stays = _answer(probe, kind, behaviour, state.next - started_at)
         streak = state.streak + 1 if state.streak and ok is state.last else 1
@@ -75,14 +74,14 @@ def asked(probe: Probe, kind: Kind, behaviour: Behaviour, state: Asked, started_
 
 
 def _first_after(tick: float, moment: float, period: int) -> float:
-    """The first time a probe is due at or after ``moment``."""
+    """Return the first time the probe runs at or after ``moment``."""
     if moment == NEVER:
         return NEVER
     return tick + ceil(max(0.0, moment - tick) / period - 1e-9) * period
 
 
 def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> tuple[bool, float]:
-    """The answer that many seconds after the container's start, and until when it stays the same."""
+    """Return the result at that many seconds after the start, and until when it holds."""
     script = behaviour.script
     since, until = {
         Kind.STARTUP: (script.started_after, NEVER),
@@ -99,13 +98,13 @@ def _answer(probe: Probe, kind: Kind, behaviour: Behaviour, seconds: float) -> t
     return ok, min(stays, until)
 
 
-#: The kubelet's back-off, for pulls and for crashes: this, doubled up to the longest.
+#: The kubelet's back-off for pulls and crashes: initial and maximum seconds, doubled each time.
 BACK_OFF_SECONDS: Final = 10.0
 LONGEST_BACK_OFF: Final = 300.0
 
 
 class Stage(Enum):
-    """Where a container is."""
+    """Stage of a container."""
 
     NEW = "new"
     PULLING = "pulling"
@@ -121,18 +120,18 @@ class Stage(Enum):
 
 
 class Run(Struct, frozen=True):
-    """What the node remembers of a container beside its status."""
+    """The node's memory of a container besides its status."""
 
     stage: Stage = Stage.NEW
-    #: When it began to run.
+    #: When it started running.
     since: float = 0.0
-    #: When it moves on from a stage that takes a while.
+    #: When it leaves a stage that takes time.
     until: float = NEVER
     #: The image pulled or run.
     image: str = ""
     pull_failures: int = 0
     crashes: int = 0
-    #: The exit code of one that is being stopped, and why it is.
+    #: Exit code and reason of a container being stopped.
     code: int = 0
     why: str = ""
     startup: Asked = PASSED
@@ -144,7 +143,7 @@ NEW: Final = Run()
 
 
 class Happened(NamedTuple):
-    """An event of the Pod; ``container``: which one it is about."""
+    """An event of the Pod about ``container``."""
 
     type: Literal["Normal", "Warning"]
     reason: str
@@ -154,13 +153,13 @@ class Happened(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """One Pod at one moment, and what is noted while its containers move on."""
+    """A Pod at one moment, with the notes taken while its containers advance."""
 
     pod: Pod
     now: float
     pace: Pace
     behave: Callable[[Container], Behaviour]
-    #: What keeps a container from being created; '' if nothing does.
+    #: Why a container cannot be created, or ''.
     hindrance: Callable[[Container], str]
     has_image: Callable[[str], bool]
     unready: frozenset[str] = frozenset()
@@ -168,11 +167,11 @@ class Context:
     events: list[Happened] = field(default_factory=list)
     pulled: list[str] = field(default_factory=list)
     crashed: list[str] = field(default_factory=list)
-    #: When something is due next.
+    #: Next wake-up time.
     next: float = NEVER
 
     def wait_until(self, moment: float) -> None:
-        """Something is due then."""
+        """Wake up at this time at the latest."""
         self.next = min(self.next, moment)
 
     def record_event(self, container: Container, reason: str, message: str, *, warning: bool = False) -> None:
@@ -184,5 +183,5 @@ Moved: TypeAlias = "tuple[Run, ContainerStatus] | None"
 
 
 def back_off(failures: int) -> float:
-    """How long to wait after so many failures, in seconds."""
+    """Return the back-off in seconds after this many failures."""
     return min(LONGEST_BACK_OFF, BACK_OFF_SECONDS * 2.0 ** (max(1, failures) - 1))

@@ -1,4 +1,4 @@
-"""The status that a simulated kubelet reports: containers, conditions, environment. Pure."""
+"""Status reported by a simulated kubelet: containers, conditions, environment. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.sandbox.objects import Container, ContainerStatus, Pod
 
 
 def waiting(container: Container, status: ContainerStatus | None, reason: str, message: str = "") -> ContainerStatus:
-    """The container does not run; what is known of its past stays, the way it ended last included."""
+    """Return a waiting container. Its history, including the last termination, is kept."""
     past = status if status is not None else ContainerStatus(container.name, container.image)
     last = past.last_state
     if past.state.terminated is not None:
@@ -32,7 +32,7 @@ def waiting(container: Container, status: ContainerStatus | None, reason: str, m
 
 
 def running(pod: Pod, container: Container, status: ContainerStatus | None, now: float) -> ContainerStatus:
-    """The container runs. One that ran before has been restarted once more."""
+    """Return a running container. The restart count rises if it ran before."""
     past = status.last_state if status is not None else ContainerState()
     if status is not None and status.state.terminated is not None:
         past = ContainerState(terminated=status.state.terminated)
@@ -54,7 +54,7 @@ def running(pod: Pod, container: Container, status: ContainerStatus | None, now:
 
 
 def ended(status: ContainerStatus, now: float, code: int, reason: str = "") -> ContainerStatus:
-    """A container that ran has ended; one that did not run stays as it is."""
+    """Return an ended container. A container that did not run is returned unchanged."""
     if status.state.running is None:
         return status
     terminated = ContainerStateTerminated(
@@ -67,20 +67,20 @@ def ended(status: ContainerStatus, now: float, code: int, reason: str = "") -> C
 
 
 def second(moment: float) -> datetime:
-    """A time in whole seconds, as statuses have it."""
+    """Return a time in whole seconds, as in statuses."""
     return datetime.fromtimestamp(int(moment), UTC)
 
 
 @lru_cache(maxsize=4096)
 def full_name(image: str) -> str:
-    """An image's name as a runtime reports it."""
+    """Return an image's name as a runtime reports it."""
     parsed = parse_image(image)
     return parsed.full_name if parsed is not None else image
 
 
 @lru_cache(maxsize=4096)
 def image_id(image: str) -> str:
-    """A digest that follows from the name alone, in the form a runtime reports."""
+    """Return a digest derived from the name, in the form a runtime reports."""
     parsed = parse_image(image)
     if parsed is None:
         return f"sha256:{_digest(image)}"
@@ -92,7 +92,7 @@ def _digest(text: str) -> str:
 
 
 def printed(status: ContainerStatus) -> dict[str, Any]:
-    """A status as it is written; what the API requires is printed also when it is zero."""
+    """Return a status as JSON. Fields required by the API are included even if zero."""
     found: dict[str, Any] = msgspec.to_builtins(status)
     for state in ("state", "lastState"):
         if "terminated" in found.get(state, ()):
@@ -115,9 +115,9 @@ def condition_patches(
     now: datetime,
     phase: str = "Running",
 ) -> list[dict[str, Any]]:
-    """The conditions that change, for a strategic merge patch; conditions of others are left alone.
+    """Return changed conditions for a strategic merge patch. Conditions of other clients are left unchanged.
 
-    ``initialized``: for each init container whether it lets the next begin.
+    ``initialized`` tells for each init container whether the next may start.
     """
     present = {condition.type: condition for condition in pod.status.conditions}
     patches = []
@@ -129,7 +129,7 @@ def condition_patches(
             "type": wanted.type,
             "status": wanted.status,
             "observedGeneration": pod.metadata.generation,
-            # Null takes away what a former state has left.
+            # Null removes fields of the previous state.
             "reason": wanted.reason or None,
             "message": wanted.message or None,
         }
@@ -147,7 +147,7 @@ def _wanted(
     phase: str,
 ) -> Iterator[_Wanted]:
     if phase == "Succeeded":
-        # As the kubelet: nothing runs any more, and that is as it should be.
+        # As in the kubelet: containers have ended as intended.
         yield _Wanted("PodReadyToStartContainers", "False")
         yield _Wanted("Initialized", "True", "PodCompleted")
         yield _Wanted("Ready", "False", "PodCompleted")
@@ -182,7 +182,7 @@ def _wanted(
 
 
 def _closed_gates(pod: Pod) -> Iterator[str]:
-    """PM-41: what each readiness gate that is not open says, in the kubelet's words."""
+    """Return the kubelet's message for each readiness gate that is not open. [PM-41]"""
     present = {condition.type: condition.status for condition in pod.status.conditions}
     for gate in pod.spec.readiness_gates:
         status = present.get(gate.condition_type)
@@ -192,14 +192,14 @@ def _closed_gates(pod: Pod) -> Iterator[str]:
             yield f'the status of pod readiness gate "{gate.condition_type}" is not "True", but {status}'
 
 
-#: The data of a ConfigMap or Secret, or None if there is none of that namespace and name.
+#: Returns the data of a ConfigMap or Secret, or None if it does not exist.
 Data: TypeAlias = Callable[[str, str], Mapping[str, str] | None]
 
 _MAP_FIELD: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class Source(NamedTuple):
-    """Something the environment needs: ``key`` is '' where all keys are meant."""
+    """A source of the environment. ``key`` is '' for all keys."""
 
     kind: str
     name: str
@@ -208,12 +208,12 @@ class Source(NamedTuple):
 
 
 def nothing(_namespace: str, _name: str) -> Mapping[str, str] | None:
-    """No ConfigMap, no Secret."""
+    """Return None: no ConfigMap or Secret exists."""
     return None
 
 
 def sources(container: Container) -> Iterator[Source]:
-    """The ConfigMaps and Secrets the environment is made of."""
+    """Return the ConfigMaps and Secrets used by the environment."""
     for many in container.env_from:
         if many.config_map_ref is not None:
             yield Source("configmap", many.config_map_ref.name, "", many.config_map_ref.optional)
@@ -230,7 +230,8 @@ def sources(container: Container) -> Iterator[Source]:
 
 
 def needs(pod: Pod, kind: str) -> frozenset[str]:
-    """The names of the ConfigMaps (``configmap``) or Secrets (``secret``) that the Pod's containers take env from."""
+    """Return the names of the ConfigMaps (``configmap``) or Secrets (``secret``) that the Pod's containers take env
+    from."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return frozenset(source.name for one in containers for source in sources(one) if source.kind == kind)
 
@@ -238,7 +239,8 @@ def needs(pod: Pod, kind: str) -> frozenset[str]:
 def environment(
     pod: Pod, container: Container, config_maps: Data, secrets: Data, addresses: tuple[str, str] = ("", "")
 ) -> dict[str, str]:
-    """Name → value. ``addresses``: of the Pod and of its node. What is missing is left out; see ``hindrance``."""
+    """Return the environment as name → value. ``addresses`` holds the addresses of the Pod and its node. Missing
+    sources are skipped; see ``hindrance``."""
     namespace = pod.metadata.namespace
     found: dict[str, str] = {}
     for many in container.env_from:
@@ -259,7 +261,7 @@ def environment(
 
 
 def hindrance(container: Container, namespace: str, config_maps: Data, secrets: Data) -> str:
-    """What keeps the container from being created, in the kubelet's words; '' if nothing does."""
+    """Return why the container cannot be created, in the kubelet's words, or ''."""
     for source in sources(container):
         if source.optional:
             continue
@@ -287,7 +289,7 @@ def _plain(value: str) -> str:
 
 
 def field_value(pod: Pod, path: str, addresses: tuple[str, str] = ("", "")) -> str:
-    """A field of the Pod as the downward API gives it; '' for one that it does not have."""
+    """Return a Pod field as the downward API does, or '' if the Pod lacks it."""
     if found := _MAP_FIELD.fullmatch(path):
         values = pod.metadata.labels if found[1] == "labels" else pod.metadata.annotations
         return values.get(found[2], "")
