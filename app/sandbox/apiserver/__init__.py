@@ -1,1 +1,1 @@
-"""An API server of Kubernetes in memory: resources are data, all verbs, watches, webhooks, CRDs. See ``server``."""
+"""In-memory Kubernetes API server: resources are data, with all verbs, watches, webhooks and CRDs. See ``server``."""

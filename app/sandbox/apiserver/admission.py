@@ -1,7 +1,7 @@
-"""Admission: the server's own plugins, then the webhooks that are registered with it.
+"""Admission: the server's own plugins, then the registered webhooks.
 
-Mutating webhooks are called one after the other, and once more where a later one changed what an earlier one wants to
-see; validating ones all at once.
+Mutating webhooks are called one by one, and again if a later one changes an object that an earlier one must see.
+Validating webhooks are called concurrently.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _QUIET: Final = frozenset({"None", "NoneOnDryRun"})
 
 
 class AdmissionChain:
-    """What every write passes: it may be changed first, and is judged at the end."""
+    """The admission chain of every write: mutation first, validation at the end."""
 
     def __init__(self, core: Core, catalog: Catalog, versions: Versions, caller: HookCaller) -> None:
         self._core = core
@@ -66,7 +66,7 @@ class AdmissionChain:
             self._hooks[collection.name] = hooks_of(self._core, collection.name)
 
     def concerns(self, _attributes: Attributes) -> bool:
-        """The plugins look at everything."""
+        """Return True: plugins apply to every write."""
         return True
 
     async def mutate(self, attributes: Attributes) -> None:
@@ -77,7 +77,7 @@ class AdmissionChain:
             return
         again, changed = await self._round(hooks, attributes)
         if changed:
-            # What the webhooks added has to pass the plugins too (a container they added gets the account's token).
+            # Changes by webhooks must pass the plugins too (an added container gets the service account token).
             before = fresh(attributes.obj)
             self._plugins.mutate(attributes)
             if attributes.obj != before:
@@ -86,7 +86,7 @@ class AdmissionChain:
             await self._round([hook for hook in hooks if hook in again], attributes)
 
     async def _round(self, hooks: Sequence[Hook], attributes: Attributes) -> tuple[list[Hook], bool]:
-        """Call the hooks one by one. Returns those to call again because a later one changed the object."""
+        """Call the hooks one by one. Returns the hooks to call again because a later one changed the object."""
         called: list[Hook] = []
         again: list[Hook] = []
         changed = False
@@ -108,7 +108,7 @@ class AdmissionChain:
         return again, changed
 
     async def validate(self, attributes: Attributes) -> None:
-        """Let policies and validating webhooks refuse."""
+        """Run policies and validating webhooks, which may reject the write."""
         for bound in self._policies:
             if concerned(self._core, bound, attributes):
                 own = Invocation(bound.wanted, attributes.resource)
@@ -137,7 +137,7 @@ class AdmissionChain:
             if not hook.ignores_failure:
                 raise status.internal(f'failed calling webhook "{hook.name}": {error}') from None
 
-    # ---- one hook
+    # ---- calling a hook
 
     async def _concerned(self, hook: Hook, attributes: Attributes) -> Invocation | None:
         invocation = matching(self._core, hook, attributes)
@@ -152,7 +152,7 @@ class AdmissionChain:
         return invocation if holds else None
 
     async def _shown(self, invocation: Invocation, attributes: Attributes) -> Attributes:
-        """The write in the version the hook's rule names."""
+        """Convert the write to the version named by the hook's rule."""
         resource = invocation.resource
         if resource.api_version == attributes.resource.api_version:
             return attributes
@@ -164,7 +164,7 @@ class AdmissionChain:
         return replace(attributes, obj=obj, old=old)
 
     async def _mutated(self, invocation: Invocation, attributes: Attributes) -> bool:
-        """Call a mutating hook and apply its patch. Whether the object is another now."""
+        """Call a mutating hook and apply its patch. Returns whether the object changed."""
         shown = await self._shown(invocation, attributes)
         response = await self._ask(invocation, shown, mutating=True)
         encoded = response.get("patch")
@@ -197,13 +197,13 @@ class AdmissionChain:
         attributes.obj = self._read(attributes, patched)
         given = attributes.obj["metadata"].pop("managedFields", None)
         if given != (seen or {})["metadata"].get("managedFields"):
-            # Where no manager is left, none is noted any more.
+            # Without managers the field is removed.
             attributes.managed = Managed(left) if (left := managers_of(given)) else None
         return attributes.obj != before
 
     def _seen(self, hook: Hook, attributes: Attributes) -> tuple[Json | None, Json | None]:
-        """The object and the old one as a hook sees them; of managed fields one in this process sees the creator's name
-        alone, for which nothing has to be worked out."""
+        """Return the object and the old object as a hook sees them. Hooks in this process only see the creator's name
+        in managed fields, which saves computing the rest."""
         obj, old = attributes.obj, attributes.old
         if self._caller.is_local(client_config(hook.raw)[0]):
             return with_creator(obj, attributes.managed) if obj is not None and old is None else obj, old
@@ -213,7 +213,7 @@ class AdmissionChain:
         )
 
     def _read(self, attributes: Attributes, patched: Json) -> Json:
-        """What a webhook left, typed and with defaults."""
+        """Decode a webhook's result, with types checked and defaults set."""
         found: Json = fresh(patched)
         if attributes.subresource and attributes.subresource not in ("status", "resize", "ephemeralcontainers"):
             return found
@@ -227,7 +227,7 @@ class AdmissionChain:
         return found
 
     async def _ask(self, invocation: Invocation, attributes: Attributes, *, mutating: bool) -> Json:
-        """The response of a hook that allows the write. Raises CallFailed, or the refusal."""
+        """Return the response of a hook that allows the write. Raises CallFailed or the denial."""
         hook = invocation.hook
         if attributes.dry_run and hook.raw.get("sideEffects") not in _QUIET:
             raise status.bad_request(f'admission webhook "{hook.name}" does not support dry run')
@@ -249,7 +249,7 @@ class AdmissionChain:
         return response
 
     def _request(self, invocation: Invocation, attributes: Attributes, uid: str) -> Json:
-        """The request of a review, without the objects."""
+        """Return the request of a review without its objects."""
         actual, named = attributes.resource, invocation.resource
         kind = attributes.kind or {"group": named.group, "version": named.version, "kind": named.kind}
         request_kind = attributes.kind or {"group": actual.group, "version": actual.version, "kind": actual.kind}
@@ -277,7 +277,7 @@ class AdmissionChain:
 
 
 def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
-    """The response of an answer that keeps the rules. Raises CallFailed."""
+    """Return the response of a valid answer. Raises CallFailed."""
     kind, api_version = answer.get("kind") or "", answer.get("apiVersion") or ""
     if kind and (kind != "AdmissionReview" or api_version not in _REVIEWS):
         raise CallFailed(
@@ -314,7 +314,7 @@ def _verified(answer: Json, uid: str, version: str, *, mutating: bool) -> Json:
 
 
 def denied(name: str, result: Json | None) -> Refusal:
-    """The refusal that a webhook's status asks for."""
+    """Return the error for a denial with this webhook status."""
     result = result or {}
     said = f'admission webhook "{name}" denied the request'
     if message := result.get("message"):

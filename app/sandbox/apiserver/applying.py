@@ -1,4 +1,4 @@
-"""Server-side apply: its request, its merge, and the annotation of client-side apply."""
+"""Server-side apply: the request, the merge, and the annotation of client-side apply."""
 
 from __future__ import annotations
 
@@ -37,10 +37,9 @@ from app.sandbox.apiserver.storage import Core
 from app.sandbox.apiserver.typecheck import Reader, WrongType
 from app.sandbox.apiserver.writing import Transform
 
-# Server-side apply: managed fields, conflicts between managers, and what goes when nobody asks for it any more. Pure.
-#
-# An object without managed fields (somebody emptied them) belongs to ``before-first-apply``, as on a server that meets
-# an object from before the time of apply.
+# Server-side apply: managed fields, conflicts between managers, and removal of fields that no manager applies any more.
+# An object without managed fields (a client cleared them) belongs to ``before-first-apply``, as on a server that reads
+# an object older than server-side apply. Pure.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -48,13 +47,13 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
 def first_managers(obj: Json, api_version: str, field: Field | None, now: str) -> list[Manager]:
-    """Who managed an object that has no managed fields before its first apply."""
+    """Return the managers of an object without managed fields before its first apply."""
     main = without_system(changes(field, empty_object(field), obj)[0], status=True)
     return [Manager(BEFORE_FIRST_APPLY, UPDATE, api_version, "", now, main)] if main else []
 
 
 def check_applied(applied: Json, field: Field | None, shown: str) -> None:
-    """Refuse a configuration the schema does not know."""
+    """Reject a configuration with fields that are not in the schema."""
     problems = check_declared(field, applied)
     if problems:
         text = problems[0] if len(problems) == 1 else "errors:\n" + "\n".join(f"  {one}" for one in problems)
@@ -71,9 +70,10 @@ def apply(
     force: bool,
     handed_over: Set[tuple[Step, ...]] = frozenset(),
 ) -> Json:
-    """The object after an apply, with its managed fields. Refuses conflicts unless ``force`` takes fields over.
+    """Return the object after an apply, with its managed fields. Conflicts are rejected unless ``force`` takes over the
+    fields.
 
-    ``handed_over``: fields that may be taken from whoever manages them.
+    ``handed_over`` holds fields that may be taken from any manager.
     """
     fields = without_system(fields_of(field, applied), status=not applier.subresource)
     if applier.subresource == "status":
@@ -102,7 +102,7 @@ def apply(
             if not touches(fields, path) and not any(touches(one.fields or {}, path) for one in others)
         }
         result = pruned(field, result, gone) if gone else result
-    if result == live:  # nothing was written: nothing says when
+    if result == live:  # nothing was written, so there is no timestamp
         applier = replace(applier, time=before.time if before is not None else "")
     result = {**result, "metadata": dict(result.get("metadata") or {})}
     write_managers(result, [*others, replace(applier, fields=fields)])
@@ -110,7 +110,7 @@ def apply(
 
 
 def write_managers(obj: Json, managers: Iterable[Manager]) -> None:
-    """Put the entries into an object."""
+    """Set the managed fields of an object."""
     if kept := ordered(managers):
         obj["metadata"]["managedFields"] = [manager.as_json() for manager in kept]
     else:
@@ -120,13 +120,13 @@ def write_managers(obj: Json, managers: Iterable[Manager]) -> None:
 def _conflicts(
     live: Json, applied: Json, field: Field | None, managers: list[Manager], applier: Manager, fields: FieldSet
 ) -> list[tuple[Manager, tuple[Step, ...]]]:
-    """Fields that the apply would change and others manage."""
+    """Return the fields that the apply would change and other managers own."""
     found = []
     for path in leaves(fields):
         present, value = lookup(field, live, path)
         _, wanted = lookup(field, applied, path)
         if path[-1:] and path[-1].startswith("k:"):
-            continue  # being an item is nothing to disagree about
+            continue  # an item's existence cannot conflict
         if present and value == wanted:
             continue
         found += [(one, path) for one in managers if one.identity != applier.identity and has(one.fields or {}, path)]
@@ -154,13 +154,13 @@ def _refused(conflicts: list[tuple[Manager, tuple[Step, ...]]]) -> Refusal:
 #
 # Source: apimachinery/pkg/util/managedfields/internal/{lastappliedmanager,lastappliedupdater}.go.
 
-#: The manager that ``kubectl apply --server-side`` writes as.
+#: Field manager of ``kubectl apply --server-side``.
 KUBECTL: Final = "kubectl"
 _ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def last_applied_fields(live: Json, field: Field | None) -> frozenset[tuple[Step, ...]]:
-    """The fields that are still as client-side apply left them: kubectl may go on with them, whoever manages them."""
+    """Return the fields unchanged since client-side apply. kubectl may keep them, whatever their manager."""
     try:
         applied = orjson.loads((live["metadata"].get("annotations") or {}).get(_ANNOTATION, "null"))
     except orjson.JSONDecodeError:
@@ -173,7 +173,7 @@ def last_applied_fields(live: Json, field: Field | None) -> frozenset[tuple[Step
 
 
 def keep_last_applied(obj: Json, applied: Json) -> None:
-    """Where there is the annotation, it says what was applied last, for those who go back to client-side apply."""
+    """Update the last-applied annotation if present, so that clients can return to client-side apply."""
     annotations = obj["metadata"].get("annotations") or {}
     if _ANNOTATION not in annotations:
         return
@@ -186,7 +186,7 @@ def keep_last_applied(obj: Json, applied: Json) -> None:
 
 
 def apply_transform(core: Core, call: Call, field: Field | None, reader: Reader | None) -> Transform:
-    """What an apply makes of an object (or of none). Refuses a request that is none."""
+    """Return the function that applies the request to an object (or to none). Invalid requests are rejected."""
     if not call.query.get("fieldManager"):
         error = required("fieldManager", "is required for apply patch")
         raise status.invalid_kind("meta.k8s.io", "PatchOptions", "", [error])
@@ -275,7 +275,7 @@ def _configuration(call: Call) -> Json:
 
 
 def _shown(call: Call, applied: Json) -> str:
-    """The configuration as messages name it, by what it says itself."""
+    """Return the configuration's name in messages, from its own contents."""
     place = f"{applied['metadata'].get('namespace') or ''}/{call.name}"
     resource = call.resource
     group_version = resource.api_version if resource.group else f"/{resource.version}"

@@ -1,4 +1,4 @@
-"""Bodies: from what a client sent to an object of the resource it was sent to, or the server's refusal."""
+"""Request bodies: decodes them as objects of the requested resource, or rejects them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 
 Json: TypeAlias = dict[str, Any]
 
-#: What a real server takes at most.
+#: Maximum body size of a real server.
 MAX_BODY: Final = 3 * 2**20
 _JSON: Final = "application/json"
 _YAML: Final = ("application/yaml", "text/yaml")
@@ -26,7 +26,7 @@ _KNOWN: Final = ("application/json", "application/yaml", "application/vnd.kubern
 
 
 def parse_body(call: Call) -> tuple[Any, list[str]]:
-    """The document in the body, and the paths of fields that occur twice (looked for only where that matters)."""
+    """Return the document in the body, and the paths of duplicate fields (computed only if needed)."""
     media = call.headers.get("content-type", _JSON).partition(";")[0].strip() or _JSON
     if len(call.body) > MAX_BODY:
         message = f"Request entity too large: limit is {MAX_BODY}"
@@ -52,21 +52,21 @@ def parse_body(call: Call) -> tuple[Any, list[str]]:
 
 
 def _duplicates(call: Call, document: Any) -> list[str]:
-    """Paths of the fields that occur twice in one object, where the client wants to know."""
+    """Return the paths of duplicate fields if the client requests field validation."""
     if call.query.get("fieldValidation") == "Ignore":
         return []
-    # Something was lost only if the document comes out shorter: that is rare, and cheap to find out.
+    # Keys were lost only if the document is shorter than the body, which is rare and cheap to detect.
     if len(orjson.dumps(document)) >= len(call.body.strip()):
         return []
     return golang.duplicate_fields(call.body)
 
 
 def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
-    """The first YAML document of a body, and the complaints about keys that occur twice in it."""
+    """Return the first YAML document of a body, and the errors about its duplicate keys."""
     try:
         found = orjson.loads(body)
         if len(orjson.dumps(found)) >= len(body.strip()):
-            return found, []  # JSON as our clients write it
+            return found, []  # JSON as written by our clients
     except orjson.JSONDecodeError:
         pass
     try:
@@ -82,7 +82,7 @@ def parse_yaml(body: bytes) -> tuple[Any, list[str]]:
 
 
 def _repeated(node: yaml.Node) -> Iterator[str]:
-    """Keys that occur twice in one mapping."""
+    """Return the keys that occur twice in one mapping."""
     if isinstance(node, yaml.MappingNode):
         seen: set[str] = set()
         for key, value in node.value:
@@ -95,7 +95,7 @@ def _repeated(node: yaml.Node) -> Iterator[str]:
             yield from _repeated(item)
 
 
-#: Where the words of the two YAML readers differ.
+#: Differences between the messages of the two YAML parsers.
 _YAML_WORDS: Final = {
     "mapping values are not allowed here": "mapping values are not allowed in this context",
     "found character '\\t' that cannot start any token": "found character that cannot start any token",
@@ -103,7 +103,7 @@ _YAML_WORDS: Final = {
 
 
 def yaml_error(error: yaml.YAMLError) -> str:
-    """What the server's YAML reader says of a text that is no YAML."""
+    """Return the server's message for invalid YAML."""
     problem = str(getattr(error, "problem", None) or error)
     mark = getattr(error, "problem_mark", None)
     line = mark.line if mark is not None else 0
@@ -121,7 +121,8 @@ def _unrecognized(call: Call, why: str) -> status.Refusal:
 
 
 def read_object(call: Call, document: Any, checker: Reader | None, duplicates: list[str]) -> Json:
-    """The document as an object of the call's resource: its type is right, unknown fields told, refused or dropped."""
+    """Decode the document as an object of the call's resource. Types are checked; unknown fields are reported, rejected
+    or dropped."""
     if not isinstance(document, dict):
         found = golang.json_type(document)
         why = f"json: cannot unmarshal {found} into Go value of type {golang.TYPE_META}"
@@ -135,7 +136,7 @@ def read_object(call: Call, document: Any, checker: Reader | None, duplicates: l
 
 
 def _check_type(call: Call, document: Json) -> None:
-    """Refuse a document that says it is of another kind."""
+    """Reject a document of another kind."""
     resource = call.resource
     if resource.custom is not None:
         if (document.get("kind"), document.get("apiVersion")) != (resource.kind, resource.api_version):
@@ -169,7 +170,7 @@ def _check_custom_type(call: Call, document: Json) -> None:
 
 
 def no_such_kind(api_version: str, kind: str) -> str:
-    """What the server says of a kind it has never heard of."""
+    """Return the server's message for an unknown kind."""
     return f'no kind {quote(kind)} is registered for version {quote(api_version)} in scheme "pkg/runtime/scheme.go:110"'
 
 
@@ -182,7 +183,7 @@ def _internal_name(resource: ResourceType) -> str:
 
 
 def check_types(call: Call, document: Json, checker: Reader, duplicates: list[str]) -> Json:
-    """The document with every value of the right type; what it has too much is warned about or refused."""
+    """Check the types of all values. Unknown fields are warned about or rejected."""
     resource = call.resource
     try:
         checked, unknown = checker.read(document)

@@ -1,4 +1,4 @@
-"""The built-in kinds, and the catalog of all kinds that the server serves."""
+"""Built-in kinds, and the catalog of all served kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _prepare_namespace(obj: Json) -> None:
 def _default_namespace(obj: Json) -> None:
     name = obj["metadata"].get("name")
     if name:
-        # A selector can name a namespace by this label.
+        # Lets a selector match a namespace by name.
         obj["metadata"].setdefault("labels", {})["kubernetes.io/metadata.name"] = name
 
 
@@ -43,7 +43,7 @@ def _prepare_daemon_set(obj: Json) -> None:
 
 
 def _prepare_job(obj: Json) -> None:
-    """A Job makes its selector of its own uid."""
+    """Set a Job's selector to its own UID."""
     if obj["spec"].get("manualSelector"):
         return
     uid, name = obj["metadata"]["uid"], obj["metadata"]["name"]
@@ -59,7 +59,7 @@ def _prepare_job(obj: Json) -> None:
     obj["metadata"].setdefault("labels", {}).update(labels)
 
 
-#: What a kind has beside its table of defaults and its Pod template.
+#: What a kind needs besides its table of defaults and its Pod template.
 _SPECIAL: Final[Mapping[str, Strategy]] = {
     "pods": dataclasses.replace(
         pods.STRATEGY,
@@ -158,7 +158,7 @@ _PLAIN: Final = Strategy()
 
 @cache
 def strategy_of(qualified: str) -> Strategy:
-    """How objects of a built-in resource are written."""
+    """Return the write strategy of a built-in resource."""
     special = _SPECIAL.get(qualified, _PLAIN)
     steps: list[Change] = []
     if qualified in DEFAULTS:
@@ -183,7 +183,7 @@ def _sequence(steps: list[Change]) -> Change:
 
 
 def _with_status(qualified: str, prepare: Change) -> Change:
-    """A create takes the status away; what an empty one looks like is filled in again."""
+    """Return a change that resets the status on create and fills in an empty one."""
 
     def run(obj: Json) -> None:
         prepare(obj)
@@ -192,36 +192,34 @@ def _with_status(qualified: str, prepare: Change) -> Change:
     return run
 
 
-# Catalog: what is known of each kind beyond its row. Strategies, the checking of types, the columns of tables.
-#
-# Built on first use and kept; what belongs to a custom resource comes from its CRD.
+# Strategies, type checkers and table columns by kind. Built on first use; those of custom resources come from the CRD.
 
 _checkers: dict[tuple[str, str], Checker | None] = {}
 
 
 class Catalog:
-    """Looks up what belongs to a resource."""
+    """Looks up the properties of a resource."""
 
     def strategy(self, resource: ResourceType) -> Strategy:
-        """How objects of the resource are written."""
+        """Return the write strategy of the resource."""
         if resource.custom is not None:
             return resource.custom.strategy
         return strategy_of(resource.qualified)
 
     def schema(self, resource: ResourceType) -> Field | None:
-        """The type of its objects."""
+        """Return the type of its objects."""
         if resource.custom is not None:
             return resource.custom.field
         return kind_field(resource.api_version, resource.kind)
 
     def checker(self, resource: ResourceType) -> Reader | None:
-        """What checks the types of its objects as they come in."""
+        """Return the type checker for its objects."""
         if resource.custom is not None:
             return resource.custom.reader
         return self.checker_of(resource.api_version, resource.kind)
 
     def checker_of(self, api_version: str, kind: str) -> Checker | None:
-        """The same by name, for the bodies of subresources too."""
+        """Return the type checker by name, also for bodies of subresources."""
         key = (api_version, kind)
         if key not in _checkers:
             found = kind_field(api_version, kind)
@@ -229,7 +227,7 @@ class Catalog:
         return _checkers[key]
 
     def table(self, resource: ResourceType) -> TableKind:
-        """The columns of ``kubectl get``."""
+        """Return the columns of ``kubectl get``."""
         if resource.custom is not None:
             return resource.custom.table
         return builtin_table(resource.api_version, resource.plural)

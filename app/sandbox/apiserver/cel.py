@@ -12,10 +12,8 @@ if TYPE_CHECKING:
     import cel
 
 
-# CEL: the conditions under which webhooks are called. A library evaluates; optional selections are rewritten for it.
-#
-# The library knows no ``a[?k]`` and ``a.?f``. Here an optional value is a list of none or one, which the library can
-# compare, and ``optional(a, k)`` makes one.
+# CEL: match conditions of webhooks. A library evaluates them. It lacks ``a[?k]`` and ``a.?f``, so optional selections
+# are rewritten: an optional value is a list of zero or one items, created by ``optional(a, k)``.
 
 _TOKEN: Final = re.compile(
     r"""\s+ | [rRbB]?"(?:\\.|[^"\\])*" | [rRbB]?'(?:\\.|[^'\\])*' | [A-Za-z_]\w* | \d[\w.]* | \.\? | \[\? | . """,
@@ -26,16 +24,16 @@ _NAME: Final = re.compile(r"[A-Za-z_]\w*")
 _CLOSING: Final = {"(": ")", "[": "]", "[?": "]"}
 
 
-#: Fields that are looked at, and in each those below it; none means all of it.
+#: Accessed fields, with the fields accessed below each; none means the whole value.
 Parts: TypeAlias = dict[str, "Parts"]
 
 
 class CelError(ValueError):
-    """An expression that cannot be compiled, or that fails; the text is as Kubernetes words it."""
+    """The expression does not compile or its evaluation fails. The message is Kubernetes' own."""
 
 
 def _optional(container: Any, key: Any) -> list[Any]:
-    """``container[?key]``: the value there, in a list, or an empty list. A container may be optional itself."""
+    """Return ``container[?key]`` as a list of zero or one items. The container may itself be optional."""
     if isinstance(container, list):
         if not container:
             return []
@@ -58,7 +56,7 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "orValue": _or_value,
     "hasValue": _has_value,
 }
-#: What needs no library: operators, macros and the functions of the core language, and ours.
+#: Available without the library: operators, macros, functions of the core language, and ours.
 _PLAIN: Final = frozenset(
     [
         "!_",
@@ -97,7 +95,7 @@ _PLAIN: Final = frozenset(
         "uint",
     ]
 )
-#: What can be called on an optional value.
+#: Methods of an optional value.
 _METHODS: Final = frozenset({"orValue", "hasValue"})
 
 
@@ -107,18 +105,18 @@ class Expression:
 
     source: str
     program: cel.Program
-    #: Whether it calls functions that the core language lacks.
+    #: Whether it calls functions outside the core language.
     extended: bool = False
-    #: What it looks at of each variable.
+    #: The parts of each variable that it accesses.
     parts: Mapping[str, Parts] = field(default_factory=dict)
 
     def evaluate(self, variables: Mapping[str, Any]) -> Any:
-        """Its value. Raises :class:`CelError`."""
+        """Return its value. Raises :class:`CelError`."""
         import cel
         from cel.stdlib import add_stdlib_to_context
 
         try:
-            # The library copies what it is given, at ten times the cost of the evaluation: it is given little.
+            # The library copies its input, which costs ten times the evaluation, so only the accessed parts are passed.
             given = {name: _selected(variables[name], parts) for name, parts in self.parts.items() if name in variables}
             context = cel.Context(variables=given, functions=dict(_FUNCTIONS))
             if self.extended:
@@ -133,7 +131,7 @@ class Expression:
 
 @lru_cache(1024)
 def compiled(source: str) -> Expression:
-    """The expression, compiled once. Raises :class:`CelError`."""
+    """Compile an expression, once per source. Raises :class:`CelError`."""
     import cel
 
     try:
@@ -147,7 +145,7 @@ def compiled(source: str) -> Expression:
 
 
 def _parts(text: str, variables: Iterable[str]) -> dict[str, Parts]:
-    """What an expression may look at of each variable: chains of plain selections, as far as they go."""
+    """Return the parts of each variable an expression may access: chains of plain selections."""
     tokens = [token for token in _TOKEN.findall(text) if not token.isspace()]
     found: dict[str, Parts] = {name: {} for name in variables}
     whole: set[str] = set()
@@ -164,7 +162,7 @@ def _parts(text: str, variables: Iterable[str]) -> dict[str, Parts]:
 
 
 def _chain_after(tokens: list[str], at: int) -> list[str]:
-    """The fields selected one after the other from there on; a method at the end is none."""
+    """Return the fields selected in sequence from this position, without a trailing method call."""
     chain: list[str] = []
     while tokens[at : at + 1] == ["."] and _NAME.fullmatch("".join(tokens[at + 1 : at + 2])):
         chain.append(tokens[at + 1])
@@ -173,7 +171,7 @@ def _chain_after(tokens: list[str], at: int) -> list[str]:
 
 
 def _add(parts: Parts, chain: list[str]) -> None:
-    """Note a chain; a shorter one covers those that begin with it."""
+    """Add a chain. A shorter chain covers the longer ones it starts."""
     for name in chain[:-1]:
         if name in parts and not parts[name]:
             return
@@ -182,21 +180,21 @@ def _add(parts: Parts, chain: list[str]) -> None:
 
 
 def _selected(value: Any, parts: Parts) -> Any:
-    """The value with these parts only, where it has any."""
+    """Return the value reduced to these parts."""
     if not parts or not isinstance(value, dict):
         return value
     return {name: _selected(value[name], below) for name, below in parts.items() if name in value}
 
 
 def rewritten(source: str) -> str:
-    """The expression with optional selections as calls of ``optional``."""
+    """Replace optional selections with calls of ``optional``."""
     if "[?" not in source and ".?" not in source:
         return source
     return _Rewriter([token for token in _TOKEN.findall(source) if not token.isspace()]).text()
 
 
 class _Rewriter:
-    """Goes through the tokens once; operands of selections are read as chains."""
+    """Rewrites tokens in one pass; operands of selections are read as chains."""
 
     def __init__(self, tokens: list[str]) -> None:
         self._tokens = tokens
@@ -210,7 +208,7 @@ class _Rewriter:
         return self._tokens[at] if at < len(self._tokens) else ""
 
     def _until(self, closing: str) -> str:
-        """Everything up to a closing bracket, which is passed over."""
+        """Return the text up to a closing bracket and skip the bracket."""
         parts: list[str] = []
         while (word := self._peek()) and word != closing:
             if _NAME.fullmatch(word) or word in ("(", "[", "{") or word[-1:] in "\"'" or word[0].isdigit():
@@ -224,7 +222,7 @@ class _Rewriter:
         return "".join(parts)
 
     def _chain(self) -> str:
-        """A primary and what is selected from it, called on it, indexed in it."""
+        """Return a primary expression with its selections, calls and indexes."""
         word = self._peek()
         self._at += 1
         found = word + self._until(_CLOSING.get(word, "}")) + _CLOSING.get(word, "}") if word in "([{" else word
@@ -258,18 +256,17 @@ class _Rewriter:
                 return found
 
 
-# CEL as it is registered: what a real server's compiler would not take, as far as it shows without its type checker.
-#
-# Names that nothing declares, fields that a schema does not have, and constant conditions of the wrong type are found.
-# Whether operators fit their operands is left to the evaluation.
+# CEL at registration: rejects what a real server's compiler rejects, as far as possible without its type checker.
+# Undeclared names, fields missing from a schema and constant conditions of the wrong type are found; operand types are
+# left to evaluation.
 
 Schema: TypeAlias = Mapping[str, Any]
 
-#: What match conditions of webhooks may speak of.
+#: Variables of webhook match conditions.
 REQUEST_VARIABLES: Final = frozenset({"object", "oldObject", "request", "authorizer"})
-#: What rules of a schema may speak of.
+#: Variables of schema rules.
 RULE_VARIABLES: Final = frozenset({"self", "oldSelf"})
-#: Names of types and of libraries, which the parser takes for variables.
+#: Names of types and libraries that the parser takes for variables.
 _BUILT_IN: Final = frozenset(
     {"bool", "bytes", "double", "dyn", "duration", "int", "list", "map", "null_type", "string", "timestamp", "type"}
     | {"uint", "base64", "cel", "cidr", "format", "google", "ip", "lists", "math", "optional", "quantity", "regex"}
@@ -287,9 +284,9 @@ _EVERY_OBJECT: Final = frozenset({"apiVersion", "kind", "metadata"})
 
 
 def fault(source: str, variables: frozenset[str], schema: Schema | None = None, *, top: bool = False) -> str:
-    """What is wrong with a condition, in the words of a real server; "" where nothing is.
+    """Return the server's message for an invalid condition, or "".
 
-    ``schema``: that of ``self``; ``top``: of a whole object.
+    ``schema`` is the schema of ``self``; ``top`` means it is that of a whole object.
     """
     try:
         program = compiled(source).program
@@ -311,7 +308,7 @@ def fault(source: str, variables: frozenset[str], schema: Schema | None = None, 
 
 
 def _names(source: str) -> Iterator[tuple[str, int]]:
-    """The names that are no fields, with where they stand."""
+    """Return the names that are not fields, with their positions."""
     before = ""
     for match in _CHECKED_TOKEN.finditer(source):
         if _NAME.fullmatch(match.group()) and before not in (".", ".?"):
@@ -320,7 +317,7 @@ def _names(source: str) -> Iterator[tuple[str, int]]:
 
 
 def _unknown_field(source: str, schema: Schema, *, top: bool) -> str:
-    """The first field selected from ``self`` that its schema does not have."""
+    """Return the first field selected from ``self`` that its schema lacks."""
     tokens = [(match.group(), match.start()) for match in _CHECKED_TOKEN.finditer(source)]
     texts = [text for text, _ in tokens] + ["", "", ""]
     for index, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""Garbage collection, and the emptying of terminating namespaces."""
+"""Garbage collection and the cleanup of terminating namespaces."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Core, Entry, Stale, Verb
 from app.sandbox.apiserver.strategies import FOREGROUND, ORPHAN
 
-# What a terminating namespace says of its content, as the namespace controller writes it. Pure.
-#
-# Source: Kubernetes 1.34, pkg/controller/namespace/deletion/status_condition_utils.go.
+# Conditions of a terminating namespace, as the namespace controller writes them. Pure. Source: Kubernetes 1.34,
+# pkg/controller/namespace/deletion/status_condition_utils.go.
 
 Json: TypeAlias = dict[str, Any]
 
-#: Type, reason and message of the conditions where nothing is wrong.
+#: Type, reason and message of the conditions without errors.
 _QUIET: Final = (
     ("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered", "All resources successfully discovered"),
     ("NamespaceDeletionGroupVersionParsingFailure", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
@@ -38,10 +37,10 @@ _QUIET: Final = (
 def with_conditions(
     namespace: Json, failures: Sequence[str], remaining: Mapping[str, int], finalizers: Mapping[str, int], now: str
 ) -> Json:
-    """The namespace with its conditions.
+    """Return the namespace with its conditions.
 
-    ``failures``: what deletions were refused with. ``remaining``: resources, as ``pods.``, with how many are left.
-    ``finalizers``: those that hold objects, with how many.
+    ``failures`` holds the errors of rejected deletions, ``remaining`` the number of objects left per resource (such as
+    ``pods.``), ``finalizers`` the number of objects held by each finalizer.
     """
     trouble = {}
     if failures:
@@ -74,10 +73,9 @@ def with_conditions(
     return {**namespace, "status": {**status, "conditions": conditions}}
 
 
-# What follows from a deletion: dependents are collected or set free, and terminating namespaces are emptied.
-#
-# On a real cluster these are controllers of kube-controller-manager; a cluster without them would be no use, so they
-# are part of the server. They delete like anybody else: webhooks are asked, under the controllers' names.
+# Effects of a deletion: dependents are deleted or orphaned, and terminating namespaces are emptied. On a real cluster
+# these are controllers of kube-controller-manager; here they are part of the server, since every cluster needs them.
+# Their deletions pass webhooks under the controllers' names.
 
 logger = logging.getLogger(__name__)
 
@@ -86,13 +84,13 @@ Work: TypeAlias = tuple[str, str, str]
 _SERVICE_ACCOUNTS: Final = ("system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated")
 GARBAGE_COLLECTOR: Final = User("system:serviceaccount:kube-system:generic-garbage-collector", _SERVICE_ACCOUNTS)
 NAMESPACE_CONTROLLER: Final = User("system:serviceaccount:kube-system:namespace-controller", _SERVICE_ACCOUNTS)
-#: Seconds until something that was refused is tried again.
+#: Seconds until a rejected deletion is retried.
 RETRY_SECONDS: Final = 5.0
 _MAX_RETRY_SECONDS: Final = 60.0
 
 
 class Collector:
-    """Listens to commits and does its work in a task that lives only while there is some."""
+    """Listens to commits and works in a task that lives only while there is work."""
 
     def __init__(self, core: Core, deleter: Deleter) -> None:
         self._core = core
@@ -102,7 +100,7 @@ class Collector:
         self._task: asyncio.Task[None] | None = None
         self._timers: set[asyncio.TimerHandle] = set()
         self._retries: dict[Work, int] = {}
-        #: uid → where the object is.
+        #: UID → location of the object.
         self._places: dict[str, tuple[str, str]] = {}
         core.storage.listeners.append(self._committed)
 
@@ -113,7 +111,7 @@ class Collector:
         for timer in self._timers:
             timer.cancel()
 
-    # ---- noticing
+    # ---- event mapping
 
     def _committed(self, verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
         entry = after if after is not None else before
@@ -143,7 +141,7 @@ class Collector:
             self._add(("object", *place))
 
     def _owners_wait(self, metadata: Json) -> None:
-        """An owner in foreground deletion may have waited for this object."""
+        """Enqueue owners in foreground deletion that may have waited for this object."""
         for owner in metadata.get("ownerReferences") or ():
             place = self._places.get(owner.get("uid", ""))
             if place is not None:
@@ -174,7 +172,7 @@ class Collector:
         timer = loop.call_later(seconds, again)
         self._timers.add(timer)
 
-    # ---- working
+    # ---- work
 
     async def _run(self) -> None:
         while self._queue:
@@ -205,7 +203,7 @@ class Collector:
         return None if entry is None or resource is None else (resource, entry)
 
     async def _collect(self, collection: str, key: str) -> None:
-        """Delete an object none of whose owners is there; else drop the references to those that are not."""
+        """Delete an object whose owners are all gone, or else drop the references to missing owners."""
         found = self._find(collection, key)
         if found is None:
             return
@@ -231,7 +229,7 @@ class Collector:
         await self._delete(resource, entry, GARBAGE_COLLECTOR, DeleteOptions(policy=policy, uid=metadata["uid"]))
 
     def _sorted(self, owners: list[Json]) -> tuple[list[Json], list[Json], list[Json]]:
-        """Owners that hold the object, that are gone, and that wait for their dependents to go."""
+        """Split owners into those that exist, those that are gone, and those waiting for their dependents."""
         solid, gone, waiting = [], [], []
         for owner in owners:
             place = self._places.get(owner.get("uid", ""))
@@ -247,7 +245,7 @@ class Collector:
         return solid, gone, waiting
 
     async def _finish_owner(self, collection: str, key: str) -> None:
-        """Go on with a deletion that concerns dependents first."""
+        """Continue a deletion that handles dependents first."""
         found = self._find(collection, key)
         if found is None:
             return
@@ -274,7 +272,7 @@ class Collector:
         return any(owner.get("uid") == uid and owner.get("blockOwnerDeletion") for owner in owners)
 
     def _change(self, collection: str, key: str, change: Callable[[Json], Json]) -> None:
-        """Change an object's metadata; one whose last finalizer goes while it is being deleted is removed."""
+        """Change an object's metadata. A terminating object that loses its last finalizer is removed."""
         found = self._find(collection, key)
         if found is None:
             return
@@ -301,7 +299,7 @@ class Collector:
     # ---- namespaces
 
     async def _empty(self, namespace: str) -> None:
-        """Delete what a terminating namespace holds, Pods first; when nothing is left, let it go."""
+        """Delete the contents of a terminating namespace, Pods first, then remove the namespace."""
         entry = self._core.named("namespaces").objects.get(namespace)
         if entry is None or not entry.obj["metadata"].get("deletionTimestamp"):
             return
@@ -333,7 +331,7 @@ class Collector:
     def _write_conditions(
         self, namespace: str, failures: list[str], remaining: dict[str, int], finalizers: dict[str, int]
     ) -> None:
-        """Write into the namespace what it waits for."""
+        """Write to the namespace what it is waiting for."""
         collection = self._core.named("namespaces")
         entry = collection.objects.get(namespace)
         if entry is not None:
@@ -342,7 +340,7 @@ class Collector:
                 self._core.storage.update(collection, entry, told)
 
     def _namespaced(self) -> list[ResourceType]:
-        """One row per collection of namespaced objects, Pods first."""
+        """Return one row per collection of namespaced objects, Pods first."""
         rows = {row.key: row for row in self._core.registry if row.namespaced and "delete" in row.verbs}
         return sorted(rows.values(), key=lambda row: (row.key != "pods", row.key))
 
@@ -359,7 +357,7 @@ class Collector:
 
 
 def internal_call(resource: ResourceType, entry: Entry, user: User) -> Call:
-    """A request of the server itself about one object."""
+    """Return an internal request of the server for one object."""
     call = Call(method="DELETE", path="", query={}, headers={}, body=b"", user=user)
     namespace, _, name = entry.key.rpartition("/")
     call.resource, call.namespace, call.name, call.verb = resource, namespace, name, "delete"

@@ -1,4 +1,4 @@
-"""Custom resources: a CustomResourceDefinition becomes rows of the registry, and takes its objects along when it goes.
+"""Custom resources: a CustomResourceDefinition adds rows to the registry, and its deletion deletes its objects.
 
 Source: Kubernetes 1.34, apiextensions-apiserver: pkg/apiserver, pkg/controller/{establish,finalizer,status}.
 """
@@ -30,7 +30,7 @@ Json: TypeAlias = dict[str, Any]
 
 CRDS: Final = "customresourcedefinitions.apiextensions.k8s.io"
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
-#: What a schema may say at its top that is not about several fields at once.
+#: Keywords at the top of a schema that do not relate several fields.
 _OF_ONE_FIELD: Final = frozenset({"type", "description", "properties", "required"})
 
 
@@ -46,14 +46,14 @@ class CustomVersion:
     table: TableKind
     scale: ScalePaths | None
     selectable_fields: tuple[str, ...]
-    #: ``spec.conversion.webhook``; None where versions differ in nothing but their name.
+    #: ``spec.conversion.webhook``; None if versions differ only in name.
     conversion: Mapping[str, Any] | None
-    #: What a client is told that asks for a version that is to go; "" for others.
+    #: Warning for clients that request a deprecated version; "" for others.
     deprecation: str
 
 
 class CustomReader:
-    """Reads custom objects: metadata by its type, the rest pruned by the structural schema."""
+    """Decodes custom objects: metadata by its type, the rest pruned by the structural schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = schema
@@ -61,7 +61,7 @@ class CustomReader:
         self._embeds = b'"x-kubernetes-embedded-resource":true' in orjson.dumps(schema)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
-        """The object without unknown fields and without nulls that stand for nothing, and the paths of the former."""
+        """Return the object without unknown fields and meaningless nulls, and the paths of the unknown fields."""
         value = _whole_numbers(value)
         unknown = [] if self._schema.get("x-kubernetes-preserve-unknown-fields") else unknown_fields(
             dict(self._schema), value
@@ -76,7 +76,7 @@ class CustomReader:
 
 
 def _prune_embedded(schema: Mapping[str, Any], value: Any, path: Path, *, top: bool = False) -> list[str]:
-    """Take out of the metadata of objects inside ``value`` what no metadata have; where it stood."""
+    """Remove unknown metadata fields of embedded objects in ``value``, and return their paths."""
     gone: list[str] = []
     if isinstance(value, dict):
         metadata = value.get("metadata")
@@ -96,7 +96,7 @@ def _prune_embedded(schema: Mapping[str, Any], value: Any, path: Path, *, top: b
 
 
 def _whole_numbers(value: Any) -> Any:
-    """Numbers without a fraction are integers, however they were written."""
+    """Convert numbers without a fraction to integers, however they were written."""
     match value:
         case float() if value.is_integer() and abs(value) < 2**53:
             return int(value)
@@ -108,7 +108,7 @@ def _whole_numbers(value: Any) -> Any:
 
 
 def custom_rows(crd: Json) -> list[ResourceType]:
-    """The rows of a CustomResourceDefinition: one per served version."""
+    """Return the rows of a CustomResourceDefinition: one per served version."""
     versions = {version["name"]: version for version in crd["spec"]["versions"]}
     return [_row(crd, versions[served.version], served) for served in custom_resources(crd)]
 
@@ -138,7 +138,7 @@ def _row(crd: Json, version: Json, served: ServedResource) -> ResourceType:
 
 @lru_cache(64)
 def _typed(raw: bytes, scale: ScalePaths | None) -> tuple[Strategy, Field, CustomReader]:
-    """What a schema says of its objects, made once: definitions are written more often than their schemas change."""
+    """Derive strategy, type and reader from a schema, cached because definitions change more often than schemas."""
     schema = orjson.loads(raw)
     return _strategy(schema, scale), custom_field(schema), CustomReader(schema)
 
@@ -182,7 +182,7 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
         fill_defaults(of_status, obj)
 
     ruled = has_rules(plain)
-    #: Whether each field is judged by itself.
+    #: Whether fields can be validated independently.
     separable = not ruled and plain.keys() <= _OF_ONE_FIELD
 
     def errors(obj: Json) -> list[FieldError]:
@@ -190,7 +190,7 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
         found = schema_errors(plain, bare, Path())
         if scale is not None:
             found += replica_errors(obj, scale)
-        # Rules are looked at only in what is well formed; those about a change, when there is one.
+        # Rules apply only to well-formed objects; transition rules need an old object.
         return found if found or not ruled else rule_errors(plain, obj, None, Path())
 
     def update_errors(obj: Json, old: Json) -> list[FieldError]:
@@ -201,10 +201,10 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
 
     def status_errors(obj: Json, old: Json) -> list[FieldError]:
         if separable and not _part_errors(parts, obj, old) and (scale is None or not replica_errors(obj, scale)):
-            return []  # nearly always
+            return []  # the usual case
         found = errors(obj)
         found = new_errors(found, errors(old)) if found else found
-        # A status is judged by itself: messages name its fields without where it stands.
+        # A status is validated on its own: messages name its fields without the prefix.
         return [_status_words(error) for error in found] + update_errors(obj, old)
 
     return Strategy(
@@ -217,7 +217,7 @@ def _strategy(schema: Mapping[str, Any], scale: ScalePaths | None) -> Strategy:
 
 
 def _part_errors(parts: Mapping[str, Any], obj: Json, old: Json) -> bool:
-    """Whether a field that is not the very same as before is wrong, or one is missing. What was wrong may stay so."""
+    """Return whether a changed field is invalid or a required one is missing. Existing errors are tolerated."""
     return not obj.keys() >= old.keys() or any(
         name in parts and old.get(name) is not value and schema_errors(parts[name], value, Path().child(name))
         for name, value in obj.items()
@@ -229,7 +229,7 @@ def _status_words(error: FieldError) -> FieldError:
 
 
 class CustomResources:
-    """Keeps the registry at what the CustomResourceDefinitions say."""
+    """Keeps the registry in sync with the CustomResourceDefinitions."""
 
     def __init__(self, core: Core, changed: Callable[[], None]) -> None:
         self._core = core
@@ -256,7 +256,7 @@ class CustomResources:
                 asyncio.get_running_loop().call_soon(self._settle, collection.name)
 
     def _reread(self, name: str, before: Json | None, crd: Json) -> None:
-        """What is stored gets the defaults of a new schema when it is read: nobody has written it."""
+        """Apply the defaults of a new schema to stored objects as they are read, without writing them."""
         stored, known = (_stored_schema(one) if one is not None else None for one in (crd, before))
         if before is None or stored is None or stored == known:
             return
@@ -269,7 +269,7 @@ class CustomResources:
         self._core.storage.reread(self._core.named(name), defaulted)
 
     def _settle(self, name: str) -> None:
-        """Bring a definition on: establish it, or empty it and let it go."""
+        """Advance a definition: establish it, or empty and remove it."""
         collection = self._core.named(CRDS)
         entry = collection.objects.get(name)
         if entry is None:
@@ -282,7 +282,7 @@ class CustomResources:
             self._core.storage.update(collection, entry, settled)
 
     def _taken(self, entry: Entry) -> list[Json]:
-        """The names that other definitions of the group have."""
+        """Return the names that other definitions of the group use."""
         return [
             (other.obj.get("status") or {}).get("acceptedNames") or {}
             for other in self._core.named(CRDS).objects.values()
@@ -290,7 +290,7 @@ class CustomResources:
         ]
 
     def _terminate(self, collection: Collection, entry: Entry) -> None:
-        """Delete the objects of a definition that is being deleted; when all are gone, it goes too."""
+        """Delete the objects of a terminating definition, then the definition."""
         crd = entry.obj
         if CLEANUP not in (crd["metadata"].get("finalizers") or ()):
             return
@@ -319,7 +319,8 @@ class CustomResources:
 
 
 def established(crd: Json, now: str, taken: Sequence[Json] = ()) -> Json:
-    """A definition with the status that says it is served, if nobody else has its names. ``taken``: others' names."""
+    """Return a definition with its status: established unless its names conflict. taken holds the names of other
+    definitions."""
     status = dict(crd.get("status") or {})
     stored = [version["name"] for version in crd["spec"]["versions"] if version.get("storage")]
     known = status.get("storedVersions") or []
@@ -341,7 +342,7 @@ def established(crd: Json, now: str, taken: Sequence[Json] = ()) -> Json:
 
 
 def accepted_names(wanted: Json, accepted: Json, taken: Sequence[Json]) -> tuple[Json, str, str]:
-    """The names a definition gets; reason and message of the last one that somebody else has, or "".
+    """Return the accepted names of a definition, and the reason and message of the last conflict, or "".
 
     Source: apiextensions-apiserver/pkg/controller/status/naming_controller.go.
     """

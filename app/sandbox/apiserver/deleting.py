@@ -1,4 +1,4 @@
-"""Delete one or many: preconditions, grace, finalizers, and what is left for the garbage collector to do."""
+"""Deletes one or many objects: preconditions, grace periods, finalizers, and work for the garbage collector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.sandbox.apiserver.typecheck import Checker, WrongType
 Json: TypeAlias = dict[str, Any]
 
 _POLICIES: Final = ("Orphan", "Background", "Foreground")
-#: Their dependents stay unless the deletion says otherwise.
+#: Kinds whose dependents are orphaned by default.
 _ORPHAN_BY_DEFAULT: Final = frozenset({"replicationcontrollers", "jobs.batch"})
 _UNCOLLECTED: Final = frozenset({"events", "events.events.k8s.io"})
 _ATTEMPTS: Final = 20
@@ -38,7 +38,7 @@ _NAMESPACE_BUSY: Final = (
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a deletion asks for."""
+    """Options of a deletion."""
 
     grace: int | None = None
     policy: str = ""
@@ -50,7 +50,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, call: Call, body: Json | None) -> DeleteOptions:
-        """From the body, else from the query. Refuses what the server would."""
+        """Read the options from the body or the query. Invalid options are rejected."""
         body = body or {}
         _check_body(body)
         grace = body.get("gracePeriodSeconds")
@@ -82,7 +82,7 @@ class DeleteOptions:
         )
 
     def as_json(self) -> Json:
-        """The options as webhooks are told."""
+        """Return the options as sent to webhooks."""
         found: Json = {"kind": "DeleteOptions", "apiVersion": "meta.k8s.io/v1"}
         if self.grace is not None:
             found["gracePeriodSeconds"] = self.grace
@@ -99,7 +99,7 @@ class DeleteOptions:
 
 
 def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str, Any], options: DeleteOptions) -> None:
-    """Refuse a deletion that means another object, or another version, than there is."""
+    """Reject a deletion whose preconditions name another object or version."""
     kind = replace(resource, served=replace(resource.served, plural=resource.kind))
     uid, version = metadata.get("uid", ""), metadata.get("resourceVersion", "")
     if options.uid and options.uid != uid:
@@ -119,7 +119,7 @@ def check_preconditions(resource: ResourceType, name: str, metadata: Mapping[str
 
 
 def finalizers_after(resource: ResourceType, metadata: Mapping[str, Any], options: DeleteOptions) -> list[str]:
-    """The finalizers of an object whose deletion begins: those it has, and one for what becomes of dependents."""
+    """Return the finalizers at the start of a deletion: the object's, and one for the handling of dependents."""
     present = list(metadata.get("finalizers") or ())
     if resource.qualified in _UNCOLLECTED:
         return present
@@ -146,7 +146,7 @@ class Deleter:
         self._admission = admission
 
     async def delete(self, call: Call, options: DeleteOptions) -> tuple[Json | Entry, int]:
-        """Delete the object a call names: what to answer with, and the HTTP status."""
+        """Delete the object of a call. Returns the response body and the HTTP status."""
         for _ in range(_ATTEMPTS):
             entry = self._core.entry(call)
             try:
@@ -176,7 +176,7 @@ class Deleter:
         return await self._remove(call, entry, options), 200
 
     def _grace(self, resource: ResourceType, obj: Json, options: DeleteOptions) -> int | None:
-        """Seconds of grace; None where the kind knows none."""
+        """Return the grace period in seconds, or None if the kind has none."""
         rule = self._kinds.strategy(resource).grace
         if rule is None:
             return None
@@ -184,7 +184,7 @@ class Deleter:
         return rule(obj, asked)
 
     async def _shorten(self, call: Call, entry: Entry, options: DeleteOptions) -> tuple[Json | Entry, int]:
-        """A second deletion may only end the first one's grace sooner."""
+        """Handle a repeated deletion, which can only shorten the grace period."""
         metadata = entry.obj["metadata"]
         current = metadata.get("deletionGracePeriodSeconds") or 0
         if not current:
@@ -209,7 +209,7 @@ class Deleter:
     def _mark(
         self, call: Call, entry: Entry, options: DeleteOptions, period: int | None, finalizers: list[str]
     ) -> Entry:
-        """Write that the object is being deleted."""
+        """Mark the object as being deleted."""
         metadata = dict(entry.obj["metadata"])
         now = self._core.clock.now()
         if not metadata.get("deletionTimestamp"):
@@ -241,7 +241,8 @@ class Deleter:
         return status.success(call.resource, call.name, entry.obj["metadata"].get("uid", ""))
 
     async def _delete_namespace(self, call: Call, entry: Entry, options: DeleteOptions) -> Entry | None:
-        """A namespace goes when its content is gone. None: nothing holds it, so delete it like anything else."""
+        """Start deleting a namespace, which is removed once it is empty. Returns None if nothing holds it and it can be
+        deleted like other objects."""
         obj = entry.obj
         held = bool(obj.get("spec", {}).get("finalizers"))
         if obj["metadata"].get("deletionTimestamp"):
@@ -260,7 +261,7 @@ class Deleter:
         return self._put(call, entry, changed, options)
 
     async def _ask(self, call: Call, entry: Entry, options: DeleteOptions) -> None:
-        """Let admission refuse the deletion."""
+        """Run admission, which may reject the deletion."""
         attributes = Attributes(
             operation="DELETE",
             resource=call.resource,
@@ -288,7 +289,7 @@ def _parse(text: str) -> datetime:
 
 
 def read_body(call: Call) -> Json | None:
-    """The options a deletion carries in its body, if any."""
+    """Return the delete options in the body, if any."""
     body = call.body
     if not body.strip():
         return None
@@ -306,7 +307,7 @@ def read_body(call: Call) -> Json | None:
 
 
 def _check_body(body: Json) -> None:
-    """Refuse options of another kind, and values of the wrong type."""
+    """Reject options of another kind or with values of the wrong type."""
     kind = body.get("kind") or "DeleteOptions"
     if kind != "DeleteOptions":
         raise status.plain_error(no_such_kind(body.get("apiVersion") or "v1", kind))

@@ -1,7 +1,7 @@
-"""What the API server serves, and the documents that say so: /api, /apis, their aggregated form, /version.
+"""Discovery: what the API server serves, as /api, /apis, their aggregated form and /version.
 
-A :class:`ServedResource` is one resource of one group and version. The built-in ones are recorded from a real API
-server, those of custom resources follow from their CRDs. All documents are pure functions of them.
+A :class:`ServedResource` is one resource of one group and version. Built-in ones are recorded from a real API server;
+those of custom resources are derived from their CRDs. All documents are pure functions of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from app.sandbox.apiserver.schemas import read_data
 
 Document: TypeAlias = dict[str, Any]
 
-#: The server whose behaviour this is; `kubectl version` prints it.
+#: The emulated server version, as printed by `kubectl version`.
 KUBERNETES_VERSION: Final = "v1.34.1"
 AGGREGATED_ACCEPT: Final = ("as=APIGroupDiscoveryList", "g=apidiscovery.k8s.io", "v=v2")
 AGGREGATED_TYPE: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -30,7 +30,7 @@ _SUBRESOURCE_VERBS: Final = ("get", "patch", "update")
 
 @dataclass(frozen=True, slots=True)
 class ServedSubresource:
-    """A subresource; ``group``, ``version`` and ``kind`` are of what it answers with (``autoscaling/v1`` Scale)."""
+    """A subresource. group, version and kind are those of its response (``autoscaling/v1`` Scale)."""
 
     name: str
     group: str
@@ -56,25 +56,25 @@ class ServedResource:
 
     @property
     def api_version(self) -> str:
-        """``v1``, ``apps/v1``."""
+        """Return the API version: ``v1``, ``apps/v1``."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
     def list_kind(self) -> str:
-        """The kind of a list of them, for built-in kinds."""
+        """Return the list kind of a built-in kind."""
         return f"{self.kind}List"
 
     def subresource(self, name: str) -> ServedSubresource | None:
-        """The subresource of that name."""
+        """Return the subresource of this name."""
         return next((one for one in self.subresources if one.name == name), None)
 
 
-# ---- what is served
+# ---- served resources
 
 
 @cache
 def builtin_resources() -> tuple[ServedResource, ...]:
-    """Every built-in resource, in the order of discovery: groups by priority, resources by name."""
+    """Return all built-in resources in discovery order: groups by priority, resources by name."""
     return tuple(
         _builtin(group["group"], version["version"], resource)
         for group in read_data("discovery.json.gz")
@@ -101,7 +101,7 @@ def _builtin(group: str, version: str, data: Mapping[str, Any]) -> ServedResourc
 
 def _builtin_subresource(group: str, version: str, data: Mapping[str, Any]) -> ServedSubresource:
     answered = data["responseKind"]
-    # An empty group and version mean those of the resource.
+    # Empty group and version mean those of the resource.
     named = answered.get("group") or answered.get("version")
     return ServedSubresource(
         name=data["subresource"],
@@ -113,7 +113,7 @@ def _builtin_subresource(group: str, version: str, data: Mapping[str, Any]) -> S
 
 
 def custom_resources(crd: Mapping[str, Any]) -> tuple[ServedResource, ...]:
-    """The resources of a CustomResourceDefinition: one per served version, the highest version first."""
+    """Return the resources of a CustomResourceDefinition: one per served version, highest version first."""
     spec = crd["spec"]
     names = crd.get("status", {}).get("acceptedNames") or spec["names"]
     terminating = any(
@@ -153,7 +153,7 @@ _STABILITY: Final = {None: 0, "beta": 1, "alpha": 2}
 
 
 def version_order(version: str) -> tuple[int, int, int, str]:
-    """A sort key: v2, v1, v1beta2, v1alpha1, and then what does not look like a version, by name."""
+    """Return the sort key of a version: v2, v1, v1beta2, v1alpha1, then other names alphabetically."""
     match = _VERSION.fullmatch(version)
     if match is None:
         return 3, 0, 0, version
@@ -165,19 +165,19 @@ def version_order(version: str) -> tuple[int, int, int, str]:
 
 
 def api_versions(server_address: str) -> Document:
-    """/api: the versions of the core group."""
+    """Return /api: the versions of the core group."""
     addresses = [{"clientCIDR": "0.0.0.0/0", "serverAddress": server_address}]
     return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": addresses}
 
 
 def api_groups(resources: Iterable[ServedResource]) -> Document:
-    """/apis: the named groups."""
+    """Return /apis: the named groups."""
     groups = [_group(group, versions) for group, versions in _by_group(resources).items() if group]
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
 
 
 def api_group(group: str, resources: Iterable[ServedResource]) -> Document | None:
-    """/apis/GROUP; None where the group is not served."""
+    """Return /apis/GROUP, or None if the group is not served."""
     versions = _by_group(resources).get(group)
     return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions)} if versions else None
 
@@ -188,7 +188,7 @@ def _group(group: str, versions: Mapping[str, Sequence[ServedResource]]) -> Docu
 
 
 def _by_group(resources: Iterable[ServedResource]) -> dict[str, dict[str, list[ServedResource]]]:
-    """Group to version to resources: built-in groups as recorded, then the others by name; versions by rank."""
+    """Return group → version → resources: built-in groups as recorded, then others by name, versions by rank."""
     found: dict[str, dict[str, list[ServedResource]]] = {}
     for resource in sorted(resources, key=_rank):
         found.setdefault(resource.group, {}).setdefault(resource.version, []).append(resource)
@@ -206,12 +206,12 @@ def _builtin_order() -> Mapping[str, int]:
 
 
 def resource_list(group: str, version: str, resources: Iterable[ServedResource]) -> Document | None:
-    """/api/v1 or /apis/GROUP/VERSION; None where that is not served."""
+    """Return /api/v1 or /apis/GROUP/VERSION, or None if it is not served."""
     served = _by_group(resources).get(group, {}).get(version)
     if served is None:
         return None
     entries = [entry for resource in served for entry in _entries(resource)]
-    if not group:  # the oldest document of all does not say its own version
+    if not group:  # this oldest document does not state its own version
         return {"kind": "APIResourceList", "groupVersion": version, "resources": entries}
     groups = f"{group}/{version}"
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": groups, "resources": entries}
@@ -246,7 +246,7 @@ def _entries(resource: ServedResource) -> Iterable[Document]:
         yield entry
 
 
-#: Kinds that are stored in another group or version than they are served in.
+#: Kinds stored in another group or version than they are served in.
 _STORED_AS: Final = {
     "events.k8s.io/v1/Event": "/v1/Event",
     "autoscaling/v1/HorizontalPodAutoscaler": "autoscaling/v2/HorizontalPodAutoscaler",
@@ -262,7 +262,7 @@ def _storage_version_hash(resource: ServedResource) -> str:
 
 
 def aggregated(resources: Iterable[ServedResource], *, core: bool) -> Document:
-    """/api (``core``) or /apis in one document: what kubectl asks for first."""
+    """Return /api (``core``) or /apis as one document, which kubectl requests first."""
     items = [
         {
             "metadata": {"name": group} if group else {},
@@ -304,7 +304,7 @@ def _aggregated_subresource(one: ServedSubresource, resource: ServedResource, ow
 
 
 def version_info() -> Document:
-    """/version."""
+    """Return /version."""
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     return {
         "major": major,

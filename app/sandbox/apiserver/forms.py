@@ -1,4 +1,4 @@
-"""Forms: how objects are shown to a client, as its Accept header asks. Objects, metadata alone, or rows of a table."""
+"""Response forms chosen by the Accept header: objects, metadata only, or table rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _META_VERSIONS: Final = frozenset({"v1", "v1beta1"})
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What the client takes: the shape of the answer, its encoding and the version of the shape's group."""
+    """A negotiated response form: its shape, encoding and the group version of the shape."""
 
     shape: Shape = "object"
     yaml: bool = False
@@ -34,15 +34,15 @@ PLAIN: Final = Accepted()
 
 
 def wants_yaml(accept: str) -> bool:
-    """Whether the first encoding that the client takes is YAML."""
+    """Return whether the first accepted encoding is YAML."""
     media = accept.partition(",")[0].partition(";")[0].strip()
     return media in ("application/yaml", "text/yaml")
 
 
 def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accepted:
-    """The first of the Accept header's choices that the server has. Refuses (406) where there is none.
+    """Return the first supported choice of the Accept header, or reject with 406.
 
-    ``go_type``: what the objects are, for the refusal of a form that is for lists, or not for lists.
+    ``go_type`` names the objects' type in the error for a form that is only, or not, for lists.
     """
     known = False
     if not accept or accept == "application/json":
@@ -74,34 +74,37 @@ def negotiate(accept: str, *, listing: bool = False, go_type: str = "") -> Accep
 
 
 class ObjectForm:
-    """The object as it is stored. ``managed``: with managed fields."""
+    """The stored object. ``managed`` includes managed fields."""
 
     def __init__(self, resource: ResourceType, *, managed: bool) -> None:
         self._resource = resource
         self._managed = managed
         self.key: object = (resource.api_version, managed)
-        #: Items of lists of built-in kinds carry no apiVersion and kind of their own.
+        #: Items of built-in lists have no apiVersion and kind.
         self._prefix = b"" if resource.custom is not None else _type_prefix(resource)
 
     def encode(self, entry: Entry) -> bytes:
-        """The object."""
+        """Encode an object."""
         return entry.full_raw if self._managed else entry.raw
 
     def item(self, entry: Entry) -> bytes:
-        """The object as an item of a list."""
+        """Encode an object as an item of a list."""
         raw = self.encode(entry)
         return b"{" + raw[len(self._prefix) :] if self._prefix and raw.startswith(self._prefix) else raw
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
-        """A list of them."""
+        """Encode a list."""
         items = [self.item(entry) for entry in entries]
         if self._resource.custom is not None:
-            metadata = {"continue": "", **metadata}  # lists of custom resources say so even where there is no more
+            metadata = {
+                "continue": "",
+                **metadata,
+            }  # lists of custom resources include it even if there are no more items
         head = {"kind": self._resource.list_name, "apiVersion": self._resource.api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
-        """Kind, apiVersion and metadata."""
+        """Encode a bookmark: kind, apiVersion and metadata."""
         resource = self._resource
         return orjson.dumps({"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata})
 
@@ -111,7 +114,7 @@ def _type_prefix(resource: ResourceType) -> bytes:
 
 
 class MetadataForm:
-    """``PartialObjectMetadata``: what every object has, without the rest."""
+    """``PartialObjectMetadata``: an object's metadata only."""
 
     def __init__(self, version: str, *, managed: bool) -> None:
         self._api_version = f"meta.k8s.io/{version}"
@@ -119,22 +122,22 @@ class MetadataForm:
         self.key: object = ("metadata", version, managed)
 
     def encode(self, entry: Entry) -> bytes:
-        """The object's metadata."""
+        """Encode an object's metadata."""
         return self.bookmark((entry.full if self._managed else entry.obj)["metadata"])
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
-        """A list of them."""
+        """Encode a list of metadata."""
         items = [self.encode(entry) for entry in entries]
         head = {"kind": "PartialObjectMetadataList", "apiVersion": self._api_version, "metadata": metadata}
         return orjson.dumps(head)[:-1] + b',"items":[' + b",".join(items) + b"]}\n"
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
-        """Metadata in their envelope."""
+        """Encode a bookmark."""
         return orjson.dumps({"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata})
 
 
 class TableForm:
-    """``Table``: the columns ``kubectl get`` prints, computed by the server."""
+    """``Table``: the columns printed by ``kubectl get``, computed by the server."""
 
     def __init__(
         self, kind: TableKind, clock: Clock, version: str, include: str, *, managed: bool, headers_once: bool = False
@@ -147,21 +150,21 @@ class TableForm:
             why = f"Invalid value: {quote(include)}: must be 'Metadata', 'Object', 'None', or empty"
             raise status.bad_request(f"Unable to convert to Table as requested: includeObject: {why}")
         self._include = include or "Metadata"
-        #: In a watch only the first event names the columns.
+        #: In a watch only the first event has column definitions.
         self._headers_once = headers_once
         self._headers = True
         self.key: object = object()
 
     def encode(self, entry: Entry) -> bytes:
-        """A table of one row."""
+        """Encode a table with one row."""
         return self._table([entry], {"resourceVersion": entry.obj["metadata"].get("resourceVersion", "")})
 
     def listing(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
-        """A table of all rows."""
+        """Encode a table with all rows."""
         return self._table(entries, metadata) + b"\n"
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
-        """A table whose only row is the bookmark."""
+        """Encode a table with the bookmark as its only row."""
         partial = {"kind": "PartialObjectMetadata", "apiVersion": self._api_version, "metadata": metadata}
         table = self._kind.table([], self._clock.now(), metadata={"resourceVersion": metadata["resourceVersion"]})
         table["rows"] = [{"cells": [], "object": partial}]
