@@ -1,5 +1,5 @@
-"""The engine that CloneSets, StatefulSets, DaemonSets and jobs share; see ``docs/workload-engine.md``.
+"""The engine shared by CloneSets, StatefulSets, DaemonSets and jobs; see ``docs/workload-engine.md``.
 
 ``settings``, ``pods``, ``steps``, ``report`` and ``predownload`` are pure. ``reconciler`` is the skeleton of a
-reconcile and ``state`` what it goes by; ``writer``, ``updater``, ``history`` and ``image_pulls`` carry out what was
-decided."""
+reconcile and ``state`` its data; ``writer``, ``updater``, ``history`` and ``image_pulls`` carry out the decisions.
+"""

@@ -1,4 +1,4 @@
-"""What commands about workloads share: reading Pods and revisions, restarts, and moves from built-in kinds."""
+"""Helpers for commands about workloads: read Pods and revisions, restart, migrate from built-in kinds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from app.workloads.settings import Content, Revisions, WorkloadKind
 
 @dataclass(frozen=True, slots=True)
 class OwnedObjects:
-    """Pods that one object controls, and its revisions, oldest first."""
+    """The Pods and revisions that one object controls, revisions oldest first."""
 
     pods: Sequence[Pod]
     revisions: Sequence[Revision]
@@ -46,13 +46,13 @@ async def owned_objects(client: Client, owner: Owner, selector: Mapping[str, Any
 async def pods_and_revisions(
     client: Client, kind: WorkloadKind, owner: KubeObject, selector: Mapping[str, Any]
 ) -> tuple[Sequence[Pod], Sequence[Revision]]:
-    """The Pods that the workload controls and its selector matches, and its revisions, oldest first."""
+    """Return the Pods that the workload controls and its selector matches, and its revisions, oldest first."""
     found = await owned_objects(client, kind.owner(owner.metadata), selector)
     return found.pods, found.revisions
 
 
 def revisions_to_come(content: Content, recorded: Sequence[Revision], current: str, collisions: int) -> Revisions:
-    """The revisions once ``content`` is recorded. ``current``: the one that the status names."""
+    """Return the revisions after ``content`` is recorded. ``current`` is the current revision in the status."""
     plan = plan_revision(content.name, content.data, list(recorded), collisions, content.digest)
     update = Revision(plan.name, plan.number, plan.data) if isinstance(plan, Create) else plan.revision
     ordered = [*(one for one in recorded if one.name != update.name), update]
@@ -60,7 +60,7 @@ def revisions_to_come(content: Content, recorded: Sequence[Revision], current: s
 
 
 class RecordedStatus(Protocol):
-    """Of a status what says which revisions there are."""
+    """The part of a status that names revisions."""
 
     @property
     def current_revision(self) -> str: ...
@@ -69,14 +69,14 @@ class RecordedStatus(Protocol):
 
 
 def revisions_of(status: RecordedStatus | None, content: Content, recorded: Sequence[Revision]) -> Revisions:
-    """The same by the status of a workload, if it has one."""
+    """Return the revisions after ``content`` is recorded, using the workload's status if it has one."""
     if status is None:
         return revisions_to_come(content, recorded, "", 0)
     return revisions_to_come(content, recorded, status.current_revision, status.collision_count or 0)
 
 
 class RollingUpdate(Protocol):
-    """Of a roll-out what a restart asks."""
+    """The part of a rolling update that a restart reads."""
 
     @property
     def paused(self) -> bool: ...
@@ -85,7 +85,7 @@ class RollingUpdate(Protocol):
 
 
 class UpdateStrategy(Protocol):
-    """Of an update strategy what a restart asks."""
+    """The part of an update strategy that a restart reads."""
 
     @property
     def type(self) -> str: ...
@@ -98,7 +98,7 @@ _MANAGER: Final = "pykruise"
 
 
 def planned(head: str, coming: Preview) -> Report:
-    """The report of a preview, a row per turn; ``head``: what is to become of the workload itself."""
+    """Return the report of a preview, one row per Pod; ``head`` says what happens to the workload itself."""
     if not coming.steps:
         return Report(head, notes=[nothing_happens(coming)])
     rows = [(str(one.step), one.pod, one.action.value, one.reason or "-") for one in coming.steps]
@@ -107,26 +107,27 @@ def planned(head: str, coming: Preview) -> Report:
 
 
 def template_head(kind: WorkloadKind, owner: KubeObject, before: str, update: Revision) -> str:
-    """What is to become of the workload itself; ``before``: the update revision that its status names."""
+    """Return what happens to the template; ``before`` is the update revision in the status."""
     template = "the template stays" if update.uid and update.name == before else "the template changes"
     called = f"{kind.resource.kind} {owner.metadata.namespace}/{owner.name}"
     return f"{called}: {template}, update revision {update.name}"
 
 
 def nothing_happens(coming: Preview) -> str:
-    """Of a preview without turns."""
+    """Return the line for a preview without steps."""
     return f"nothing happens to any Pod{f': {coming.ends}' if coming.ends else ''}"
 
 
 def refuse_paused(resource: Resource, name: str, *, paused: bool) -> None:
-    """Raises CommandError for a roll-out that is paused: what is asked for would only wait."""
+    """Raise CommandError if the rollout is paused, because the change would only wait."""
     if paused:
         word = resource.kind.lower()
         raise CommandError(f"{resource.kind} {name}: is paused; pykruise rollout resume {word} {name}")
 
 
 async def restart_by_template(client: Client, resource: Resource, owner: KubeObject) -> str:
-    """Change the template's annotation as kubectl does, so that all Pods are replaced; what was done, in a word."""
+    """Set the restart annotation on the template as kubectl does, so that all Pods are replaced. Return a one-line
+    summary."""
     annotations = {RESTARTED_AT: rfc3339(client.clock.now())}
     patch: dict[str, Any] = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
     await client.patch(resource, owner.name, patch, owner.metadata.namespace, field_manager=_MANAGER)
@@ -136,7 +137,7 @@ async def restart_by_template(client: Client, resource: Resource, owner: KubeObj
 async def restart(
     client: Client, kind: WorkloadKind, owner: KubeObject, strategy: UpdateStrategy, selector: Mapping[str, Any]
 ) -> str:
-    """Replace all Pods with new ones, step by step. Raises CommandError."""
+    """Replace all Pods step by step. Raises CommandError."""
     rolling = strategy.rolling_update
     refuse_paused(kind.resource, owner.name, paused=rolling is not None and rolling.paused)
     if strategy.type == ROLLING_UPDATE and (rolling is None or rolling.pod_update_policy in ("", RECREATE)):
@@ -146,8 +147,7 @@ async def restart(
 
 
 async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -> str:
-    """Ask for each active Pod to be replaced: an annotation of the template would be updated in place, and nothing
-    would restart (U-13)."""
+    """Request replacement of each active Pod; a template annotation would change in place without a restart. [U-13]"""
     active = [pod for pod in pods if is_active(pod)]
     for pod in active:
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
@@ -156,14 +156,14 @@ async def restart_each(client: Client, owner: KubeObject, pods: Sequence[Pod]) -
 
 
 _KEPT: Final = ("name", "namespace", "labels", "annotations")
-#: What the controller of native DaemonSets writes for itself.
+#: Annotations that the native DaemonSet controller writes.
 _OF_ITS_CONTROLLER: Final = "deprecated.daemonset.template.generation"
-#: Fields of the metadata that a new object must not have.
+#: Metadata fields that a new object must not have.
 _LEFT_OUT: Final = r"uid\|resourceVersion"
 
 
 def moved_manifest(native: Mapping[str, Any], resource: Resource) -> dict[str, Any]:
-    """The object of ours that a built-in one becomes: its name, labels, annotations and spec. Pure."""
+    """Return the Kruise object for a built-in workload: its name, labels, annotations and spec. Pure."""
     metadata = {key: native["metadata"][key] for key in _KEPT if key in native["metadata"]}
     if annotations := metadata.pop("annotations", None):
         kept = {key: value for key, value in annotations.items() if key != _OF_ITS_CONTROLLER}
@@ -173,7 +173,7 @@ def moved_manifest(native: Mapping[str, Any], resource: Resource) -> dict[str, A
 
 @dataclass(frozen=True, slots=True)
 class NativeWorkload:
-    """A built-in workload. ``stored``: the object of ours that it would become, as the API server would store it."""
+    """A built-in workload. ``stored`` is the Kruise object it would become, as the API server would store it."""
 
     object: Mapping[str, Any]
     stored: Mapping[str, Any]
@@ -181,7 +181,7 @@ class NativeWorkload:
     revisions: Sequence[Revision]
 
     def revisions_to_come(self, content: Content) -> Revisions:
-        """Its revisions, and the one that ours would record."""
+        """Return its revisions, including the one the Kruise workload would record."""
         status = self.object.get("status") or {}
         current, collisions = str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
         return revisions_to_come(content, self.revisions, current, collisions)
@@ -190,8 +190,8 @@ class NativeWorkload:
 async def native_workload(
     client: Client, native: Resource, resource: Resource, namespace: str, name: str
 ) -> NativeWorkload:
-    """Read it; the API server and the webhooks say what they would store, and refuse what cannot be moved. Raises
-    CommandError, SelectorError and KubeError."""
+    """Read a built-in workload and dry-run its migration: the API server and the webhooks reject what cannot be
+    migrated. Raises CommandError, SelectorError and KubeError."""
     called = f"{native.kind} {namespace}/{name}"
     try:
         found: Mapping[str, Any] = await client.get(native, name, namespace)
@@ -211,7 +211,7 @@ async def native_workload(
 
 
 def becomes(coming: Preview, pod: str) -> str:
-    """What becomes of a Pod that is adopted, and then has its turn, or none. Pure."""
+    """Return what happens to an adopted Pod. Pure."""
     turn = coming.of(pod)
     if turn is None:
         return "adopted as it is"
@@ -220,7 +220,7 @@ def becomes(coming: Preview, pod: str) -> str:
 
 
 def moving_steps(native: Resource, resource: Resource, namespace: str, name: str) -> list[str]:
-    """The commands by which somebody moves a workload, its Pods left alone. Pure."""
+    """Return the commands that migrate a workload without touching its Pods. Pure."""
     word, where = f"{native.kind.lower()}.{native.group}", f"-n {namespace}"
     rename = f"s|^apiVersion: {native.api_version}$|apiVersion: {resource.api_version}|"
     return [

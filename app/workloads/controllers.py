@@ -1,4 +1,4 @@
-"""What the controllers of workloads declare alike: permissions, gates, options and counters of Pods."""
+"""Declarations shared by workload controllers: permissions, gates, options and metrics."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from app.pods.order import UpdateOrder
 from app.pods.passes import PassObserver
 from app.pods.predicates import Owner, refers_to
 
-# What the controllers of workloads count (CS-171). Kinds share the series; a label tells them apart.
+# Metrics of workload controllers. Kinds share the series; a label tells them apart. [CS-171]
 
 
 class WorkloadCounters:
-    """The series, registered once per process; :meth:`of` counts for one kind."""
+    """Metrics registered once per process; :meth:`of` returns the counters of one kind."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._leaks: dict[str, Counter] = {}
-        #: Whoever may create namespaces and objects chooses these.
+        #: Label values chosen by tenants.
         self.namespaces, self.objects = BoundedLabels(), BoundedLabels()
         self.started = Counter(
             "kruise_inplace_update",
-            "In-place updates of Pods that were begun.",
+            "Total number of in-place updates started.",
             ["namespace", "kind"],
             registry=registry,
         )
         self.failed = Counter(
             "kruise_inplace_update_failed",
-            "In-place updates of Pods that could not be begun.",
+            "Total number of in-place updates that failed to start.",
             ["namespace", "kind"],
             registry=registry,
         )
         self.seconds = Histogram(
             "kruise_inplace_update_duration_seconds",
-            "From the beginning of an in-place update, its grace period included, until it is complete.",
+            "Seconds from the start of an in-place update, including its grace period, to its completion.",
             ["namespace", "kind"],
             buckets=(1, 2, 5, 10, 30, 60, 120, 300, 600),
             registry=registry,
@@ -54,12 +54,12 @@ class WorkloadCounters:
 
     def of(self, kind: str) -> KindCounters:
         """The counters of one kind."""
-        # OpenKruise has the kind in the name of this one.
+        # OpenKruise puts the kind in the name of this metric.
         name = f"{kind.lower()}_scale_expectation_leakage"
         if name not in self._leaks:
             self._leaks[name] = Counter(
                 name,
-                "Creations and deletions that the cache did not show in time.",
+                "Total number of creations and deletions that the cache did not show in time.",
                 ["namespace", "name"],
                 registry=self._registry,
             )
@@ -67,7 +67,7 @@ class WorkloadCounters:
 
 
 class KindCounters:
-    """What the controller of one kind counts."""
+    """Counters of one kind."""
 
     def __init__(self, counters: WorkloadCounters, kind: str, leaks: Counter) -> None:
         self._counters = counters
@@ -79,25 +79,25 @@ class KindCounters:
         return shown, self._kind
 
     def expectation_leaked(self, namespace: str, name: str) -> None:
-        """CS-52."""
+        """Count an expectation that was not fulfilled in time. [CS-52]"""
         self._leaks.labels(*self._counters.objects.of(namespace, name)).inc()
 
     def in_place_started(self, namespace: str) -> None:
-        """An update was begun."""
+        """Count a started in-place update."""
         self._counters.started.labels(*self._labels(namespace)).inc()
 
     def in_place_failed(self, namespace: str) -> None:
-        """An update could not be begun."""
+        """Count an in-place update that failed to start."""
         self._counters.failed.labels(*self._labels(namespace)).inc()
 
     def in_place_finished(self, namespace: str, seconds: float) -> None:
-        """A Pod is updated."""
+        """Observe the duration of a completed in-place update."""
         self._counters.seconds.labels(*self._labels(namespace)).observe(seconds)
 
 
 Owned = TypeVar("Owned", bound=KubeObject)
 
-#: The flag and the gates that the engine itself asks.
+#: Flag and gates that the engine reads.
 EXPECTATION_TIMEOUT: Final = "expectation-timeout"
 _FORCE_EXPECTATIONS: Final = "ForceDeleteTimeoutExpectationGate"
 GATES: Final = (
@@ -110,23 +110,23 @@ GATES: Final = (
 
 
 def permissions(kind: KindDefinition) -> tuple[PolicyRule, ...]:
-    """What the engine reads and writes for a kind."""
+    """Return the permissions the engine needs for a kind."""
     return (
         PolicyRule(("get",), (kind.group,), (kind.plural,)),
         PolicyRule(("patch",), (kind.group,), (f"{kind.plural}/status",)),
-        # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+        # Setting blockOwnerDeletion requires permission to update the owner's finalizers.
         PolicyRule(("update",), (kind.group,), (f"{kind.plural}/finalizers",)),
         PolicyRule(("create", "delete", "get", "patch"), ("",), ("pods",)),
         PolicyRule(("patch",), ("",), ("pods/status", "pods/resize")),
         PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
         PolicyRule(("create", "patch"), ("",), ("events",)),
-        # Images are pulled ahead of an update.
+        # For pre-pulling images.
         PolicyRule(("create", "delete", "list"), (names.APPS_GROUP,), ("imagepulljobs",)),
     )
 
 
 def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
-    """The options of a workload's reconciler that are those of the engine."""
+    """Return the engine's options for a workload reconciler."""
     return {
         "budget": next(iter(context.provided(DisruptionBudget)), None),
         "agents": next(iter(context.provided(NodeAgents)), None),
@@ -140,7 +140,7 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
 def least_available(
     context: ControllerContext, kind: KindDefinition, watched: Watched[Owned], rule: Callable[[Owned], int]
 ) -> LeastAvailable:
-    """PPM-53: how many Pods an object of the kind wants available at least, by a rule on it."""
+    """Return the minimum number of available Pods of an object of the kind, computed by ``rule``. [PPM-53]"""
     objects = context.stores(watched)
 
     def least(owner: OwnerReference, namespace: str) -> int | None:
@@ -154,7 +154,7 @@ def least_available(
 def update_order(
     context: ControllerContext, watched: Watched[Owned], order: Callable[[Owned, Sequence[Pod]], Sequence[Pod]]
 ) -> UpdateOrder:
-    """IMG-105: in which order an object of the kind updates its Pods."""
+    """Return the order in which an object of the kind updates its Pods. [IMG-105]"""
     objects = context.stores(watched)
 
     def ordered(owner: OwnerReference, pods: Sequence[Pod]) -> Sequence[Pod] | None:

@@ -1,4 +1,4 @@
-"""The revisions of a workload carried out, and its status written."""
+"""Revision and status writes of workloads."""
 
 from __future__ import annotations
 
@@ -18,9 +18,8 @@ from app.workloads.report import Status, status_patch
 from app.workloads.settings import OWNER, Content, Revisions
 from app.workloads.state import AnySnapshot
 
-# The ControllerRevisions of a workload: what its Pods are made from, and were (CS-56, CS-69 … CS-77).
-#
-# The rules are in :mod:`app.pods.revisions`, the writes in :mod:`app.pods.history`; here is what workloads add.
+# The ControllerRevisions of a workload [CS-56, CS-69 … CS-77]. The rules are in :mod:`app.pods.revisions` and the
+# writes in :mod:`app.pods.history`; this module adds what is specific to workloads.
 
 
 class History:
@@ -31,13 +30,13 @@ class History:
         self._store = store
 
     def observe(self, change: Change[ControllerRevision]) -> None:
-        """The cache shows something new."""
+        """Update the history with a change from the cache."""
         self._revisions.observe(change)
 
     def revisions(self, content: Content, selector: Selector) -> list[Revision]:
-        """CS-56: those the workload controls, and those that match and nobody controls; oldest first.
+        """Return the revisions that the workload controls and matching orphans, oldest first. [CS-56]
 
-        ``selector``: that of the workload.
+        ``selector`` is the workload's selector.
         """
         owner = content.owner
         own = self._store.by_index(OWNER, owner.index_key)
@@ -46,10 +45,9 @@ class History:
         return self._revisions.of(owner.uid, owner, [*own, *matching])
 
     async def is_recorded(self, content: Content, name: str) -> bool:
-        """Ask the API server for a revision that the cache does not show (PM-10).
+        """Read a revision that is missing from the cache from the API server. [PM-10]
 
-        A manager that has just taken over may see Pods, and the status, before the revisions they speak of. One that is
-        found is known from now on.
+        A new leader may see Pods and the status before their revisions. Revisions found this way are remembered.
         """
         stored = await self._revisions.get(content, name)
         if stored is None:
@@ -62,9 +60,9 @@ class History:
     async def record(
         self, content: Content, selector: Selector, ordered: list[Revision], recorded: str, collision_count: int
     ) -> Revisions:
-        """CS-72, CS-73: make sure that a revision has this content and is the newest.
+        """Ensure that a revision has this content and is the newest. [CS-72, CS-73]
 
-        ``ordered``: what :meth:`revisions` gave; ``recorded``: the current revision that the status names.
+        ``ordered`` is the result of :meth:`revisions`; ``recorded`` is the current revision in the status.
         """
         update, collisions = await self._revisions.record(content, ordered, collision_count)
         if not any(one.name == update.name for one in ordered) or update.number != ordered[-1].number:
@@ -72,7 +70,7 @@ class History:
         return Revisions(current_revision(recorded, ordered, update), update, ordered, collisions)
 
     async def adopt(self, content: Content, ordered: Iterable[Revision]) -> None:
-        """Take over the revisions that nobody controls, or they would outlive the workload."""
+        """Adopt orphaned revisions, which would otherwise outlive the workload."""
         for revision in ordered:
             if revision.controller is None:
                 await self._revisions.adopt(content, revision)
@@ -80,7 +78,7 @@ class History:
     async def truncate(
         self, content: Content, ordered: Sequence[Revision], in_use: Collection[str], limit: int
     ) -> None:
-        """CS-63: delete the oldest revisions nobody uses, where there are more than the limit."""
+        """Delete the oldest unused revisions above the limit. [CS-63]"""
         own = [revision for revision in ordered if is_controlled_by(revision, content.owner)]
         await self._revisions.delete(content, surplus_of_workload(own, in_use, limit))
 
@@ -89,7 +87,7 @@ class History:
         await self._revisions.label(content, revision, labels)
 
 
-# Writing a workload's status, and taking away what no longer serves (CS-58, CS-61, CS-63).
+# Status writes and cleanup. [CS-58, CS-61, CS-63]
 
 
 async def write_workload_status(
@@ -99,9 +97,9 @@ async def write_workload_status(
     wanted: Status,
     required: Collection[str],
 ) -> None:
-    """Write the status where it differs, and remember what was written until the cache shows it.
+    """Write the status if it changed, and remember it until the cache shows it.
 
-    ``required``: fields that the schema wants to be there. Raises what the API server says.
+    ``required`` lists the fields that the schema requires. Raises any API error.
     """
 
     def difference(present: Status) -> dict[str, Any]:
@@ -115,10 +113,10 @@ async def write_workload_status(
 
 
 async def truncate_history(history: History, snapshot: AnySnapshot, needed: Collection[Revision], limit: int) -> None:
-    """CS-63: delete old revisions nobody uses.
+    """Delete old revisions that are not in use. [CS-63]
 
-    ``needed``: those needed beside what the Pods are at and what the status, as it is now, calls the current one: its
-    write wakes nobody, so this is the last look after a roll-out.
+    ``needed`` revisions are kept, as are those of Pods and the current revision in the status. Writing the status does
+    not trigger another reconcile, so this is the last chance after a rollout.
     """
     ordered, workload = snapshot.revisions.ordered, snapshot.workload
     if len(ordered) <= limit:

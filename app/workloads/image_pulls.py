@@ -1,7 +1,6 @@
-"""New images pulled ahead of an update in place (CS-59, CS-138 … CS-141): what ``predownload`` decides,
-carried out.
+"""Pre-pulls images for in-place updates, as decided by ``predownload``. [CS-59, CS-138 … CS-141]
 
-It only ever helps: whatever goes wrong is told and logged, and the roll-out goes on without.
+Pre-pulling is best effort: failures are logged and recorded as events, and the rollout continues.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _SERVED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
 
 @dataclass(frozen=True, slots=True)
 class RolloutCounts:
-    """What the decision asks of a roll-out; ``max_unavailable`` rounded down; ``updated``: ready or not, asked by
-    DaemonSets alone."""
+    """State of a rollout. ``max_unavailable`` is rounded down; ``updated`` counts Pods, ready or not, and is used by
+    DaemonSets only."""
 
     replicas: int
     partition: int
@@ -56,10 +55,9 @@ class RolloutCounts:
 
 
 class ImagePuller:
-    """Makes ImagePullJobs and takes them away. Decided once per update revision, remembered on it by a label.
+    """Creates and deletes ImagePullJobs. The decision is made once per update revision and stored in a label on it.
 
-    A workload may decide otherwise in a subclass: :meth:`decision`, :meth:`images`. ``warns``: failures are told as
-    warnings.
+    Subclasses may override :meth:`decision` and :meth:`images`. With ``warns``, failures are recorded as warnings.
     """
 
     warns: ClassVar[bool] = False
@@ -70,7 +68,7 @@ class ImagePuller:
         self._history = history
 
     async def reconcile(self, snapshot: AnySnapshot, counts: RolloutCounts) -> None:
-        """What is due for the update revision."""
+        """Create or delete the jobs of the update revision."""
         update, state, ordered = snapshot.revisions.update, snapshot.state, snapshot.revisions.ordered
         decision = self.decision(snapshot, counts)
         done = (update.name, decision)
@@ -83,23 +81,23 @@ class ImagePuller:
             elif decision is Decision.IGNORE or await self._create(snapshot):
                 await self._history.label(snapshot.resolved.content, update, outcome_label(decision))
         except KubeError as error:
-            logger.warning("%s: pulling images ahead: %s", snapshot.owner, error)
+            logger.warning("%s: pre-pulling images: %s", snapshot.owner, error)
             state.side_task_failed = True
             return
         state.pulls = done
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
-        """What to do about the update revision (CS-139, CS-140)."""
+        """Return what to do about the update revision. [CS-139, CS-140]"""
         return decide(rollout_of(snapshot, counts))
 
     def images(self, snapshot: AnySnapshot, template: Mapping[str, Any]) -> Mapping[str, str]:
-        """Container → image of what is to be pulled (CS-141). ``template``: that of the update revision."""
+        """Return the images to pull by container. ``template`` is the update revision's. [CS-141]"""
         old = recorded_template(snapshot.revisions.current)
         return changed_images(old, template) if old is not None else {}
 
     async def _create(self, snapshot: AnySnapshot) -> bool:
-        """Create one job per changed image; False if this cluster does not serve them. One that is refused is not
-        tried again; raises the first request that got no answer, after all were sent. [CS-138, CS-141]"""
+        """Create one job per changed image; False if the cluster does not serve ImagePullJobs. A rejected job is not
+        retried. Raises the error of the first request without an answer, after all were sent. [CS-138, CS-141]"""
         workload, update = snapshot.workload, snapshot.revisions.update
         new = recorded_template(update)
         if new is None:
@@ -130,7 +128,7 @@ class ImagePuller:
         return True
 
     async def _clean_up(self, snapshot: AnySnapshot) -> None:
-        """CS-139: the roll-out is over."""
+        """Delete the jobs once the rollout is over. [CS-139]"""
         namespace = snapshot.owner.namespace
         try:
             jobs = (await self._client.list(IMAGE_PULL_JOBS, namespace, decode=decode_metadata)).items
@@ -142,11 +140,11 @@ class ImagePuller:
             try:
                 await self._client.delete(IMAGE_PULL_JOBS, job.metadata.name, namespace, uid=job.metadata.uid)
             except (NotFound, Conflict):
-                logger.debug("ImagePullJob %s/%s is gone already", namespace, job.metadata.name)
+                logger.debug("ImagePullJob %s/%s was already deleted", namespace, job.metadata.name)
 
 
 def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
-    """CS-139, CS-140: what the decision asks."""
+    """Return the input of the decision. [CS-139, CS-140]"""
     revisions, settings = snapshot.revisions, snapshot.resolved.settings
     current, update = revisions.current, revisions.update
     in_place_policy = settings.update_policy is not None and settings.update_policy != UpdatePolicy.RECREATE
@@ -168,7 +166,8 @@ def rollout_of(snapshot: AnySnapshot, counts: RolloutCounts) -> Rollout:
 
 
 def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
-    """PM-161, B-16: the field, or what it cannot hold and the annotation says, such as a percentage."""
+    """Return the field's value, or the annotation's for values the field cannot hold, such as a percentage. [PM-161,
+    B-16]"""
     value: int | None = snapshot.resolved.image_pulls.min_updated_ready
     if value is not None:
         return value
@@ -181,7 +180,7 @@ def min_updated_ready_of(snapshot: AnySnapshot, replicas: int) -> int:
 
 
 def puller_of(snapshot: AnySnapshot, update: Revision, template: Mapping[str, Any]) -> Puller:
-    """CS-141: what all jobs of a roll-out have in common. ``template``: that of the update revision."""
+    """Return the fields shared by all jobs of a rollout. ``template`` is the update revision's. [CS-141]"""
     wanted, at_once = snapshot.resolved.image_pulls, 1
     try:
         at_once = parallelism(wanted.parallelism)

@@ -1,4 +1,4 @@
-"""What reconcilers of jobs share: what runs to its end, is kept for a while and then deletes itself.
+"""Skeleton for reconcilers of jobs: objects that run to completion, are kept for a while and are then deleted.
 
 class MyJobReconciler(JobReconciler[MyJob, JobState]):
     def end_of(self, job): ...                  # when it ended, and how long it is kept
@@ -26,30 +26,30 @@ from app.kube.statuses import KnownStatus, Status, newest_status, write_status
 from app.kube.store import Change, Store, key_of
 from app.workloads.state import MAX_CONCURRENT_WRITES
 
-#: Seconds after its time to live in which a job is looked at again that has just ended.
+#: Seconds added to the time to live before a finished job is reconciled again.
 AFTER_THE_END: Final = 1.0
-#: Seconds between the end of a reconcile and the next one that only Pods or nodes ask for, per so many of them that it
-#: looks at: what comes meanwhile is seen together, and large jobs leave time for others.
+#: Seconds between reconciles triggered by Pods or nodes, per this many objects read. Batching events leaves time for
+#: other jobs when one is large.
 COALESCE_SECONDS: Final = 0.05
 COALESCE_OBJECTS: Final = 1000
 
 
 @dataclass(slots=True)
 class JobState:
-    """What is remembered of one job between reconciles; it may be lost at any time."""
+    """State of one job between reconciles; it may be lost at any time."""
 
     uid: str
     told: set[str] = field(default_factory=set)
-    #: The status as we wrote it, and the version of the object since our last write.
+    #: The status as last written, and the resource version after our last write.
     written: KnownStatus | None = None
-    #: How many objects a reconcile looks at, and when the last one ended; None while one is under way.
+    #: Number of objects read by a reconcile, and when the last one ended; None while one is running.
     objects: int = 0
     ended: float | None = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """That a job has ended. ``at``: when, if it says so; ``ttl``: seconds that it is kept, None: for ever."""
+    """End of a job. ``at`` is its completion time, if reported; ``ttl`` is the seconds it is kept, None for forever."""
 
     at: datetime | None
     ttl: int | None
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class JobReconciler(ABC, Generic[J, S]):
-    """Works on all jobs of a kind. What it writes is expected of the cache before anything else is decided."""
+    """Reconciles all jobs of a kind. A job waits until the cache shows our last write."""
 
     def __init__(
         self,
@@ -83,27 +83,28 @@ class JobReconciler(ABC, Generic[J, S]):
         self._timeout = expectation_timeout
         self._states: dict[ObjectKey, S] = {}
 
-    # ---- what a job says
+    # ---- implemented by kinds
 
     @abstractmethod
     def end_of(self, job: J) -> End | None:
-        """Whether it has ended."""
+        """Return the end of the job; None while it is running."""
 
     @abstractmethod
     async def go_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
-        """Plan, carry out, report; when to come back."""
+        """Plan, carry out, report. Return when to reconcile again."""
 
     async def let_go(self, job: J, state: S) -> None:
-        """The job is being deleted."""
+        """Clean up: the job is being deleted."""
 
     async def prepare(self, job: J, state: S) -> bool:  # noqa: ARG002
-        """What comes before all else; whether the job was written for it, which brings us back."""
+        """Run before everything else. Return whether the job was written, which triggers another reconcile."""
         return False
 
-    # ---- what changes concern
+    # ---- event mappers
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile that a Pod or a node asks for is put off: a burst of events costs few reconciles."""
+        """Return the delay of a reconcile triggered by a Pod or a node, so that a burst of events causes few
+        reconciles."""
         state = self._states.get(key)
         if state is None:
             return 0.0
@@ -112,14 +113,14 @@ class JobReconciler(ABC, Generic[J, S]):
         return since + COALESCE_SECONDS * max(1.0, state.objects / COALESCE_OBJECTS) - now
 
     def keys_for_job(self, change: Change[J]) -> Iterable[ObjectKey]:
-        """Itself, but for a change of its status alone, which is our own."""
+        """Return the job's own key, except for changes to its status alone, which are ours."""
         old, new = change.old, change.new
         return () if old is not None and new is not None and new.is_but_for_status(old) else (key_of(change.object),)
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring one job on."""
+        """Reconcile one job."""
         job = self.jobs.by_key(key)
         if job is None:
             self._forget(key)
@@ -138,7 +139,7 @@ class JobReconciler(ABC, Generic[J, S]):
             state.ended = self.clock.monotonic()
 
     async def _work_on(self, key: ObjectKey, job: J, state: S) -> Result | None:
-        # What we wrote is so, though the cache does not show it yet.
+        # Use our last write even if the cache does not show it yet.
         job = with_status(job, newest_status(job, state.written).status)
         if (end := self.end_of(job)) is not None:
             return await self._after(job, end)
@@ -147,7 +148,7 @@ class JobReconciler(ABC, Generic[J, S]):
         if (waiting := self.expected.unsatisfied(key)) is not None:
             if (left := waiting.remaining(self._timeout)) > 0:
                 return Result(requeue_after=left)
-            self.expected.forget(key)  # the cache has had time enough
+            self.expected.forget(key)  # the cache had enough time
         return await self.go_on(key, job, state)
 
     def _forget(self, key: ObjectKey) -> None:
@@ -155,7 +156,7 @@ class JobReconciler(ABC, Generic[J, S]):
         self.expected.forget(key)
 
     async def _after(self, job: J, end: End) -> Result | None:
-        """Delete it once it was kept for long enough."""
+        """Delete the job after its time to live."""
         if end.ttl is None or end.at is None:
             return None
         left = end.at.timestamp() + max(end.ttl, 0) - self.clock.now().timestamp()
@@ -171,8 +172,8 @@ class JobReconciler(ABC, Generic[J, S]):
         return None
 
     def again(self, key: ObjectKey, *, kept: int | None = None, left: float | None = None) -> Result | None:
-        """When the clock alone changes something. ``kept``: the time to live of a job that has just ended; ``left``:
-        seconds until its deadline."""
+        """Return when to reconcile next if only time passes. ``kept`` is the time to live of a job that just ended;
+        ``left`` is the seconds to its deadline."""
         waits = [self._timeout] if self.expected.unsatisfied(key) is not None else []
         if kept is not None:
             waits.append(max(kept, 0) + AFTER_THE_END)
@@ -180,10 +181,10 @@ class JobReconciler(ABC, Generic[J, S]):
             waits.append(max(left, 0.001))
         return Result(requeue_after=min(waits)) if waits else None
 
-    # ---- writing the job
+    # ---- writes
 
     async def write_status(self, job: J, state: S, difference: Callable[[Status], Status]) -> bool:
-        """What ``difference`` makes of the newest status there is; whether anything was written."""
+        """Apply ``difference`` to the newest known status and write it. Return whether anything was written."""
         known = newest_status(job, state.written)
         written = await write_status(self.client, self._resource, job.metadata, known, difference)
         if written is not None:
@@ -191,8 +192,8 @@ class JobReconciler(ABC, Generic[J, S]):
         return written is not None
 
     async def write_object(self, job: J, state: S, change: Callable[[ObjectMeta], Mapping[str, Any]]) -> bool:
-        """A merge patch of the object, whose spec is still the one that was looked at. ``change``: the patch that goes
-        with the object's labels, annotations and finalizers as they are. Whether it was written."""
+        """Merge-patch the object if its spec has not changed. ``change`` returns the patch for its current labels,
+        annotations and finalizers. Return whether it was written."""
         seen = job.metadata
         if state.written is None or is_at_least(seen.resource_version, state.written.version):
             known = ObjectMeta(
@@ -204,7 +205,7 @@ class JobReconciler(ABC, Generic[J, S]):
         else:
             known = (await self.client.get(self._resource, job.name, seen.namespace, decode=decode_metadata)).metadata
             if (known.uid, known.generation) != (seen.uid, seen.generation):
-                return False  # its watch brings us back
+                return False  # the watch event triggers the next reconcile
         patch = change(known)
         same = {"uid": known.uid, "resourceVersion": known.resource_version}
         body = {**patch, "metadata": {**(patch.get("metadata") or {}), **same}}
@@ -215,18 +216,18 @@ class JobReconciler(ABC, Generic[J, S]):
     # ---- events
 
     def record_event(self, job: J, type_: Literal["Normal", "Warning"], reason: str, message: str) -> None:
-        """An event about the job."""
+        """Record an event about the job."""
         self._events.event(reference(self._resource, job), type_, reason, message)
 
     def tell_once(self, job: J, state: JobState, reason: str, message: str) -> None:
-        """A warning, unless it was given before."""
+        """Record a warning unless it was recorded before."""
         if message not in state.told:
             state.told.add(message)
             self.record_event(job, "Warning", reason, message)
 
 
 def with_status(job: J, status: Status) -> J:
-    """The same job with another status."""
+    """Return a copy of the job with another status."""
     return (
         job
         if status == (known.to_dict() if (known := getattr(job, "status", None)) is not None else {})
@@ -235,8 +236,8 @@ def with_status(job: J, status: Status) -> J:
 
 
 async def write_each(given: Sequence[T], write: Callable[[T], Awaitable[KubeError | None]], *, first: int = 1) -> None:
-    """So many at once, then twice as many, until one is refused; as soon as that would be too many at once, the next
-    with each one that is done. Raises what the first was refused with."""
+    """Write in batches that double in size, stopping at the first error; at the concurrency limit, each completed write
+    starts the next. Raises the first error."""
     start, size = 0, first
     while start < len(given) and size < MAX_CONCURRENT_WRITES:
         batch = given[start : start + size]

@@ -1,4 +1,4 @@
-"""The Pods of a workload: facts about each, what changes in place, and what a new Pod is. Pure."""
+"""Pods of a workload: facts about each Pod, in-place changes, and new Pods. Pure."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from app.workloads.settings import UpdatePolicy, WorkloadKind, WorkloadSettings
 
 
 def gets_initial_conditions(pod: Pod, lifecycle: Lifecycle | None) -> bool:
-    """Whether a new Pod's first conditions and its step to Normal are one write, made by the readiness controller."""
+    """Return whether the readiness controller writes a new Pod's first conditions and its step to Normal together."""
     waits_for_hook = lifecycle is not None and lifecycle.pre_normal is not None
     return state_of(pod) == LifecycleState.PREPARING_NORMAL and not waits_for_hook and bool(initial_conditions(pod))
 
 
 def awaits_initial_conditions(pod: Pod) -> bool:
-    """Whether that write is under way, or about to be. Nobody else moves the Pod until then: one of both would be
-    refused, for both insist on the version they saw."""
+    """Return whether that write is pending. Until it is done no one else writes the Pod: both writes require the same
+    resource version, so one would fail."""
     preparing = state_of(pod) == LifecycleState.PREPARING_NORMAL
     return preparing and bool(pod.spec.node_name) and bool(initial_conditions(pod))
 
@@ -37,11 +37,12 @@ def awaits_initial_conditions(pod: Pod) -> bool:
 def initial_metadata(
     kind: WorkloadKind, lifecycle_of: Callable[[OwnerReference, str], tuple[Lifecycle | None] | None]
 ) -> InitialMetadata:
-    """CS-135: a Pod without a preNormal hook becomes Normal once it is scheduled; its first conditions go into the same
-    write. One that no node takes shows them all the same, for it may stay so.
+    """Return the function for a Pod's initial metadata. A Pod without a preNormal hook becomes Normal when it is
+    scheduled, in the same write as its first conditions; an unschedulable Pod gets its conditions nevertheless.
+    [CS-135]
 
-    ``lifecycle_of``: the hooks of the workload that a reference in a namespace means, in a tuple; None where it is not
-    there, is another one, or is going.
+    ``lifecycle_of`` returns the hooks of the referenced workload in a tuple; None if it is missing, was replaced or is
+    being deleted.
     """
 
     def members(pod: Pod, now: datetime) -> Mapping[str, Any] | None:
@@ -58,47 +59,46 @@ def initial_metadata(
     return members
 
 
-# What plans know of one Pod: worked out once per resourceVersion and generation, then only read. Pure.
-#
-# Whether a Pod is available depends on the time; so that the facts do not, they hold the moment from which it is.
+# Facts about a Pod, computed once per resource version and generation. Pure. Availability depends on the time, so the
+# facts hold the time at which the Pod becomes available.
 
 
 @dataclass(slots=True, eq=False)
 class PodFacts:
-    """One active Pod. Objects are compared by identity."""
+    """Facts about an active Pod. Compared by identity."""
 
     pod: Pod
     name: str
-    #: The short hash of its revision: the last part of the label's value (CS-75).
+    #: Short hash of its revision: the last part of the label's value. [CS-75]
     revision: str
     lifecycle: str
-    #: Its preDelete hook is waited for.
+    #: Whether it is waiting for its preDelete hook.
     preparing_delete: bool
-    #: POSIX seconds after which the Pod is available; -inf: it is; inf: not as it stands (CS-81).
+    #: POSIX seconds at which the Pod becomes available; -inf if it is available, inf if it is not ready. [CS-81]
     available_after: float
-    #: CS-80, CS-81 without minReadySeconds.
+    #: Ready, regardless of minReadySeconds. [CS-80, CS-81]
     update_ready: bool
     delete_ready: bool
-    #: The label apps.kruise.io/specified-delete is there, with whatever value (CS-82).
+    #: Whether it has the label apps.kruise.io/specified-delete, with any value. [CS-82]
     marked: bool
-    #: Somebody's hook is on the Pod (CS-134).
+    #: Whether a hook holds the Pod. [CS-134]
     delete_hooked: bool
     update_hooked: bool
     in_grace: bool
-    #: There is nothing to refresh on it, whatever the time is (CS-122).
+    #: Whether there is nothing to refresh, regardless of the time. [CS-122]
     settled: bool
-    #: Its first conditions are about to be written, and with them its step to Normal.
+    #: Whether the write of its first conditions and its step to Normal is pending.
     awaits_initial_conditions: bool = False
-    #: PM-54: no update in place is under way on it.
+    #: Whether no in-place update is in progress. [PM-54]
     update_complete: bool = True
 
     def available(self, now: float) -> bool:
-        """CS-81 at ``now``, POSIX seconds."""
+        """Return whether the Pod is available at ``now`` (POSIX seconds). [CS-81]"""
         return self.available_after < now
 
 
 def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
-    """All that follows from the Pod and the settings, but for the time."""
+    """Compute the facts that follow from the Pod and the settings."""
     labels = pod.metadata.labels
     state = labels.get(names.LIFECYCLE_STATE, "")
     normal = state in ("", LifecycleState.NORMAL)
@@ -123,7 +123,7 @@ def pod_facts(pod: Pod, settings: WorkloadSettings) -> PodFacts:
         and not in_grace
         and (names.POD_TEMPLATE_HASH in labels or not settings.gates.template_hash)
         and (in_place.status == "True" if in_place is not None else not has_gate(pod, names.IN_PLACE_UPDATE_READY))
-        # What no lifecycle shows, the state of the update does.
+        # Without lifecycle states, the annotations show whether an update is in progress.
         and (settings.gates.lifecycle_states or not finished_annotations(pod)),
         awaits_initial_conditions=awaits_initial_conditions(pod),
         update_complete=_is_update_complete(pod, settings),
@@ -134,11 +134,11 @@ def _is_update_complete(pod: Pod, settings: WorkloadSettings) -> bool:
     try:
         return is_update_complete(pod, vertical_scaling=settings.gates.vertical_scaling)
     except StateError:
-        return False  # what was begun cannot be told to have ended
+        return False  # an unreadable state never counts as complete
 
 
 def _available_after(pod: Pod, min_ready_seconds: int) -> float:
-    """CS-79: of a Pod that is ready."""
+    """Return when a ready Pod becomes available. [CS-79]"""
     if min_ready_seconds <= 0:
         return -inf
     since = ready_since(pod)
@@ -147,8 +147,8 @@ def _available_after(pod: Pod, min_ready_seconds: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class ObservedPods:
-    """CS-53, CS-55: the Pods a workload controls. ``active``: those that match its selector; ``foreign``: active ones
-    that no longer do; ``inactive``: those that have ended or are being deleted."""
+    """The Pods a workload controls: ``active`` match its selector, ``foreign`` are active but no longer match,
+    ``inactive`` have ended or are being deleted. [CS-53, CS-55]"""
 
     active: list[PodFacts]
     foreign: list[Pod]
@@ -162,9 +162,9 @@ def observed_pods(
     *,
     matches: Callable[[Pod], bool],
 ) -> tuple[ObservedPods, dict[str, PodFacts]]:
-    """Sort ``pods``, those of the cache, with the facts known of them by uid; and the facts to keep for the next time.
+    """Sort cached ``pods``, reusing the facts in ``known`` (by UID). Return them and the facts for the next call.
 
-    ``matches``: whether the workload's selector matches the Pod.
+    ``matches`` returns whether the workload's selector matches a Pod.
     """
     facts: dict[str, PodFacts] = {}
     observed = ObservedPods([], [], [])
@@ -186,20 +186,20 @@ def observed_pods(
 
 @dataclass(slots=True)
 class InPlaceUpdates:
-    """The ways between revisions that were worked out, of one workload at one generation."""
+    """Caches the differences between revisions of one workload at one generation."""
 
     specs: dict[tuple[str, str], UpdateSpec | Blocked] = field(default_factory=dict)
 
     def spec_of(
         self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> UpdateSpec | Blocked:
-        """What an in-place update of the Pod changes. ``ordered``: all revisions there are."""
+        """Return what an in-place update of the Pod changes. ``ordered`` holds all revisions."""
         return self.spec_between(pod.revision, target, ordered, settings)
 
     def obstacle(
         self, pod: PodFacts, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> str | None:
-        """Why the Pod cannot be updated in place; None: it can."""
+        """Return why the Pod cannot be updated in place; None if it can."""
         found = self.spec_of(pod, target, ordered, settings)
         replaceable = settings.update_policy == UpdatePolicy.IN_PLACE_IF_POSSIBLE
         if not isinstance(found, Blocked) and replaceable:
@@ -209,7 +209,7 @@ class InPlaceUpdates:
     def spec_between(
         self, at: str, target: Revision, ordered: Sequence[Revision], settings: WorkloadSettings
     ) -> UpdateSpec | Blocked:
-        """What an in-place update from the revision of that short hash changes; worked out once per pair."""
+        """Return what an in-place update from the revision with this short hash changes; computed once per pair."""
         key = (at, target.name)
         found = self.specs.get(key)
         if found is None:
@@ -218,27 +218,27 @@ class InPlaceUpdates:
             options = InPlaceOptions(
                 env_from_metadata=gates.env_from_metadata,
                 vertical_scaling=gates.vertical_scaling,
-                # PM-15: InPlaceOnly does not ask for the claims.
+                # InPlaceOnly ignores claim templates. [PM-15]
                 compare_claim_templates=gates.recreate_on_claim_change
                 and policy is not None
                 and policy != UpdatePolicy.IN_PLACE_ONLY,
             )
             bears = short_hash(target.name) if gates.update_hash else ""
             found = update_spec(own, target, options, grace_seconds=settings.grace_seconds or 0, revision=bears)
-            if own is not None:  # else the cache may be behind: what it lacks now it may have next time
+            if own is not None:  # otherwise the cache may be stale and the result may change
                 self.specs[key] = found
         return found
 
 
-#: Pods that one reconcile creates at most: whoever asks for millions gets no more memory and no more of a worker's time
-#: than others, and the next reconcile goes on.
+#: Maximum number of Pods created in one reconcile. A request for millions of Pods gets no more memory or worker time
+#: than others; the next reconcile continues.
 MAX_CREATIONS: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class NewPod:
-    """A Pod to create. ``body`` makes its JSON form at the moment it is sent; ``claims``: those to create before it;
-    ``managed_fields``: whether the API server is to keep account of who writes which field."""
+    """A Pod to create. ``body`` builds its JSON when it is sent; ``claims`` are created first; ``managed_fields`` asks
+    the API server to track field managers."""
 
     name: str
     body: Callable[[datetime], Mapping[str, Any]]

@@ -1,8 +1,7 @@
-"""Pulling new images ahead of an in-place update: whether that is worth it, and which ImagePullJobs it takes. Pure.
+"""Pre-pulling images for in-place updates: whether to do it, and the ImagePullJobs to create. Pure.
 
-Decided once per update revision and remembered by a label on it (PM-162). Asked only while gates
-PreDownloadImageForInPlaceUpdate and KruiseDaemon are on and ImagePullJobs are served. Rules PM-160 … PM-168, CS-138 …
-CS-141.
+Decided once per update revision and stored in a label on it (PM-162). Requires gates PreDownloadImageForInPlaceUpdate
+and KruiseDaemon and a cluster that serves ImagePullJobs. [PM-160 … PM-168, CS-138 … CS-141]
 """
 
 from __future__ import annotations
@@ -26,29 +25,29 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 class Decision(StrEnum):
     """What to do about an update revision."""
 
-    #: It was decided before, or nothing is being rolled out.
+    #: Already decided, or no rollout is in progress.
     NOTHING = "nothing"
-    #: Not enough updated Pods are ready yet.
+    #: Too few updated Pods are ready.
     WAIT = "wait"
-    #: Not worth it: label the revision ignored.
+    #: Not worthwhile: label the revision as ignored.
     IGNORE = "ignore"
-    #: Create the jobs, then label the revision created.
+    #: Create the jobs, then label the revision as created.
     CREATE = "create"
-    #: The roll-out is over: delete the workload's jobs.
+    #: The rollout is complete: delete the workload's jobs.
     CLEAN_UP = "clean up"
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """What decides: counts as the workload's plan has them, ``max_unavailable`` rounded down."""
+    """Input of the decision: counts from the workload's plan; ``max_unavailable`` is rounded down."""
 
     current: str
     update: str
-    #: The labels of the update revision.
+    #: Labels of the update revision.
     labels: Mapping[str, str]
-    #: The policy updates in place if it can.
+    #: Whether the policy prefers or requires in-place updates.
     in_place_policy: bool
-    #: The way from current to update revision can be gone in place.
+    #: Whether the change from current to update revision is possible in place.
     in_place_possible: bool
     replicas: int
     partition: int
@@ -58,7 +57,7 @@ class Rollout:
 
 
 def decide(rollout: Rollout) -> Decision:
-    """PM-160 … PM-166, in their order."""
+    """Return the decision, checking the rules in order. [PM-160 … PM-166]"""
     if rollout.current == rollout.update:
         return Decision.CLEAN_UP
     if names.PRE_DOWNLOAD_CREATED in rollout.labels or names.PRE_DOWNLOAD_IGNORED in rollout.labels:
@@ -72,7 +71,7 @@ def decide(rollout: Rollout) -> Decision:
 
 
 def outcome_label(decision: Decision) -> dict[str, str]:
-    """PM-162: the label by which the update revision remembers."""
+    """Return the label that records the decision on the update revision. [PM-162]"""
     match decision:
         case Decision.CREATE:
             return {names.PRE_DOWNLOAD_CREATED: "true"}
@@ -82,9 +81,10 @@ def outcome_label(decision: Decision) -> dict[str, str]:
 
 
 def min_updated_ready(value: int | str | None, replicas: int) -> int:
-    """PM-161: how many updated Pods must be ready first: a count or a percentage of replicas, rounded up (B-20).
+    """Return how many updated Pods must be ready first: a number, or a percentage of replicas rounded up. [PM-161,
+    B-20]
 
-    Raises ``IntOrPercentError`` for anything else; the workload logs that and goes on with 0.
+    Raises ``IntOrPercentError`` for any other value; the workload logs it and uses 0.
     """
     if value is None or value == "":
         return 0
@@ -94,7 +94,8 @@ def min_updated_ready(value: int | str | None, replicas: int) -> int:
 
 
 def parallelism(value: int | str | None) -> int:
-    """PM-167: on how many nodes at once; 1 where nothing is said. Raises ``IntOrPercentError`` for no plain integer."""
+    """Return the number of nodes that pull at once; defaults to 1. Raises ``IntOrPercentError`` unless an integer.
+    [PM-167]"""
     if value is None or value == "":
         return 1
     if isinstance(value, str) and not _INTEGER.fullmatch(value):
@@ -103,7 +104,7 @@ def parallelism(value: int | str | None) -> int:
 
 
 def changed_images(current: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, str]:
-    """PM-167: container → image of those that are new or have another image in the update template."""
+    """Return the images of new or changed containers in the update template. [PM-167]"""
     before = {container.get("name"): container.get("image") for container in _containers(current)}
     return {
         str(container["name"]): str(container["image"])
@@ -113,7 +114,7 @@ def changed_images(current: Mapping[str, Any], update: Mapping[str, Any]) -> dic
 
 
 def _containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the containers and native sidecars: those whose images change in place."""
+    """Return the containers and native sidecars, whose images can change in place."""
     spec = template.get("spec") or {}
     lists = (spec.get("containers"), spec.get("initContainers"))
     containers, inits = ([item for item in one or () if isinstance(item, dict)] for one in lists)
@@ -122,7 +123,7 @@ def _containers(template: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Puller:
-    """The workload that pulls: what all its jobs have in common. ``selector`` in its JSON form."""
+    """Fields shared by all jobs of a workload. ``selector`` is in JSON form."""
 
     namespace: str
     owner: Mapping[str, Any]
@@ -135,7 +136,7 @@ class Puller:
 
 
 def pull_job(puller: Puller, container: str, image: str) -> dict[str, Any]:
-    """PM-167: the ImagePullJob for one container: only on nodes that have Pods of other revisions."""
+    """Return the ImagePullJob for one container, on nodes with Pods of other revisions only. [PM-167]"""
     metadata = puller.template.get("metadata") or {}
     labels = {**(metadata.get("labels") or {}), names.CONTROLLER_HASH: puller.revision_hash}
     updated = {

@@ -1,4 +1,4 @@
-"""The skeleton of a workload's reconcile, and the mappers from changes to keys."""
+"""Skeleton of a workload's reconcile, and the mappers from changes to keys."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ from app.workloads.state import (
 )
 from app.workloads.writer import Writer
 
-#: Seconds between two reconciles that only Pods ask for: what comes meanwhile is seen together.
+#: Minimum seconds between reconciles triggered by Pods; events in between are batched.
 COALESCE_SECONDS: Final = 0.05
 
 
 class EventMappers(Generic[W, S]):
-    """The mappers of one controller's watches."""
+    """Event mappers of one controller's watches."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class EventMappers(Generic[W, S]):
         self._adopts = adopts
 
     def keys_for_workload(self, change: Change[W]) -> Iterable[ObjectKey]:
-        """CS-44: itself, but for a status that we wrote, if that is all that is new."""
+        """Return the workload's own key, except for our own status writes. [CS-44]"""
         found = change.object
         key = ObjectKey(found.metadata.namespace, found.name)
         state = self._states.get(key)
@@ -80,7 +80,8 @@ class EventMappers(Generic[W, S]):
         return (key,)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """CS-45 … CS-48: the workloads that manage the Pod, or did until now; of nobody's, those that may adopt it."""
+        """Return the workloads that manage the Pod or did before the change; for an orphan, those that may adopt it.
+        [CS-45 … CS-48]"""
         pod, expected = change.object, self._expectations
         managing = self._kind.managing_reference
         references = [managing(one.metadata) for one in (change.old, change.new) if one is not None]
@@ -104,14 +105,14 @@ class EventMappers(Generic[W, S]):
         return keys
 
     def _keys_of_adopters(self, pod: Pod) -> Iterable[ObjectKey]:
-        """PM-109: those whose selector matches; one that was not worked on yet finds the Pod when it is."""
+        """Return known workloads whose selector matches; others find the Pod in their first reconcile. [PM-109]"""
         for state in self._states.in_namespace(pod.metadata.namespace):
             if state.resolved is not None and state.resolved.selector.matches(pod.metadata.labels):
                 yield state.key
 
     def _is_known(self, key: ObjectKey, uid: str) -> bool:
-        """Whether the workload under that key has this uid. Expectations are kept by uid, and exist only for workloads
-        that were worked on: a forged reference from elsewhere fulfills none."""
+        """Return whether the workload at that key has this UID. Expectations are kept by UID and only for known
+        workloads, so a forged reference cannot fulfill any."""
         state = self._states.get(key)
         return state is not None and state.uid == uid
 
@@ -121,7 +122,7 @@ class EventMappers(Generic[W, S]):
             state.pods_deleted_by_others = True
 
     def keys_for_claim(self, change: Change[PersistentVolumeClaim]) -> Iterable[ObjectKey]:
-        """CS-49: the workload of a claim that comes, goes or is given away; other changes concern nobody."""
+        """Return the workload of a claim that is created, deleted or transferred; other changes are ignored. [CS-49]"""
         claim, managing = change.object, self._kind.managing_reference
         old = managing(change.old.metadata) if change.old is not None else None
         new = managing(change.new.metadata) if change.new is not None else None
@@ -140,12 +141,12 @@ class EventMappers(Generic[W, S]):
         return keys
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
-        """CS-49: nobody; the history learns what the cache shows."""
+        """Update the history; revisions enqueue no workload. [CS-49]"""
         self._history.observe(change)
         return ()
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
-        """How long a reconcile that a Pod asks for is put off: a burst of events costs few reconciles."""
+        """Return the delay of a reconcile triggered by a Pod, so that a burst of events causes few reconciles."""
         state = self._states.get(key)
         if state is None or state.waits_for_change(change):
             return 0.0
@@ -154,15 +155,15 @@ class EventMappers(Generic[W, S]):
         return state.next_reconcile - self._clock.monotonic()
 
     def begun(self, state: S) -> None:
-        """A reconcile of that workload begins: what was put off until now is done by it."""
+        """Record the start of a reconcile, which covers the delayed ones up to now."""
         state.last_reconcile = self._clock.monotonic()
         if state.next_reconcile is not None and state.next_reconcile <= state.last_reconcile + TIMER_TOLERANCE:
             state.next_reconcile = None
 
 
 def _is_own_status_write(change: Change[W], version: str) -> bool:
-    """Whether the change is the status written as ``version``, alone: a cache that was behind may show it together with
-    what users wrote before it."""
+    """Return whether the change is only the status written as ``version``. A stale cache may show it together with
+    earlier changes by users."""
     old, new = change.old, change.new
     if old is None or new is None or new.metadata.resource_version != version:
         return False
@@ -177,19 +178,19 @@ def _is_own_status_write(change: Change[W], version: str) -> bool:
 
 logger = logging.getLogger(__name__)
 
-#: How long the labels of nodes are believed, in seconds.
+#: Seconds that node labels are cached.
 NODE_LABELS_TTL: Final = 60.0
 
 
 class WorkloadReconciler(ABC, Generic[W, S, R]):
-    """Keeps the Pods of all workloads of a kind. ``adopts``: whether nobody's Pods that match become theirs (PM-109).
+    """Reconciles all workloads of a kind. With ``adopts``, matching orphans are adopted [PM-109].
 
-    ``expectation_timeout``: seconds the cache may take to show our writes (CS-52); ``force_expectations``: gate
-    ForceDeleteTimeoutExpectationGate. ``observer`` is told of each reconcile.
+    ``expectation_timeout`` is the seconds the cache may take to show our writes [CS-52]; ``force_expectations`` is the
+    gate ForceDeleteTimeoutExpectationGate; ``observer`` is notified of each reconcile.
     """
 
     adopts: ClassVar[bool] = False
-    #: The spec of the kind, in the stored version, as Go reads it.
+    #: Go type of the kind's spec in the stored version.
     spec_type: ClassVar[GoType]
 
     def __init__(
@@ -234,32 +235,32 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self._nodes: dict[str, Mapping[str, str]] = {}
         self._nodes_until = 0.0
 
-    # ---- what a workload says
+    # ---- implemented by kinds
 
     def make_writer(self, events: EventRecorder) -> Writer:
-        """What writes Pods; a workload may have one of its own."""
+        """Return the writer of Pods; kinds may override it."""
         return Writer(self.client, events, self.kind)
 
     @abstractmethod
     def resolve(self, workload: W) -> R:
-        """The workload's spec in the words of its plan. Raises SelectorError for a selector that cannot be read."""
+        """Resolve the workload's spec for its plan. Raises SelectorError if the selector is invalid."""
 
     @abstractmethod
     async def reconcile(self, snapshot: Snapshot[W, S, R]) -> Result | None:
-        """Plan, carry out, report; when to come back."""
+        """Plan, carry out, report. Return when to reconcile again."""
 
     def recorded_revision(self, status: Mapping[str, Any]) -> tuple[str, int]:
-        """The name of the current revision as the status has it, and the collision count."""
+        """Return the current revision and the collision count of the status."""
         return str(status.get("currentRevision") or ""), int(status.get("collisionCount") or 0)
 
     def may_adopt(self, resolved: R, pod: Pod) -> bool:  # noqa: ARG002
-        """Whether a Pod that matches the selector is one that the workload could have made; others are released."""
+        """Return whether the workload could have created a matching Pod; other Pods are released."""
         return True
 
-    # ---- the table of watches
+    # ---- watches
 
     def watches(self) -> list[Watch[Any]]:
-        """What is watched, and which workloads a change concerns."""
+        """Return the watches and their mappers."""
         mappers, caches = self.mappers, self.caches
         watched: list[Watch[Any]] = [Watch(caches.revisions, mappers.keys_for_revision)]
         if caches.claims is not None:
@@ -268,10 +269,10 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         watched.append(Watch(caches.workloads, mappers.keys_for_workload))
         return watched
 
-    # ---- one reconcile
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring one workload's Pods and status up to date."""
+        """Reconcile one workload: its Pods and its status."""
         workload = self.caches.workloads.by_key(key)
         if workload is None:
             gone = self.states.pop(key)
@@ -304,9 +305,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             return waiting
         try:
             if state.pods_deleted_by_others and not await self._still_exists(workload, state):
-                return None  # the cache does not know yet; when it does we come here again
+                return None  # not in the cache yet; its event triggers the next reconcile
             if self.adopts and not workload.deleting and await self._adopt(workload, state, resolved):
-                return None  # when the cache shows them as ours we come here again
+                return None  # their events trigger the next reconcile once the cache shows the adoption
             state.side_task_failed = False
             result = await self.reconcile(await self._snapshot(workload, state, resolved))
             return Result(requeue=True) if result is None and state.side_task_failed else result
@@ -314,8 +315,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             state.last_reconcile = self.clock.monotonic()
 
     async def _still_exists(self, workload: W, state: S) -> bool:
-        """Whether the workload is not gone, after somebody else took Pods of it. The garbage collector takes all of one
-        that is; where the cache learns of that late, each would be replaced, and taken again, at full speed."""
+        """Return whether the workload still exists after others deleted its Pods. The garbage collector deletes all
+        Pods of a deleted workload; with a stale cache each would be recreated and deleted again at full speed."""
         state.pods_deleted_by_others = False
         there, metadata = False, workload.metadata
         try:
@@ -324,9 +325,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         except NotFound:
             pass
         except Forbidden:
-            there = True  # roles of an older release: as good as not looking
+            there = True  # roles of an older release: skip the check
             logger.warning(
-                "%s %s: may not be read, so Pods of it are replaced though it may be gone",
+                "%s %s: cannot be read, so its Pods are replaced even if it was deleted",
                 self.kind.resource.kind,
                 state.key,
             )
@@ -335,8 +336,8 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return there
 
     async def _adopt(self, workload: W, state: S, resolved: R) -> bool:
-        """PM-109: adopt nobody's Pods that match, once the API server has said that the workload is there and stays.
-        Whether there were any: until the cache shows them as ours, others might be made in their place."""
+        """Adopt matching orphans after the API server confirmed that the workload exists and is not being deleted.
+        Return whether there were any: until the cache shows the adoption, replacements might be created. [PM-109]"""
         namespace = workload.metadata.namespace
         orphans = [
             pod
@@ -350,13 +351,13 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return bool(orphans)
 
     def _resolved(self, workload: W, state: S) -> R | None:
-        # A label or an annotation written in an older version may be a field here, and moves no generation (CS-9,
-        # CS-10).
+        # A label or annotation written in an older version may be a field here and does not change the generation.
+        # [CS-9, CS-10]
         metadata = workload.metadata
         key = (metadata.generation, metadata.labels, metadata.annotations)
         if state.resolved_key != key:
             try:
-                # Stored while no webhook judged it, a template may hold anything.
+                # A template stored while no webhook was running may hold anything.
                 go_value(self.spec_type, workload.to_dict().get("spec"), "spec")
                 resolved = self.resolve(workload)
             except (SelectorError, GoTypeError) as error:
@@ -368,7 +369,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         return state.resolved
 
     async def _snapshot(self, workload: W, state: S, resolved: R) -> Snapshot[W, S, R]:
-        """CS-53 … CS-56: Pods, claims and revisions; what is wanted now is recorded as a revision."""
+        """Read Pods, claims and revisions, and record the current spec as a revision. [CS-53 … CS-56]"""
         owned = resolved.owner.index_key
         observed, state.facts = observed_pods(
             self.caches.pods.by_index(OWNER, owned),
@@ -400,8 +401,9 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         )
 
     async def _revisions(self, state: S, resolved: R, pods: Iterable[PodFacts], current: str) -> list[Revision]:
-        """CS-56: all of them, oldest first; ``current`` is the one the status names. What the cache lacks is asked for:
-        for want of its revision a Pod would be replaced (PM-10), or made at the wrong one (CS-73)."""
+        """Return all revisions, oldest first; ``current`` is the one in the status. Revisions missing from the cache
+        are read from the API server: otherwise a Pod would be replaced (PM-10) or created at the wrong revision
+        (CS-73). [CS-56]"""
         content, selector = resolved.content, resolved.selector
         ordered = self.history.revisions(content, selector)
         missing = state.missing_revisions(pods, current, ordered)
@@ -410,30 +412,30 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
                 state.unrecorded.add(name)
         return self.history.revisions(content, selector) if missing else ordered
 
-    # ---- what workloads do alike
+    # ---- shared steps
 
     async def release_foreign(self, snapshot: Snapshot[W, S, R]) -> None:
-        """CS-55: Pods that the workload controls and that it could not have made are nobody's again."""
+        """Release Pods that the workload controls but could not have created. [CS-55]"""
         uid = snapshot.owner.uid
         await gather_results(self.writer.release(uid, pod) for pod in snapshot.observed.foreign)
 
     async def truncate_history(self, snapshot: Snapshot[W, S, R], needed: Collection[Revision]) -> None:
-        """Delete old revisions that no Pod uses; ``needed`` are kept in any case. A failure is logged and retried.
-        [CS-63, AS-47]"""
+        """Delete old revisions that no Pod uses and that are not ``needed``. A failure is logged and retried. [CS-63,
+        AS-47]"""
         try:
             await truncate_history(self.history, snapshot, needed, snapshot.resolved.settings.history_limit)
         except KubeError as error:
-            logger.info("%s: cleaning up failed: %s", snapshot.owner, error)
+            logger.info("%s: cleanup failed: %s", snapshot.owner, error)
             snapshot.state.side_task_failed = True
 
     def seconds_until(self, time: float) -> float:
-        """Seconds after which the clock is past ``time``, POSIX seconds; 0 for a time that never comes."""
+        """Return the seconds until ``time`` (POSIX seconds) has passed; 0 if it is infinite."""
         return max(0.001, time - self.clock.now().timestamp() + 0.001) if time < inf else 0.0
 
-    # ---- what else is read
+    # ---- other reads
 
     async def node_labels(self) -> dict[str, Mapping[str, str]]:
-        """CS-114: the labels of all nodes, read when they are needed."""
+        """Return the labels of all nodes, read on demand. [CS-114]"""
         now = self.clock.monotonic()
         if now >= self._nodes_until:
             nodes: dict[str, Mapping[str, str]] = {}
@@ -451,16 +453,16 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
 
 
 def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: bool) -> Result | None:
-    """CS-64, B-12: the earliest time at which something may have changed by itself.
+    """Return the earliest time at which something may change by itself. [CS-64, B-12]
 
-    ``seconds``: times that are not the outcomes' own, those that are not positive do not count. ``retry``: something
-    failed that no watch will announce the end of. Raises an outcome's error, but for conflicts.
+    ``seconds`` adds times besides those of the outcomes; non-positive ones are ignored. ``retry`` means that something
+    failed without a watch to announce a change. Raises an outcome's error, except conflicts.
     """
     times, errors = list(seconds), []
     for outcome in outcomes:
         times += outcome.requeue_after
         if isinstance(outcome.error, Conflict):
-            # Everyday: the newer Pod is on its way and brings us here again.
+            # A conflict is common: the event of the newer Pod triggers the next reconcile.
             times.append(CONFLICT_DELAY)
         else:
             errors.append(outcome.error)
@@ -470,7 +472,7 @@ def result_of(outcomes: Iterable[Outcome], seconds: Iterable[float], *, retry: b
             error.retry_in = min([error.retry_in, *(time for time in times if time > 0)])
         raise error
     if retry:
-        # Nothing that is watched may change what failed: with the growing back-off.
+        # No watch may announce a change of what failed: retry with back-off.
         return Result(requeue=True)
     positive = [time for time in times if time > 0]
     return Result(requeue_after=min(positive)) if positive else None

@@ -1,4 +1,4 @@
-"""What people read about a workload: previews, explanations and conditions of the status. Pure."""
+"""Reports about a workload: previews, explanations and status conditions. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from app.kube.objects import Pod
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState
 from app.workloads.pods import PodFacts
 
-# What a roll-out would do to each Pod, in which order and why: the words in which every workload's preview says it.
-# Pure.
+# Preview of a rollout: what would happen to each Pod, in which order and why, in words shared by all workloads. Pure.
 
 
 class Action(StrEnum):
@@ -30,28 +29,28 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PreviewStep:
-    """One Pod's turn. ``step`` counts from 1; what has the same number happens together."""
+    """One Pod in a preview. Steps count from 1; Pods with the same step are changed together."""
 
     step: int
     action: Action
     pod: str
     reason: str = ""
-    #: The short hash of the revision it has afterwards, and its node, where the workload's preview tells them.
+    #: Short hash of its revision afterwards, and its node, if the workload's preview reports them.
     revision: str = ""
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All turns. ``rest``: who keeps another revision, Pods or, of a DaemonSet, nodes; ``ends``: why it ends before
-    all are updated."""
+    """All steps. ``rest`` lists the Pods (nodes for a DaemonSet) that keep another revision; ``ends`` is why the
+    rollout stops before all are updated."""
 
     steps: tuple[PreviewStep, ...]
     rest: tuple[str, ...]
     ends: str
 
     def of(self, pod: str) -> PreviewStep | None:
-        """The turn of this Pod."""
+        """Return the step of this Pod."""
         return next((one for one in self.steps if one.pod == pod), None)
 
 
@@ -65,14 +64,14 @@ _READINESS: Final = ("Ready", names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READ
 
 
 def revision_line(facts: PodFacts, update: str) -> str:
-    """``update``: the short hash of the update revision."""
+    """Return the Pod's revision in a line. ``update`` is the short hash of the update revision."""
     if facts.revision == update:
         return f"revision: {facts.revision}, the update revision"
     return f"revision: {facts.revision or 'none'}, older than the update revision {update}"
 
 
 def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, available: bool) -> Iterator[str]:
-    """Whether it is available, and what it lacks for that. ``now``: POSIX seconds."""
+    """Return whether the Pod is available and, if not, why. ``now`` is in POSIX seconds."""
     state = facts.lifecycle or "none"
     if available:
         yield f"available; lifecycle state {state}"
@@ -95,7 +94,7 @@ def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, avai
 
 
 def held_lines(facts: PodFacts, lifecycle: Lifecycle | None) -> Iterator[str]:
-    """Which hook holds its deletion or its update."""
+    """Return which hook holds the Pod's deletion or update."""
     hook, what = None, ""
     if lifecycle is not None and facts.lifecycle == LifecycleState.PREPARING_DELETE:
         hook, what = lifecycle.pre_delete, "its deletion"
@@ -106,7 +105,7 @@ def held_lines(facts: PodFacts, lifecycle: Lifecycle | None) -> Iterator[str]:
 
 
 def hook_members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
-    """The finalizers and labels of the hook that the Pod has, or those it lacks."""
+    """Return the finalizers and labels of the hook that the Pod has (``present``) or lacks."""
     finalizers, labels = pod.metadata.finalizers, pod.metadata.labels
     found = [f"finalizer {name}" for name in hook.finalizers if (name in finalizers) is present]
     return found + [
@@ -115,7 +114,7 @@ def hook_members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
 
 
 def next_line(pod: str, coming: Preview) -> str:
-    """What comes next for a Pod, by its name."""
+    """Return the next step of a Pod, by its name."""
     turn = coming.of(pod)
     if turn is not None:
         steps = max(one.step for one in coming.steps)
@@ -126,22 +125,21 @@ def next_line(pod: str, coming: Preview) -> str:
     return "next: nothing is to be done about it"
 
 
-# Conditions of a workload's status, and the patch from one status to the next (CS-148 … CS-151). Pure.
-#
-# A status is the JSON object as it is stored. Conditions of other types are kept as they are.
+# Status conditions, and the patch from one status to the next. Pure. A status is the JSON object as stored; conditions
+# of other types are kept. [CS-148 … CS-151]
 
 Status: TypeAlias = Mapping[str, Any]
 
 FAILED_SCALE: Final = "FailedScale"
 FAILED_UPDATE: Final = "FailedUpdate"
-#: In-place updates wait for the report of a node agent.
+#: In-place updates are waiting for the report of a node agent.
 WAITING_FOR_AGENT: Final = "WaitingForNodeAgent"
 
 
 def status_patch(present: Status, wanted: Status, *, required: Collection[str]) -> dict[str, Any]:
-    """The merge patch from one status to the other; empty if they say the same (CS-148).
+    """Return the merge patch from one status to the other; empty if they are equivalent. [CS-148]
 
-    ``required``: fields that the schema wants to be there; others are left out while they say nothing.
+    ``required`` lists the fields that the schema requires; others are omitted while empty.
     """
     patch: dict[str, Any] = {}
     for key, value in wanted.items():
@@ -155,7 +153,7 @@ def status_patch(present: Status, wanted: Status, *, required: Collection[str]) 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """One condition to be set. ``dated``: it has a lastUpdateTime (CS-151)."""
+    """A condition to set. ``dated`` adds lastUpdateTime. [CS-151]"""
 
     type: str
     status: str
@@ -165,7 +163,7 @@ class Condition:
 
 
 def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
-    """The condition of that type in a status."""
+    """Return the condition of that type in a status."""
     for found in status.get("conditions") or ():
         if isinstance(found, Mapping) and found.get("type") == type_:
             return found
@@ -175,9 +173,9 @@ def condition(status: Status, type_: str) -> Mapping[str, Any] | None:
 def with_condition(
     conditions: Sequence[Mapping[str, Any]], wanted: Condition, now: datetime, *, refresh: bool = False
 ) -> list[Mapping[str, Any]]:
-    """CS-151: what stays the same keeps its times. B-10: its message is kept true all the same.
+    """Set a condition. An unchanged condition keeps its times [CS-151] but gets the new message [B-10].
 
-    ``refresh``: lastUpdateTime becomes now in any case.
+    ``refresh`` sets lastUpdateTime in any case.
     """
     entry: dict[str, Any] = {"type": wanted.type, "status": wanted.status}
     time = rfc3339(now)
@@ -199,14 +197,14 @@ def with_condition(
 
 
 def without_condition(conditions: Sequence[Mapping[str, Any]], type_: str) -> list[Mapping[str, Any]]:
-    """All but the one of that type."""
+    """Return the conditions without that type."""
     return [found for found in conditions if found.get("type") != type_]
 
 
 def with_failures(
     conditions: Sequence[Mapping[str, Any]], failures: Mapping[str, str | None], now: datetime
 ) -> list[Mapping[str, Any]]:
-    """CS-149, CS-150: per type the message of what failed, or None where it went well; types not named stay."""
+    """Set the failure conditions: a message by type, None for success; other types are unchanged. [CS-149, CS-150]"""
     result = list(conditions)
     for type_, message in failures.items():
         if message is None:

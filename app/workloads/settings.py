@@ -1,4 +1,4 @@
-"""What the engine asks of a workload's spec and feature gates, and what it records as a revision. Pure."""
+"""The spec fields and feature gates that the engine reads, and the content it records as a revision. Pure."""
 
 from __future__ import annotations
 
@@ -33,30 +33,30 @@ OWNER: Final = BY_CONTROLLER
 
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
-    """A kind of workload; ``resource`` is that of the stored version."""
+    """A kind of workload; ``resource`` is its stored version."""
 
     resource: Resource
 
     def owner(self, metadata: Meta) -> Owner:
-        """Return the workload with this metadata as its dependents refer to it."""
+        """Return the workload with this metadata in the form used in owner references."""
         return Owner.of(self.resource, metadata)
 
     def managing_reference(self, metadata: ObjectMeta) -> OwnerReference | None:
-        """Return the reference to the workload of this kind that manages an object, in whatever version (D-2)."""
+        """Return the reference to the workload of this kind that manages an object, in any version. [D-2]"""
         reference = metadata.controller
         if reference is not None and (reference.kind, reference.group) == (self.resource.kind, self.resource.group):
             return reference
         return None
 
 
-# What a workload records as a revision, and the revisions of one reconcile (CS-69 … CS-77). Pure.
+# Content of a workload's revisions, and the revisions of one reconcile. Pure. [CS-69 … CS-77]
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What is to be recorded of a workload. ``labels``: those of its revisions; ``claims_hash``: that of its claim
-    templates, None for a kind without; ``hash_label``: the label that holds the hash of a revision; ``digest``: how its
-    hash is made."""
+    """Content to record as a revision. ``labels`` are those of the revisions; ``claims_hash`` is the hash of the claim
+    templates (None for kinds without); ``hash_label`` names the label with the revision's hash; ``digest`` computes it.
+    """
 
     owner: Owner
     data: bytes
@@ -77,7 +77,7 @@ class Content:
         hash_label: str = names.CONTROLLER_HASH,
         digest: Digest = revision_hash,
     ) -> Self:
-        """Of a workload that records its Pod template. ``annotations``: its own."""
+        """Return the content of a workload that records its Pod template. ``annotations`` are the workload's."""
         labels = (template.get("metadata") or {}).get("labels") or {}
         return cls(owner, template_data(template), labels, annotations, claims_hash, hash_label, digest)
 
@@ -85,29 +85,29 @@ class Content:
 
     @property
     def name(self) -> str:
-        """What names of revisions begin with."""
+        """Prefix of revision names."""
         return self.owner.name
 
     @property
     def known_as(self) -> str:
-        """Own writes are kept by the workload's uid."""
+        """Key under which our own writes are remembered: the workload's UID."""
         return self.owner.uid
 
     @property
     def namespace(self) -> str:
-        """Where the revisions are."""
+        """Namespace of the revisions."""
         return self.owner.namespace
 
     def __str__(self) -> str:
         return str(self.owner)
 
     def revision_object(self, create: Create) -> dict[str, Any]:
-        """CS-71: the ControllerRevision to create."""
+        """Return the ControllerRevision to create. [CS-71]"""
         annotations = {key: text for key, text in self.annotations.items() if key != names.CONVERSION_DATA}
         if self.claims_hash is not None:
             annotations[names.CLAIM_TEMPLATES_HASH] = self.claims_hash
         if self.hash_label == names.CONTROLLER_REVISION_HASH:
-            # DS-53: this label is what Pods are compared with, and their hash is the name's.
+            # Pods are compared with this label, whose hash is the one in the name. [DS-53]
             create = replace(create, label_hash=short_hash(create.name))
         return controller_revision(
             create,
@@ -119,8 +119,8 @@ class Content:
         )
 
     def revision_patch(self, revision: Revision, number: int) -> dict[str, Any] | None:
-        """What to change on a revision that is used again: its number, then also its hash of the claims (CS-72), and
-        its owner where nobody owns it, or it would outlive us or go before us."""
+        """Return the patch for a revision that is reused: its number and the hash of the claim templates [CS-72], and
+        its owner if it is an orphan, which would not be garbage collected with the workload."""
         metadata: dict[str, Any] = {}
         if not is_controlled_by(revision, self.owner):
             metadata["ownerReferences"] = [self.owner.reference]
@@ -129,14 +129,15 @@ class Content:
             metadata["annotations"] = {names.CLAIM_TEMPLATES_HASH: self.claims_hash}
         patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
         if metadata or patch:
-            # The uid is a precondition: never another revision of the same name.
+            # The UID is a precondition: never patch another revision of the same name.
             patch["metadata"] = {**metadata, "uid": revision.uid}
         return patch or None
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """A revision that has our name: nobody's, or one left behind by a workload of this kind and name, may be used.
+        """Return an existing revision with our name. It may be an orphan or left by a workload of this kind and name.
 
-        Another kind of the same name keeps the like under the like name. Its history is never taken: the next name is.
+        Another kind of the same name uses similar names; its history is never taken, and the next name is tried
+        instead.
         """
         controller, found = stored.metadata.controller, revision_of(stored)
         left_behind = (self.owner.kind, self.owner.api_version.rpartition("/")[0], self.owner.name)
@@ -147,7 +148,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Revisions:
-    """The revisions of a workload: the one its Pods were at, the one they are to be at, and all, oldest first."""
+    """Revisions of a workload: current, update, and all of them, oldest first."""
 
     current: Revision
     update: Revision
@@ -156,7 +157,7 @@ class Revisions:
 
 
 class UpdatePolicy(StrEnum):
-    """How a Pod gets to another revision."""
+    """How Pods are updated."""
 
     RECREATE = "ReCreate"
     IN_PLACE_IF_POSSIBLE = "InPlaceIfPossible"
@@ -164,38 +165,38 @@ class UpdatePolicy(StrEnum):
 
     @classmethod
     def of(cls, text: str) -> UpdatePolicy:
-        """By its name; ReCreate for what admission refuses."""
+        """Parse a policy; ReCreate for values that admission rejects."""
         return cls(text) if text in tuple(cls) else cls.RECREATE
 
 
 @dataclass(frozen=True, slots=True)
 class EngineGates:
-    """The feature gates that work alike in all workloads; a workload adds its own in a subclass."""
+    """Feature gates common to all workloads; kinds add their own in a subclass."""
 
-    #: Pods have the label pod-template-hash beside that of their revision.
+    #: Pods also have the label pod-template-hash.
     template_hash: bool = True
-    #: Pods carry the bare hash of their revision, not its name.
+    #: Pods are labeled with the bare hash of their revision instead of its name.
     short_hash: bool = False
-    #: An update in place bears the bare hash of its revision, not its name (PM-20).
+    #: In-place updates record the bare hash of the revision instead of its name. [PM-20]
     update_hash: bool = False
-    #: An update in place is shown as states of the Pod's lifecycle (PM-55).
+    #: In-place updates set lifecycle states on the Pod. [PM-55]
     lifecycle_states: bool = True
-    #: A change of the claim templates replaces Pods.
+    #: Changes of claim templates replace Pods.
     recreate_on_claim_change: bool = False
-    #: Budgets are asked before a Pod is updated.
+    #: Disruption budgets are checked before a Pod is updated.
     budget: bool = False
     env_from_metadata: bool = True
     vertical_scaling: bool = False
     #: Pods get the readiness gate KruisePodReady.
     ready_gate: bool = True
-    #: Images are pulled ahead of an update in place, by ImagePullJobs.
+    #: ImagePullJobs pre-pull images for in-place updates.
     pre_download: bool = False
-    #: Pods are created with an account of who manages which field.
+    #: Pods are created with managed fields.
     managed_fields: bool = False
 
 
 def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
-    """The fields of EngineGates that one gate sets for all workloads; ``enabled`` takes a gate's name."""
+    """Return the fields of EngineGates that one gate sets for all workloads; ``enabled`` takes a gate's name."""
     return {
         "budget": enabled("PodUnavailableBudgetUpdateGate"),
         "env_from_metadata": enabled("InPlaceUpdateEnvFromMetadata"),
@@ -208,7 +209,7 @@ def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
 
 
 class WorkloadSettings(Protocol):
-    """What the engine reads of a workload's settings; frozen, resolved once per generation."""
+    """Workload settings that the engine reads; frozen, resolved once per generation."""
 
     @property
     def lifecycle(self) -> Lifecycle | None: ...
@@ -216,17 +217,17 @@ class WorkloadSettings(Protocol):
     def min_ready_seconds(self) -> int: ...
     @property
     def update_policy(self) -> UpdatePolicy | None:
-        """None: the spec has no block that says how Pods are updated."""
+        """Update policy; None if the spec has no update strategy."""
         ...
 
     @property
     def grace_seconds(self) -> int | None:
-        """How long a Pod stays out of service before it is changed in place; None: the spec says nothing of it."""
+        """Seconds a Pod stays out of service before it changes in place; None if the spec does not set them."""
         ...
 
     @property
     def history_limit(self) -> int:
-        """How many old revisions are kept."""
+        """Number of old revisions to keep."""
         ...
 
     @property
@@ -238,7 +239,7 @@ Settings = TypeVar("Settings", bound=WorkloadSettings, covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class ImagePullSettings:
-    """What the spec says of images that are pulled ahead; None: nothing."""
+    """Spec fields about pre-pulling images; None if unset."""
 
     parallelism: int | str | None = None
     timeout_seconds: int | None = None
@@ -246,7 +247,7 @@ class ImagePullSettings:
 
     @classmethod
     def of(cls, strategy: InPlaceUpdateStrategy | None) -> ImagePullSettings:
-        """What a strategy of updates in place says."""
+        """Return the settings of an in-place update strategy."""
         if strategy is None:
             return NO_IMAGE_PULL_SETTINGS
         return cls(
@@ -261,7 +262,7 @@ NO_IMAGE_PULL_SETTINGS: Final = ImagePullSettings()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolvedSpec(Generic[Settings]):
-    """A workload at one generation, worked out once and then only read. ``spec`` is its JSON form."""
+    """A workload's spec at one generation, resolved once and then read-only. ``spec`` is its JSON form."""
 
     settings: Settings
     selector: Selector
@@ -294,9 +295,9 @@ _percent = re.compile(r"([+-]?[0-9]{1,18}(?:\.[0-9]{1,18})?)%", re.ASCII).fullma
 
 
 def share(value: int | str, total: int, *, round_up: bool) -> int | None:
-    """``value`` as a count: an integer as it is, a percentage of ``total`` rounded; None for any other text.
+    """Return ``value`` as a count: an integer unchanged, a percentage of ``total`` rounded; None for any other text.
 
-    Percentages may have decimals (B-5); they are scaled in exact arithmetic.
+    Percentages may have decimals [B-5]; they are scaled in exact arithmetic.
     """
     if isinstance(value, int):
         return value

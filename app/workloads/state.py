@@ -1,4 +1,4 @@
-"""What one reconcile goes by, and what is remembered between reconciles: expectations, outcomes, metrics."""
+"""State of a reconcile and what is kept between reconciles: expectations, outcomes, metrics."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from app.pods.revisions import Revision, revision_name, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods, PodFacts
 from app.workloads.settings import OWNER, ResolvedSpec, Revisions
 
-#: Seconds that a timer may fire early.
+#: Seconds a timer may fire early.
 TIMER_TOLERANCE: Final = 0.005
-#: Seconds after a refused creation before the next try, doubled each time, and the longest such wait.
+#: Back-off after a rejected creation in seconds: the first, doubled each time, and the maximum.
 CREATION_BACKOFF: Final = 0.1
 MAX_CREATION_BACKOFF: Final = 30.0
 
@@ -37,29 +37,28 @@ S = TypeVar("S", bound="WorkloadState[Any]")
 
 @dataclass(slots=True)
 class CreationBackoff:
-    """After a refused creation none is tried for a while: what was refused a moment ago is not asked again by every
-    change of a Pod. Times are on the monotonic scale."""
+    """Back-off after a rejected creation, so that changes of Pods do not retry it at once. Times are monotonic."""
 
     refused: int = 0
     until: float = 0.0
 
     def remaining(self, now: float) -> float:
-        """Seconds for which nothing is created; 0: it may be tried."""
+        """Return the seconds left; 0 if a creation may be tried."""
         return self.until - now if now < self.until - TIMER_TOLERANCE else 0.0
 
     def refuse(self, now: float) -> None:
-        """A creation was refused."""
+        """Record a rejected creation."""
         self.until = now + min(CREATION_BACKOFF * 2 ** min(self.refused, 20), MAX_CREATION_BACKOFF)
         self.refused += 1
 
     def reset(self) -> None:
-        """Creations work, or other Pods are wanted."""
+        """Reset after a successful creation or a change of the spec."""
         self.refused, self.until = 0, 0.0
 
 
 @dataclass(slots=True)
 class WorkloadState(Generic[R]):
-    """One workload. A kind adds its own fields in a subclass."""
+    """State of one workload; kinds add fields in a subclass."""
 
     uid: str
     key: ObjectKey
@@ -68,39 +67,39 @@ class WorkloadState(Generic[R]):
     facts: dict[str, PodFacts] = field(default_factory=dict)
     in_place: InPlaceUpdates = field(default_factory=InPlaceUpdates)
     last_reconcile: float = 0.0
-    #: The time that reconciles asked for by Pods are put off to, until one begins at or after it.
+    #: When the next reconcile triggered by Pods may run; None after a reconcile has started at or after it.
     next_reconcile: float | None = None
-    #: Whether somebody else took Pods since a reconcile: the workload may be gone (see the reconciler).
+    #: Whether others deleted Pods since the last reconcile, so the workload may have been deleted (see the reconciler).
     pods_deleted_by_others: bool = False
     creation_backoff: CreationBackoff = field(default_factory=CreationBackoff)
-    #: Why Pods were not updated in place though they should be, as it was reported last (B-22).
+    #: Why Pods are not updated in place, as last reported. [B-22]
     not_in_place_for: str = ""
-    #: Names of revisions that Pods or the status speak of, and that are recorded nowhere.
+    #: Names of revisions that Pods or the status refer to and that do not exist.
     unrecorded: set[str] = field(default_factory=set)
-    #: The update revision, and what was done for it about images to be pulled ahead (CS-140).
+    #: The update revision and the decision about pre-pulling its images. [CS-140]
     pulls: tuple[str, str] = ("", "")
-    #: Image pulls or clean-up failed in this reconcile, which no watch announces the end of.
+    #: Whether pre-pulling or cleanup failed in this reconcile; no watch announces a change.
     side_task_failed: bool = False
-    #: The status as we wrote it last, which the cache may not show yet.
+    #: The status as last written, which the cache may not show yet.
     written: KnownStatus | None = None
 
     def waits_for_change(self, change: Change[Any]) -> bool:  # noqa: ARG002
-        """Whether all else waits for this very change, so that no other may come meanwhile."""
+        """Return whether the workload is waiting for this change, so that its reconcile is not delayed."""
         return False
 
     def resolve_anew(self, resolved: R, key: object) -> None:
-        """The spec has changed: what was worked out from the old one goes."""
+        """Set the new spec and drop everything derived from the old one."""
         self.resolved, self.resolved_key = resolved, key
         self.facts, self.in_place = {}, InPlaceUpdates()
         self.unrecorded.clear()
         self.creation_backoff.reset()
 
     def present_status(self, workload: KubeObject) -> KnownStatus:
-        """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
+        """Return the newest known status: the cached one, or our last write if the cache is behind."""
         return newest_status(workload, self.written)
 
     def missing_revisions(self, pods: Iterable[PodFacts], current: str, ordered: Iterable[Revision]) -> list[str]:
-        """Revisions that the Pods are at, or the status names, and ``ordered`` lacks; none that is recorded nowhere."""
+        """Return the revisions that Pods or the status name and ``ordered`` lacks, except those known not to exist."""
         known = {short_hash(revision.name) for revision in ordered}
         hashes = {pod.revision for pod in pods}
         if current:
@@ -110,7 +109,7 @@ class WorkloadState(Generic[R]):
 
 
 class States(Generic[S]):
-    """The states of all workloads of a controller. ``make`` makes that of a workload by uid and key."""
+    """States of a controller's workloads. ``make`` creates the state of a workload from its UID and key."""
 
     def __init__(self, make: Callable[[str, ObjectKey], S]) -> None:
         self._make = make
@@ -118,11 +117,11 @@ class States(Generic[S]):
         self._namespaces: dict[str, dict[ObjectKey, S]] = {}
 
     def get(self, key: ObjectKey) -> S | None:
-        """The state of that workload, if it has been worked on."""
+        """Return the state of a workload; None before its first reconcile."""
         return self._states.get(key)
 
     def of(self, key: ObjectKey, uid: str, forget: Callable[[str], None]) -> S:
-        """The state of that workload. Another one of its name is forgotten, by its uid."""
+        """Return the state of a workload. The state of a former workload of that name is forgotten by its UID."""
         state = self._states.get(key)
         if state is None or state.uid != uid:
             if state is not None:
@@ -132,7 +131,7 @@ class States(Generic[S]):
         return state
 
     def pop(self, key: ObjectKey) -> S | None:
-        """The state of a workload that is gone."""
+        """Remove the state of a deleted workload."""
         there = self._namespaces.get(key.namespace, {})
         there.pop(key, None)
         if not there:
@@ -140,11 +139,11 @@ class States(Generic[S]):
         return self._states.pop(key, None)
 
     def everywhere(self) -> Iterable[S]:
-        """The states of all workloads."""
+        """Return the states of all workloads."""
         return list(self._states.values())
 
     def in_namespace(self, namespace: str) -> Iterable[S]:
-        """The states of a namespace's workloads."""
+        """Return the states of the workloads in a namespace."""
         return list(self._namespaces.get(namespace, {}).values())
 
 
@@ -153,7 +152,7 @@ W = TypeVar("W", bound=KubeObject)
 
 @dataclass(frozen=True)
 class Caches(Generic[W]):
-    """What a controller reads. All but the workloads have index OWNER; a kind without claims has no store of them."""
+    """Stores of a controller. All but the workloads have index OWNER; kinds without claims have no store of claims."""
 
     workloads: Store[W]
     pods: Store[Pod]
@@ -163,9 +162,10 @@ class Caches(Generic[W]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot(Generic[W, S, R]):
-    """One workload as it is. ``state`` alone may be changed: it is what the controller remembers of it.
+    """Snapshot of one workload. Only ``state`` may be changed: the controller keeps it between reconciles.
 
-    ``status``: the newest that is known; ``claims``: those it controls and that are not going; ``now``: wall time.
+    ``status`` is the newest known status; ``claims`` are controlled by the workload and not being deleted; ``now`` is
+    wall time.
     """
 
     workload: W
@@ -179,35 +179,35 @@ class Snapshot(Generic[W, S, R]):
 
     @property
     def owner(self) -> Owner:
-        """The workload, as what it creates refers to it."""
+        """The workload in the form used in owner references."""
         return self.resolved.owner
 
     @property
     def pods(self) -> Sequence[PodFacts]:
-        """The active Pods that match its selector."""
+        """Active Pods that match its selector."""
         return self.observed.active
 
     @property
     def current_hash(self) -> str:
-        """The short hash of the current revision."""
+        """Short hash of the current revision."""
         return short_hash(self.revisions.current.name)
 
     @property
     def update_hash(self) -> str:
-        """The short hash of the update revision."""
+        """Short hash of the update revision."""
         return short_hash(self.revisions.update.name)
 
     def revision_of(self, digest: str) -> Revision:
-        """The update revision if that is its short hash, else the current one."""
+        """Return the update revision if it has this short hash, else the current one."""
         return self.revisions.update if digest == self.update_hash else self.revisions.current
 
 
-#: A snapshot of whatever workload.
+#: A snapshot of any workload.
 AnySnapshot = Snapshot[Any, Any, Any]
 
 
 class Metrics(Protocol):
-    """Hooks for counting."""
+    """Hooks for metrics."""
 
     def expectation_leaked(self, namespace: str, name: str) -> None: ...
     def in_place_started(self, namespace: str) -> None: ...
@@ -216,7 +216,7 @@ class Metrics(Protocol):
 
 
 class NoMetrics:
-    """Counts nothing."""
+    """Metrics that count nothing."""
 
     def expectation_leaked(self, namespace: str, name: str) -> None: ...
     def in_place_started(self, namespace: str) -> None: ...
@@ -224,61 +224,60 @@ class NoMetrics:
     def in_place_finished(self, namespace: str, seconds: float) -> None: ...
 
 
-# What of our own writes the cache does not show yet; nothing is decided before it does.
-#
-# Rules CS-52, CS-57, CS-177, CS-178.
+# Our own writes that the cache does not show yet. A workload is not reconciled before it does. [CS-52, CS-57, CS-177,
+# CS-178]
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which an expectation that was given up is looked at again.
+#: Seconds before a dropped expectation is checked again.
 RECHECK_DELAY: Final = 10.0
 
 
 class Expectations:
-    """By the uid of the workload: Pods and claims to come and to go, and versions of Pods that we wrote."""
+    """Expectations by the workload's UID: Pods and claims to be created and deleted, and written versions of Pods."""
 
     def __init__(self, clock: Clock) -> None:
         self.scale: ScaleExpectations[str] = ScaleExpectations(clock)
         self.versions = ResourceVersionExpectations(clock)
-        #: Per workload the Pods (uid) whose written version the cache may not show yet.
+        #: UIDs of written Pods by workload; the cache may not show the writes yet.
         self.written: dict[str, set[str]] = {}
 
     def expect_creation(self, owner_uid: str, name: str) -> None:
-        """A request to create a Pod is about to be sent."""
+        """Expect the creation of a Pod. Called before the request is sent."""
         self.scale.expect(owner_uid, ScaleAction.CREATE, name)
 
     def creation_observed(self, owner_uid: str, name: str) -> None:
-        """The cache shows the Pod, or its creation has failed."""
+        """Fulfill the expectation: the cache shows the Pod, or its creation failed."""
         self.scale.observe(owner_uid, ScaleAction.CREATE, name)
 
     def expect_deletion(self, owner_uid: str, name: str) -> None:
-        """A request to delete a Pod is about to be sent."""
+        """Expect the deletion of a Pod. Called before the request is sent."""
         self.scale.expect(owner_uid, ScaleAction.DELETE, name)
 
     def deletion_observed(self, owner_uid: str, name: str) -> bool:
-        """The cache shows that the Pod goes, or its deletion has failed; whether we expected it."""
+        """Fulfill the expectation: the cache shows the deletion, or it failed. Return whether it was expected."""
         return self.scale.observe(owner_uid, ScaleAction.DELETE, name)
 
     def expect_version(self, owner_uid: str, written: Meta) -> None:
-        """Nothing more is decided on the Pod before the cache shows this version."""
+        """Expect this version of a Pod in the cache."""
         self.versions.expect(written)
         self.written.setdefault(owner_uid, set()).add(written.uid or "")
 
     def forget(self, owner_uid: str) -> None:
-        """A workload is gone."""
+        """Drop the expectations of a deleted workload."""
         self.scale.forget(owner_uid)
         for uid in self.written.pop(owner_uid, ()):
             self.versions.forget(uid)
 
 
 def claim_expectation(name: str) -> str:
-    """How a claim's name is told from a Pod's among expectations."""
+    """Return the name of a claim in expectations, distinct from Pod names."""
     return f"pvc/{name}"
 
 
 class ExpectationCheck:
-    """Whether a workload may be decided upon. ``timeout``: seconds the cache may take to show our writes; ``force``:
-    what the cache has not shown by then is given up (gate ForceDeleteTimeoutExpectationGate)."""
+    """Checks whether the cache shows our writes. ``timeout`` is the seconds it may take; with ``force`` overdue
+    expectations are dropped (gate ForceDeleteTimeoutExpectationGate)."""
 
     def __init__(
         self,
@@ -298,14 +297,14 @@ class ExpectationCheck:
         self._force = force
 
     async def unsatisfied(self, owner: Owner) -> Result | None:
-        """When to ask again; None: the cache shows what we wrote."""
+        """Return when to check again; None if the cache shows our writes."""
         expected, uid = self._expectations, owner.uid
         unsatisfied = expected.scale.unsatisfied(uid)
         if unsatisfied is not None:
             if unsatisfied.waited < self._timeout:
                 return Result(requeue_after=unsatisfied.remaining(self._timeout))
             self._metrics.expectation_leaked(owner.namespace, owner.name)
-            logger.warning("%s: the cache does not show: %s", owner, unsatisfied.outstanding)
+            logger.warning("%s: the cache is missing our writes: %s", owner, unsatisfied.outstanding)
             if self._force or await self._cache_is_complete(owner):
                 expected.scale.forget(uid)
             return Result(requeue_after=RECHECK_DELAY)
@@ -320,13 +319,13 @@ class ExpectationCheck:
                 continue
             if late.waited < self._timeout:
                 return Result(requeue_after=late.remaining(self._timeout))
-            # B-4: whoever is right, waiting longer does not help.
+            # Waiting longer does not help, whichever side is right. [B-4]
             await self._forget_if_shown(pod)
         written.clear()
         return None
 
     async def _cache_is_complete(self, owner: Owner) -> bool:
-        """Whether the API server has the same Pods as the cache: then what was expected will never come."""
+        """Return whether the API server has the same Pods as the cache: then the expected change will never come."""
         live = await self._client.list(PODS, owner.namespace, decode=decode_pod)
         present = {pod.metadata.uid for pod in live.items if is_controlled_by(pod.metadata, owner)}
         return present == {pod.metadata.uid for pod in self._pods.by_index(OWNER, owner.index_key)}
@@ -341,38 +340,38 @@ class ExpectationCheck:
             self._expectations.versions.forget(pod.metadata.uid)
 
 
-#: Requests of one workload that are under way at once.
+#: Maximum number of concurrent requests of one workload.
 MAX_CONCURRENT_WRITES: Final = 48
-#: Seconds after which Pods are looked at again that somebody else wrote at the same time.
+#: Seconds before Pods are retried after a conflict.
 CONFLICT_DELAY: Final = 1.0
 
 T = TypeVar("T")
 
 
 class PodHeldError(KubeError):
-    """A budget does not let the Pod go now: no failure, but a reason to ask again soon (PUB-90)."""
+    """A disruption budget holds the Pod. Not a failure, but retried soon. [PUB-90]"""
 
 
 class PodGoneError(Exception):
-    """The Pod is not there any more, or another one has its name."""
+    """The Pod was deleted or replaced by another of the same name."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of one part of a reconcile. ``message``: for the condition; '' for none; None: it says nothing new."""
+    """Result of one part of a reconcile. ``message`` is for the condition; '' clears it, None leaves it unchanged."""
 
     changed: bool = False
     error: KubeError | None = None
     message: str | None = ""
     requeue_after: list[float] = field(default_factory=list)
-    #: The Pods that wait for the report of their node's agent, in a sentence.
+    #: Message about Pods waiting for the report of their node agent.
     waiting: str = ""
-    #: Why there are fewer Pods than wanted, in one word of the workload's; '' if there are enough.
+    #: One-word reason why there are too few Pods, defined by the workload; '' if there are enough.
     shortfall: str = ""
 
 
 async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | PodGoneError]:
-    """Side by side, with what each raised of the API server's refusals; other errors are raised."""
+    """Run concurrently and return results and API errors in order; other errors are raised."""
 
     async def caught(one: Awaitable[T]) -> T | KubeError | PodGoneError:
         try:
@@ -384,9 +383,9 @@ async def gather_results(work: Iterable[Awaitable[T]]) -> list[T | KubeError | P
 
 
 def refused_creations(refused: Collection[KubeError], *, made: int, retry_in: float, message: str) -> Outcome:
-    """Return the outcome of creations of which some were refused; the next try is in ``retry_in`` seconds.
+    """Return the outcome of partly rejected creations; the next attempt is in ``retry_in`` seconds.
 
-    In a namespace that is being terminated nothing is created any more: that is no failure, and nothing to retry.
+    In a terminating namespace creations are rejected; that is not a failure and is not retried.
     """
     if all(map(is_namespace_ending, refused)):
         return Outcome(changed=made > 0)
@@ -396,19 +395,19 @@ def refused_creations(refused: Collection[KubeError], *, made: int, retry_in: fl
 
 
 def most_urgent(errors: Iterable[KubeError | None]) -> KubeError | None:
-    """Return the error whose retry is due first."""
+    """Return the error with the earliest retry."""
     return min((error for error in errors if error is not None), key=lambda error: error.retry_in, default=None)
 
 
 def failures_of(outcomes: Mapping[str, Outcome]) -> dict[str, str | None]:
-    """By the type of its condition, what went wrong; None: it went well. What has nothing new to say is left out."""
+    """Return the failure message by condition type, None for success. Outcomes without news are omitted."""
     said = {type_: outcome.message for type_, outcome in outcomes.items() if outcome.message is not None}
     return {type_: message or None for type_, message in said.items()}
 
 
 def outcome_of(found: Sequence[object]) -> Outcome:
-    """Changed if anything succeeded, or may have: what had no answer; the first refusal, of which conflicts, Pods that
-    are gone and Pods that a budget holds are none."""
+    """Summarize results: changed if any request succeeded or got no answer, and the first error. Conflicts, missing
+    Pods and Pods held by a budget do not count as failures."""
     errors = [one for one in found if isinstance(one, KubeError) and not isinstance(one, PodHeldError)]
     refusals = [error for error in errors if not isinstance(error, Conflict)]
     error = refusals[0] if refusals else errors[0] if errors else None

@@ -1,4 +1,4 @@
-"""The next step of a Pod's update, and how an in-place update goes on. Pure."""
+"""The next step of a Pod's update, and progress of in-place updates. Pure."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from app.pods.revisions import short_hash
 from app.workloads.pods import PodFacts, gets_initial_conditions
 from app.workloads.settings import WorkloadSettings
 
-#: Why a Pod cannot be updated in place: the first field that stands in the way; None: it can.
+#: Returns the first field that prevents an in-place update of a Pod; None if it is possible.
 Obstacle: TypeAlias = Callable[[PodFacts], str | None]
 
 
 class StepKind(StrEnum):
-    """What an update does with a Pod now."""
+    """Next action of an update on a Pod."""
 
     PREPARE = "Prepare"
-    """Its hook is on: it says it is about to be updated and waits (PreparingUpdate)."""
+    """A hook holds the Pod: set lifecycle state PreparingUpdate and wait."""
     REARM = "Rearm"
-    """Updated, but another revision has come: back to PreparingUpdate with the hook put on again (PM-73)."""
+    """Updated, but there is a newer revision: return to PreparingUpdate and set the hook again. [PM-73]"""
     IN_PLACE = "InPlace"
     RECREATE = "Recreate"
-    """It is replaced: marked for deletion, or deleted, as the workload has it."""
+    """Replace the Pod: mark it for deletion or delete it, depending on the workload."""
     REFUSE = "Refuse"
-    """Somebody has put it into a state from which no update starts: an error, which the others do not wait for."""
+    """The Pod was put into a state from which no update starts. This is an error; other Pods continue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One Pod and what is done with it. ``obstacle``: what keeps it from being updated in place."""
+    """One Pod and its next action. ``obstacle`` is what prevents an in-place update."""
 
     kind: StepKind
     pod: PodFacts
@@ -56,9 +56,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class UpdatePlan:
-    """Steps in order. ``failure``: what then ends the update with an error; ``obstacle``: the field it is for."""
+    """Steps in order. ``failure`` is the error that then stops the update; ``obstacle`` is its field."""
 
-    #: The short hash of the revision Pods are taken to.
+    #: Short hash of the target revision.
     target: str = ""
     steps: tuple[Step, ...] = ()
     failure: str = ""
@@ -66,7 +66,7 @@ class UpdatePlan:
 
 
 def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
-    """CS-130: the step of a Pod that can be updated in place, by where it stands in its lifecycle; None: none yet."""
+    """Return the next step of a Pod that can be updated in place, from its lifecycle state; None to wait. [CS-130]"""
     if pod.awaits_initial_conditions:
         return None
     match update_action(pod.pod, lifecycle.in_place_update if lifecycle is not None else None):
@@ -81,31 +81,31 @@ def in_place_step(pod: PodFacts, lifecycle: Lifecycle | None) -> Step | None:
     return None
 
 
-# What is due on one Pod whatever the roll-out does: in-place progress, lifecycle, labels (CS-122, CS-135). Pure.
-#
-# All that goes to metadata and conditions is one write: the subresource ``status`` takes both.
+# Writes due on a Pod regardless of the rollout: in-place progress, lifecycle, labels. Pure. Metadata and conditions go
+# into one write: the subresource ``status`` accepts both. [CS-122, CS-135]
 
 
 @dataclass(frozen=True, slots=True)
 class PodRefresh:
-    """One Pod's writes, of which at most one kind is set, and when to look again.
+    """Writes to one Pod, at most one kind of them, and when to check again.
 
-    ``resize``: to that subresource, then ``patch`` to the Pod. ``status``: to the subresource; it may hold metadata.
+    ``resize`` goes to that subresource, followed by ``patch`` to the Pod. ``status`` goes to the status subresource and
+    may include metadata.
     """
 
     patch: Mapping[str, Any] | None = None
     resize: Mapping[str, Any] | None = None
     status: Mapping[str, Any] | None = None
     requeue_after: float = 0.0
-    #: The update of the Pod is complete with this write.
+    #: Whether this write completes the Pod's update.
     completes: bool = False
-    #: The lifecycle or a label changes: what the cache shows of the Pod is no longer true.
+    #: Whether the lifecycle state or a label changes, so that the cached Pod is out of date.
     moves: bool = False
     error: str = ""
 
     @property
     def writes(self) -> bool:
-        """Whether there is anything to write."""
+        """Return whether there is anything to write."""
         return self.patch is not None or self.resize is not None or self.status is not None
 
 
@@ -120,7 +120,7 @@ def refresh_pod(
     returns: bool,
     resize_subresource: bool = True,
 ) -> PodRefresh:
-    """``returns``: the Pod is in PreparingUpdate and no update waits for it any more."""
+    """Return the writes due on a Pod. ``returns``: the Pod is in PreparingUpdate but no longer needs an update."""
     scaling = settings.gates.vertical_scaling
     try:
         step = refresh(
@@ -143,15 +143,15 @@ def refresh_pod(
     finishes = complete and (state is not None or not settings.gates.lifecycle_states)
     metadata = _metadata(pod, state, now, finishes, settings.gates.template_hash)
     conditions: list[Any] = []
-    # A Pod that waits for its first conditions gets both from the readiness controller, in one write.
+    # The readiness controller writes the first conditions and the lifecycle state together.
     if step.status is not None and not initial_conditions(pod):
         conditions += step.status["status"]["conditions"]
     if state is not None and (keys := readiness_patch(pod, state, settings.lifecycle, now)) is not None:
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
         return NOTHING
-    # That the containers have changed is true of this version of the Pod alone; and a step to Normal that was
-    # under way for a minute must not undo what was decided since, by another leader even.
+    # That the containers have changed is true for this version of the Pod only, and a delayed step to Normal must not
+    # undo later decisions, possibly of another leader.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     body = {"metadata": {**seen, **metadata}}
     was_updated = names.IN_PLACE_UPDATE_STATE in pod.metadata.annotations

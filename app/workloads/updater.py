@@ -1,4 +1,4 @@
-"""Carrying out updates: Pods refreshed, then the next ones taken to another revision, in place or by replacement."""
+"""Carries out updates: refreshes Pods, then updates the next ones in place or replaces them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from app.workloads.writer import Writer
 
 logger = logging.getLogger(__name__)
 
-#: Pods that one reconcile begins to update at most, and how soon the next follows, in seconds.
+#: Maximum number of updates started in one reconcile, and the seconds until the next one.
 MAX_UPDATES_AT_A_TIME: Final = 100
 REQUEUE_DELAY: Final = 0.01
-#: How many Pods are named where many failed.
+#: Maximum number of Pods named in a message.
 MAX_NAMED_PODS: Final = 3
 
 
 class Updater:
-    """Carries out update plans. ``budget`` is asked before a Pod is taken out of service (CS-129).
+    """Carries out update plans. ``budget`` is checked before a Pod is taken out of service [CS-129].
 
-    A workload says in a subclass how it replaces a Pod: :meth:`recreate`.
+    Kinds override :meth:`recreate` to replace a Pod differently.
     """
 
     def __init__(self, writer: Writer, clock: Clock, budget: DisruptionBudget, metrics: Metrics) -> None:
@@ -42,17 +42,17 @@ class Updater:
         self._metrics = metrics
 
     async def recreate(self, snapshot: AnySnapshot, step: Step, target: Revision) -> None:  # noqa: ARG002
-        """Replace a Pod that is not updated in place. Here: delete it; the next reconcile creates another."""
+        """Replace a Pod that is not updated in place. By default, delete it; the next reconcile recreates it."""
         await self.writer.delete_pod(snapshot.workload, step.pod.pod)
 
-    # ---- what is due on each Pod
+    # ---- refreshing Pods
 
     async def refresh(
         self, snapshot: AnySnapshot, released: Collection[PodFacts]
     ) -> tuple[Outcome, frozenset[PodFacts]]:
-        """CS-122: carry on what is under way on each Pod. What came of it, and the Pods that moved on.
+        """Continue updates in progress. Return the outcome and the Pods whose state changed. [CS-122]
 
-        ``released``: Pods in PreparingUpdate that need not be updated any more.
+        ``released`` Pods are in PreparingUpdate and no longer need an update.
         """
         outcome = Outcome()
         due = [pod for pod in snapshot.pods if not pod.settled]
@@ -97,23 +97,23 @@ class Updater:
             namespace = pod.pod.metadata.namespace
             seconds = (self._clock.now() - state.update_timestamp).total_seconds()
             self._metrics.in_place_finished(namespace, max(0.0, seconds))
-            logger.info("inplace: Pod %s/%s is updated after %.0f s", namespace, pod.name, seconds)
+            logger.info("inplace: Pod %s/%s updated in %.0f s", namespace, pod.name, seconds)
 
     # ---- updating
 
     async def carry_out(
         self, snapshot: AnySnapshot, plan: UpdatePlan, outcome: Outcome, moved: Collection[PodFacts]
     ) -> Outcome:
-        """CS-122 … CS-132. ``outcome`` and ``moved``: what :meth:`refresh` gave."""
+        """Carry out the plan. ``outcome`` and ``moved`` are the result of :meth:`refresh`. [CS-122 … CS-132]"""
         target = snapshot.revision_of(plan.target)
-        # Whoever has just moved is not what it was when it was chosen; for all others what was counted errs on the
-        # safe side, for a Pod that moved is rather more available than before.
+        # Pods that just changed state are skipped. The plan's counts stay on the safe side for the others: a Pod that
+        # changed is more likely to be available than before.
         steps = [step for step in plan.steps if step.pod not in moved]
         refused = [step for step in steps if step.kind is StepKind.REFUSE]
         steps = [step for step in steps if step not in refused]
         steps = self._without_waiting(snapshot, steps, target, outcome)
         if len(steps) > MAX_UPDATES_AT_A_TIME:
-            # Those that are done meanwhile are not to wait for all that begin.
+            # Limit the batch, so that completed updates do not wait for all others to start.
             steps = steps[:MAX_UPDATES_AT_A_TIME]
             outcome.requeue_after.append(REQUEUE_DELAY)
         steps = await self._within_budget(snapshot, steps, outcome)
@@ -141,7 +141,7 @@ class Updater:
     def _without_waiting(
         self, snapshot: AnySnapshot, steps: list[Step], target: Revision, outcome: Outcome
     ) -> list[Step]:
-        """The steps but those that replace a Pod whose node agent has not reported yet. [PM-140]"""
+        """Return the steps without replacements of Pods whose node agent has not reported yet. [PM-140]"""
         waiting = {step: seconds for step in steps if (seconds := self._seconds_for_report(snapshot, step, target))}
         if not waiting:
             return steps
@@ -155,7 +155,7 @@ class Updater:
         return [step for step in steps if step not in waiting]
 
     def _seconds_for_report(self, snapshot: AnySnapshot, step: Step, target: Revision) -> float:
-        """Seconds for which the Pod is not replaced, because its agent may still report; 0 if nothing is awaited."""
+        """Return the seconds to wait for the node agent's report before the Pod is replaced; 0 if none is expected."""
         pod = step.pod.pod
         if step.kind is not StepKind.RECREATE or not step.obstacle:
             return 0.0
@@ -167,7 +167,7 @@ class Updater:
         return seconds_for_report(pod, self._clock.now())
 
     async def _within_budget(self, snapshot: AnySnapshot, steps: list[Step], outcome: Outcome) -> list[Step]:
-        """CS-129: up to the first Pod that a budget does not let go."""
+        """Return the steps up to the first Pod that a budget holds. [CS-129]"""
         if not snapshot.resolved.settings.gates.budget:
             return steps
         for index, step in enumerate(steps):
@@ -192,13 +192,13 @@ class Updater:
         return 0.0
 
     def report_obstacle(self, snapshot: AnySnapshot, why: str) -> None:
-        """B-22: once, not per Pod and reconcile."""
+        """Report why Pods are not updated in place, once instead of per Pod and reconcile. [B-22]"""
         if snapshot.state.not_in_place_for != why:
             snapshot.state.not_in_place_for = why
             self.writer.event(snapshot.workload, "InPlaceUpdateNotPossible", why)
 
     async def _in_place(self, snapshot: AnySnapshot, facts: PodFacts, target: Revision) -> float:
-        """CS-131."""
+        """Update the Pod in place; return the seconds until the next step. [CS-131]"""
         pod, settings, workload = facts.pod, snapshot.resolved.settings, snapshot.workload
         namespace = snapshot.owner.namespace
         spec = snapshot.state.in_place.spec_of(facts, target, snapshot.revisions.ordered, settings)
@@ -214,10 +214,10 @@ class Updater:
                 snapshot.owner.uid, pod, spec, labels, revision=at, shows_state=shown
             )
         except Conflict:
-            raise  # somebody else writes the Pod just now: the next reconcile tries again
+            raise  # a concurrent writer caused a conflict; the next reconcile retries
         except KubeError as error:
             self._metrics.in_place_failed(namespace)
-            logger.warning("inplace: Pod %s/%s is not updated to %s: %s", namespace, facts.name, target.name, error)
+            logger.warning("inplace: Pod %s/%s not updated to %s: %s", namespace, facts.name, target.name, error)
             text = f"failed to update pod {facts.name} in-place(revision {target.name}): {message_of(error)}"
             self.writer.event(workload, "FailedUpdatePodInPlace", text, warning=True)
             raise
@@ -225,7 +225,7 @@ class Updater:
             return 0.0
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
-        logger.info("inplace: Pod %s/%s goes to %s%s", namespace, facts.name, target.name, after)  # PM-189
+        logger.info("inplace: Pod %s/%s updating to %s%s", namespace, facts.name, target.name, after)  # PM-189
         text = self.writer.wording.updated_in_place(facts.name, target.name)
         self.writer.event(workload, "SuccessfulUpdatePodInPlace", text)
         return delay

@@ -1,4 +1,4 @@
-"""Validation that workloads share: templates, selectors, update strategies and claim templates. Pure."""
+"""Validation shared by workloads: templates, selectors, update strategies and claim templates. Pure."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ from app.kube.validation import (
 from app.pods.inplace.eligibility import Blocked, InPlaceOptions, update_spec
 from app.pods.revisions import Revision, template_data
 
-# What admission refuses of every workload: selectors that match nothing, templates that no Pod of it can have. Pure.
-#
-# Texts, paths and their order are OpenKruise's.
+# Rejected for every workload: selectors that match nothing and templates that no Pod of it can have. Pure. Messages,
+# paths and their order are OpenKruise's.
 
 SPEC: Final = Path("spec")
-#: Characters of a name that becomes a label of every Pod, with a dash and a revision's hash of at most 10 behind it.
+#: Longest name that becomes a label of every Pod, leaving room for a dash and a revision hash of up to 10 characters.
 LONGEST_NAME: Final = LABEL_VALUE_MAX_LENGTH - 1 - 10
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 HOLDS_NOTHING: Final = "has neither labelsHandler nor finalizersHandler, so it holds no Pod"
@@ -49,8 +48,8 @@ _RESOURCE: Final = re.compile(r"/containers/[0-9]+/resources/(limits|requests)/(
 def metadata_errors(
     metadata: Mapping[str, Any], rule: Callable[[str], list[str]] = is_dns1123_subdomain
 ) -> list[FieldError]:
-    """Of the name, as far as it matters to whoever is no API server, which has checked all of it before. ``rule``: what
-    is wrong with a text as a name."""
+    """Validate the name for callers other than the API server, which has already checked it. ``rule`` returns what is
+    wrong with a name."""
     name, path = str(metadata.get("name") or ""), Path("metadata").child("name")
     if not name:
         return [] if metadata.get("generateName") else [required(path, "name or generateName is required")]
@@ -58,7 +57,7 @@ def metadata_errors(
 
 
 def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
-    """A number or a percentage that comes to at least 1 of 1, in the words of Kubernetes."""
+    """Require a number, or a percentage, that is at least 1. Messages are Kubernetes'."""
     if isinstance(value, int):
         if value < 0:
             yield invalid(path, value, NOT_NEGATIVE)
@@ -75,11 +74,11 @@ def positive_count_errors(value: int | str, path: Path) -> Iterator[FieldError]:
 
 
 def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
-    """A selector that demands something, is valid, and matches the template. ``kind``: as OpenKruise calls it here."""
+    """Require a valid, non-empty selector that matches the template. ``kind`` is OpenKruise's name in the message."""
     path = SPEC.child("selector")
     if spec.get("selector") is None:
         return [required(path, "")]
-    # OpenKruise sees the object after Go has left out what is empty.
+    # OpenKruise validates the object after Go has dropped empty fields.
     selector = without_empties(spec["selector"])
     errors = validate_selector(selector, path)
     if not selector:
@@ -96,19 +95,19 @@ def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
 
 
 def hooks(spec: Mapping[str, Any]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """The lifecycle hooks of a spec, each with its path."""
+    """Return the lifecycle hooks of a spec with their paths."""
     for moment, hook in (spec.get("lifecycle") or {}).items():
         if isinstance(hook, Mapping):
             yield SPEC.child("lifecycle", moment), hook
 
 
 def holds_nothing(hook: Mapping[str, Any]) -> bool:
-    """Whether a hook names neither labels nor finalizers."""
+    """Return whether a hook has neither labels nor finalizers."""
     return not hook.get("finalizersHandler") and not hook.get("labelsHandler")
 
 
 def hook_errors(hook: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
-    """Finalizers and labels of a hook that no Pod can have."""
+    """Reject finalizers and labels that no Pod can have."""
     for index, name in enumerate(hook.get("finalizersHandler") or ()):
         at = path.child("finalizersHandler").index(index)
         yield from (invalid(at, name, message) for message in is_qualified_name(name))
@@ -119,14 +118,14 @@ def hook_errors(hook: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
 
 
 def where_policies_stand(kind: object) -> str:
-    """The way out for who wrote an update policy as the strategy's type, as v1alpha1 has it; '' for others."""
+    """Return a hint for a strategy type that is an update policy, as v1alpha1 allowed; '' for others."""
     if kind not in POD_UPDATE_POLICIES:
         return ""
     return f"; {kind} is a policy: set updateStrategy.rollingUpdate.podUpdatePolicy: {kind}"
 
 
 def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
-    """What a Pod may have, but none of this workload. ``kind``: as OpenKruise calls it here."""
+    """Reject Pod fields that this workload does not support. ``kind`` is OpenKruise's name in the message."""
     pod, path = template_spec(spec), SPEC.child("template", "spec")
     if pod.get("restartPolicy") not in (None, "", "Always"):
         yield not_supported(path.child("restartPolicy"), pod["restartPolicy"], ("Always",))
@@ -137,8 +136,8 @@ def template_errors(spec: Mapping[str, Any], kind: str) -> Iterable[FieldError]:
 def in_place_only_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], *, vertical_scaling: bool = False
 ) -> list[FieldError]:
-    """What is updated in place only, gets new images only: the first change of something else. ``vertical_scaling``:
-    also new resources, if Pods can get them in place."""
+    """Under InPlaceOnly only images may change; return the first other change. ``vertical_scaling`` also allows
+    resources, if Pods can change them in place."""
     scaled, allowed = False, "images and resources" if vertical_scaling else "images"
     for change in diff(template_spec(former), template_spec(spec)):
         if change.op == "replace" and (_IMAGE(change.path) or _is_sidecar_image(change.path, former, spec)):
@@ -156,7 +155,7 @@ def in_place_only_errors(
 
 
 def _is_sidecar_image(path: str, *specs: Mapping[str, Any]) -> bool:
-    """Return whether the path is that of a native sidecar's image. [PM-12]"""
+    """Return whether the path is a native sidecar's image. [PM-12]"""
     found = _INIT_IMAGE(path)
     if found is None:
         return False
@@ -165,7 +164,7 @@ def _is_sidecar_image(path: str, *specs: Mapping[str, Any]) -> bool:
 
 
 def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """A selector as Go prints it."""
+    """Return the selector as Go prints it."""
     kept = {key: value for key, value in selector.items() if value}
     if "matchExpressions" in kept:
         kept["matchExpressions"] = [{key: item[key] for key in item if item[key]} for item in kept["matchExpressions"]]
@@ -173,7 +172,7 @@ def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The spec of the Pod template."""
+    """Return the spec of the Pod template."""
     return _object(_object(spec.get("template")).get("spec"))
 
 
@@ -185,7 +184,8 @@ CLAIM_TEMPLATES: Final = SPEC.child("volumeClaimTemplates")
 
 
 def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
-    """Claim templates that no API server makes a claim from: OpenKruise admits them, and never has a Pod."""
+    """Reject claim templates that the API server cannot create claims from. OpenKruise admits them and never creates a
+    Pod."""
     templates = spec.get("volumeClaimTemplates")
     for index, template in enumerate(templates if isinstance(templates, list) else ()):
         claim = _claim(template)[1]
@@ -195,7 +195,7 @@ def claims_without_spec(spec: Mapping[str, Any]) -> Iterator[FieldError]:
 
 
 def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
-    """A warning for each name that several claim templates have."""
+    """Warn about each name used by several claim templates."""
     claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
     for name in sorted({name for name in claims if claims.count(name) > 1}):
         yield f"{CLAIM_TEMPLATES}: {quote(name)} stands there more than once"
@@ -204,10 +204,11 @@ def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
 def claim_change_errors(
     spec: Mapping[str, Any], former: Mapping[str, Any], expandable: Mapping[str, bool | None]
 ) -> Iterator[FieldError]:
-    """AS-30, AS-31: of claims that grow only sizes may change, and only where the storage class lets them.
+    """Reject changes of expandable claims other than their size, and sizes that the storage class cannot expand.
+    [AS-30, AS-31]
 
-    ``expandable``: whether a storage class lets claims grow, by its name ("": the default class); None: it is not
-    there; absent: nobody could be asked.
+    ``expandable`` maps storage classes ("" is the default) to whether they allow expansion; None if the class does not
+    exist. Classes that could not be read are missing.
     """
     templates, old = ([_claim(one) for one in one_of.get("volumeClaimTemplates") or ()] for one_of in (spec, former))
     if [name for name, _ in templates] != [name for name, _ in old]:
@@ -233,7 +234,7 @@ def claim_change_errors(
 
 
 def _claim(template: Any) -> tuple[str, Mapping[str, Any]]:
-    """The name and the spec of a template."""
+    """Return the name and the spec of a template."""
     found = template if isinstance(template, Mapping) else {}
     metadata, spec = (one if isinstance(one := found.get(part), Mapping) else {} for part in ("metadata", "spec"))
     return str(metadata.get("name") or ""), spec

@@ -1,4 +1,4 @@
-"""Writes of Pods and claims: side by side, within limits, and never to a namesake."""
+"""Writes of Pods and claims: concurrent, limited, and conditional on the UID."""
 
 from __future__ import annotations
 
@@ -34,43 +34,42 @@ from app.workloads.settings import WorkloadKind
 from app.workloads.state import Expectations, PodGoneError, PodHeldError, claim_expectation
 from app.workloads.steps import PodRefresh
 
-# What people are told about Pods and claims of a workload: texts of events. Pure.
-#
-# CloneSet's by default; a workload whose texts differ has a subclass.
+# Event messages about Pods and claims of a workload. Pure. The default is CloneSet's; kinds with other messages have a
+# subclass.
 
 
 class Wording:
-    """The messages of events, in OpenKruise's words. "": there is no such event."""
+    """Event messages in OpenKruise's words. "" means no event."""
 
     __slots__ = ()
 
     def created(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """A Pod was created (CS-156)."""
+        """Message for a created Pod. [CS-156]"""
         return f"succeed to create pod {pod}"
 
     def not_created(self, owner: Owner, pod: str, why: str, body: str) -> str:  # noqa: ARG002
-        """A creation was refused; ``body``: the beginning of what was to be created (CS-157)."""
+        """Message for a rejected creation; ``body`` is the beginning of the Pod. [CS-157]"""
         return f"failed to create pod: {why}, pod: {body}"
 
     def deleted(self, owner: Owner, pod: str) -> str:  # noqa: ARG002
-        """A Pod was deleted."""
+        """Message for a deleted Pod."""
         return f"succeed to delete pod {pod}"
 
     def updated_in_place(self, pod: str, revision: str) -> str:
-        """An update in place was begun."""
+        """Message for a started in-place update."""
         return f"successfully update pod {pod} in-place(revision {revision})"
 
     def not_deleted(self, owner: Owner, pod: str, why: str) -> str:  # noqa: ARG002
-        """A deletion was refused."""
+        """Message for a rejected deletion."""
         return f"failed to delete pod {pod}: {why}"
 
 
-#: Seconds for which an answer is believed.
+#: Seconds the version is cached.
 VERSION_TTL: Final = 600.0
 
 
 class ServerVersion:
-    """The version of the API server behind a client."""
+    """Version of the client's API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -78,7 +77,7 @@ class ServerVersion:
         self._until = 0.0
 
     async def has_resize_subresource(self) -> bool:
-        """PM-37: whether resources of a running Pod change by subresource ``resize``. Raises what the server says."""
+        """Return whether Pods have the subresource ``resize``. Raises any API error. [PM-37]"""
         now = self._client.clock.monotonic()
         if not self._version or now >= self._until:
             answer = orjson.loads(await self._client.raw("/version"))
@@ -87,15 +86,13 @@ class ServerVersion:
         return has_resize_subresource(self._version)
 
 
-# The writes of a workload: each makes itself known before the cache shows it, and tells people what was done.
-#
-# Independent writes run side by side up to a limit. What is expected of the cache is noted before a request is sent
-# and taken back where it failed (CS-177, CS-178).
+# Writes of a workload. Independent writes run concurrently up to a limit. Expectations are set before a request is sent
+# and removed if it fails; events report the result. [CS-177, CS-178]
 
-#: Creations of Pods that are under way at once. API servers keep 25 connections to a webhook; each request beyond makes
-#: it open another for its review and close that again, and TLS handshakes cost more than reviews.
+#: Maximum number of concurrent Pod creations. The API server keeps 25 connections to a webhook; each request beyond
+#: that opens and closes another, and TLS handshakes cost more than reviews.
 MAX_CONCURRENT_CREATIONS: Final = 24
-#: How much of a Pod's JSON goes into the message of a failure (B-14).
+#: Maximum length of a Pod's JSON in a failure message. [B-14]
 MAX_SHOWN_JSON: Final = 200
 
 T = TypeVar("T")
@@ -116,12 +113,12 @@ class Writer:
         self.expectations = Expectations(client.clock)
         self.server = ServerVersion(client)
         self.observer: PassObserver | None = None
-        #: Asked before a Pod is deleted (PUB-90); NoBudget until somebody says otherwise.
+        #: Checked before a Pod is deleted [PUB-90]; NoBudget by default.
         self.budget: DisruptionBudget = NoBudget()
         self.agents: NodeAgents = NoNodeAgents()
 
     def event(self, workload: KubeObject, reason: str, message: str, *, warning: bool = False) -> None:
-        """Tell people; CS-156 … CS-167."""
+        """Record an event about the workload. [CS-156 … CS-167]"""
         about = reference(self._kind.resource, workload)
         self._events.event(about, "Warning" if warning else "Normal", reason, message)
 
@@ -131,7 +128,8 @@ class Writer:
     # ---- creating
 
     async def create_pods(self, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
-        """CS-101: in batches of 1, 2, 4 … until one has a failure. How many were made, and what failed by Pod name."""
+        """Create Pods in batches of 1, 2, 4 … until one fails. Return how many were created and the errors by Pod name.
+        [CS-101]"""
         uid, made = workload.metadata.uid, 0
         failures: dict[str, KubeError] = {}
         if self.observer is not None:
@@ -175,7 +173,7 @@ class Writer:
         return None
 
     async def create_claim(self, workload: KubeObject, claim: Mapping[str, Any]) -> None:
-        """One claim of a Pod to come. Raises what the API server says."""
+        """Create a claim for a future Pod. Raises any API error."""
         metadata, expected = workload.metadata, claim_expectation(claim["metadata"]["name"])
         self.expectations.expect_creation(metadata.uid, expected)
         try:
@@ -188,8 +186,8 @@ class Writer:
             raise
 
     async def _was_created(self, workload: KubeObject, name: str, error: KubeError) -> bool:
-        """Whether a Pod was created though the answer did not say so: a request may be carried out and its answer get
-        lost. Until that is known another Pod might be one too many."""
+        """Return whether a Pod was created despite the error: the response may have been lost. Creating another Pod
+        before this is known might exceed the replicas."""
         if not isinstance(error, (*UNANSWERED, AlreadyExists)):
             return False
         try:
@@ -199,7 +197,7 @@ class Writer:
         return found is not None and is_active(found)
 
     async def _live_pod(self, workload: KubeObject, name: str) -> Pod | None:
-        """The Pod of that name, whatever the cache shows, if it is the workload's. Raises what the API server says."""
+        """Return the Pod of that name from the API server if the workload controls it. Raises any API error."""
         found = await get_or_none(self._client, PODS, name, workload.metadata.namespace, decode=decode_pod)
         if found is None:
             return None
@@ -208,8 +206,8 @@ class Writer:
     # ---- deleting
 
     async def delete_pod(self, workload: KubeObject, pod: Pod) -> bool:
-        """CS-105: the Pod; its claims are to follow. False: under its name there is another Pod by now, and the claims
-        are that one's. Raises PodHeldError, and what the API server says."""
+        """Delete the Pod; the caller deletes its claims. False if another Pod has its name by now, which then uses the
+        claims. Raises PodHeldError and any API error. [CS-105]"""
         uid, name = workload.metadata.uid, pod.metadata.name
         verdict = await self.budget.ask(pod, Disruption.DELETE)
         if not verdict.allowed:
@@ -218,7 +216,7 @@ class Writer:
         try:
             await self._client.delete(PODS, name, pod.metadata.namespace, uid=pod.metadata.uid, decode=decode_metadata)
         except (NotFound, Conflict) as error:
-            # Gone already.
+            # Already deleted or replaced.
             self.expectations.deletion_observed(uid, name)
             return isinstance(error, NotFound)
         except KubeError as error:
@@ -231,7 +229,7 @@ class Writer:
         return True
 
     async def _is_being_deleted(self, pod: Pod, error: KubeError) -> bool:
-        """Whether a Pod is deleted though the answer did not say so."""
+        """Return whether a Pod is being deleted although the response was lost."""
         if not isinstance(error, UNANSWERED):
             return False
         try:
@@ -243,7 +241,7 @@ class Writer:
         return found.metadata.uid == pod.metadata.uid and found.metadata.deletion_timestamp is not None
 
     async def delete_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, *, cleaning: bool = False) -> None:
-        """One claim of a Pod that is gone (CS-105), or one that is left over (CS-120)."""
+        """Delete the claim of a deleted Pod (CS-105) or an unused claim (CS-120)."""
         uid, name = workload.metadata.uid, claim.metadata.name
         self.expectations.expect_deletion(uid, claim_expectation(name))
         try:
@@ -259,12 +257,11 @@ class Writer:
             raise
 
     async def pod_exists(self, workload: KubeObject, name: str) -> bool:
-        """Whether a Pod of that name and of this workload is there, whatever the cache shows. Raises what the API
-        server says."""
+        """Return whether the workload has a Pod of that name on the API server. Raises any API error."""
         return await self._live_pod(workload, name) is not None
 
     async def hand_over_claim(self, workload: KubeObject, claim: PersistentVolumeClaim, pod: Pod) -> None:
-        """CS-120: the claim goes with its Pod, which has ended or is about to."""
+        """Transfer the claim to its Pod, which has ended or is about to, so that both are deleted together. [CS-120]"""
         body = transfer_patch(claim.metadata, workload.metadata.uid, pod_reference(pod))
         try:
             await self._client.patch(
@@ -285,7 +282,7 @@ class Writer:
     # ---- changing Pods
 
     async def patch_pod(self, owner_uid: str, pod: Pod, body: Mapping[str, Any], subresource: str = "") -> None:
-        """One strategic merge patch. Raises PodGoneError."""
+        """Send one strategic merge patch. Raises PodGoneError."""
         await self._patch(owner_uid, pod, body, subresource, decode_metadata)
 
     async def _patch(
@@ -310,14 +307,14 @@ class Writer:
         return written
 
     async def _expect_live_version(self, owner_uid: str, pod: Pod) -> None:
-        """A write without an answer may have been carried out."""
+        """Expect the version on the API server: a write without a response may have been carried out."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_metadata)
             if found.metadata.uid == pod.metadata.uid:
                 self.expectations.expect_version(owner_uid, found.metadata)
 
     async def refresh(self, owner_uid: str, pod: Pod, step: PodRefresh) -> None:
-        """CS-122: carry out what is due on one Pod."""
+        """Carry out the writes due on one Pod. [CS-122]"""
         if step.status is not None:
             await self.patch_pod(owner_uid, pod, step.status, "status")
         await self._resize_and_patch(owner_uid, pod, step.resize, step.patch)
@@ -327,8 +324,8 @@ class Writer:
     ) -> None:
         """Set the resources of this version of the Pod, then write the rest.
 
-        In this order because the kubelet refuses to lower the memory of a container that it has no statistics about
-        yet, and the rest may restart containers. [PM-38]
+        The order matters: the kubelet refuses to lower the memory of a container without statistics, and the rest may
+        restart containers. [PM-38]
         """
         if resize is not None:
             seen = {**resize["metadata"], "resourceVersion": pod.metadata.resource_version}
@@ -347,12 +344,12 @@ class Writer:
         lifecycle: Lifecycle | None,
         rearm: Hook | None = None,
     ) -> None:
-        """PM-71 … PM-73: a lifecycle state, and what it means for readiness, in one write."""
+        """Set a lifecycle state and the matching readiness in one write. [PM-71 … PM-73]"""
         was = state_of(pod)
 
         async def write(found: Pod) -> None:
             if awaits_initial_conditions(found) or state_of(found) != was:
-                return  # it has been scheduled since it was chosen, or another leader has moved it
+                return  # it was scheduled after it was chosen, or another leader moved it
             now = self._clock.now()
             body = state_patch(found, state, now, rearm)
             if body is not None:
@@ -369,19 +366,19 @@ class Writer:
         await self._retry_on_conflict(pod, write)
 
     async def mark_for_deletion(self, owner_uid: str, pod: Pod) -> None:
-        """CS-132."""
+        """Label the Pod for deletion. [CS-132]"""
         body = {"metadata": {"uid": pod.metadata.uid, "labels": {names.SPECIFIED_DELETE: "true"}}}
         await self.patch_pod(owner_uid, pod, body)
 
     async def adopt(self, owner: Owner, pod: Pod) -> None:
-        """PM-109: nobody's Pod that matches becomes ours. To be called once the owner was read again."""
+        """Adopt a matching orphan. The caller must have confirmed that the owner exists. [PM-109]"""
         try:
             await self.patch_pod(owner.uid, pod, adoption_patch(pod.metadata, owner.reference))
         except PodGoneError:
             return
 
     async def release(self, owner_uid: str, pod: Pod) -> None:
-        """CS-55: the Pod is no longer ours."""
+        """Release the Pod. [CS-55]"""
         try:
             await self.patch_pod(owner_uid, pod, release_patch(pod.metadata, owner_uid))
         except PodGoneError:
@@ -397,10 +394,11 @@ class Writer:
         revision: str,
         shows_state: bool = True,
     ) -> float | None:
-        """PM-22 … PM-29: out of service, then the change. The seconds until it goes on, if it waits. ``shows_state``:
-        as a state of its lifecycle, too.
+        """Take the Pod out of service, then change it in place. Return the seconds until the next step, if it waits.
+        ``shows_state`` also sets a lifecycle state. [PM-22 … PM-29]
 
-        ``revision``: the one the Pod is at; whoever finds it at another, or in another state, has been overtaken: None.
+        ``revision`` is the revision the Pod is at. Returns None if the Pod is at another revision or in another state
+        by now.
         """
         was = state_of(pod)
         by_subresource = not spec.container_resources or await self.server.has_resize_subresource()
@@ -429,7 +427,7 @@ class Writer:
         return await self._retry_on_conflict(pod, write)
 
     async def _retry_on_conflict(self, pod: Pod, write: Callable[[Pod], Awaitable[T]]) -> T:
-        """Try with the cached Pod, after a conflict with the live one (PM-29). Raises PodGoneError."""
+        """Try with the cached Pod; after a conflict, retry with the live one. Raises PodGoneError. [PM-29]"""
         uid = pod.metadata.uid
         for attempt in range(CONFLICT_ATTEMPTS):
             try:
@@ -447,14 +445,14 @@ class Writer:
         raise AssertionError("unreachable")
 
     def forget(self, owner_uid: str) -> None:
-        """A workload is gone."""
+        """Drop the state of a deleted workload."""
         self.expectations.forget(owner_uid)
 
 
 def _go_json(go_type: GoType, body: Mapping[str, Any]) -> str:
-    """The beginning of what Go prints of it (CS-157)."""
+    """Return the beginning of the object as Go prints it. [CS-157]"""
     content = {key: value for key, value in body.items() if key not in ("apiVersion", "kind")}
-    with suppress(GoTypeError):  # made from a template written past admission: shown as it came
+    with suppress(GoTypeError):  # from a template that bypassed admission: shown unchanged
         content = normalized(go_type, content)
     text = dumps_go(content)
     return text if len(text) <= MAX_SHOWN_JSON else f"{text[:MAX_SHOWN_JSON]}…"

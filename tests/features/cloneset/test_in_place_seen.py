@@ -68,8 +68,8 @@ async def test_out_of_service_for_the_grace_period_then_the_image_then_back(capl
         logged = [record.getMessage() for record in caplog.records if record.getMessage().startswith("inplace: ")]
         pod_name = f"Pod default/{kept[0]}"
         assert logged == [
-            f"inplace: {pod_name} goes to {new} after a grace period of 10 s",
-            f"inplace: {pod_name} is updated after 12 s",
+            f"inplace: {pod_name} updating to {new} after a grace period of 10 s",
+            f"inplace: {pod_name} updated in 12 s",
         ]
 
 
