@@ -1,1 +1,1 @@
-"""What features share about Pods."""
+"""Pod logic shared by the features."""

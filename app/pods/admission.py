@@ -14,14 +14,13 @@ from app.kube.fielderrors import shortened
 from app.kube.wire import USER_AGENT
 from app.pods.draft import PodDraft, PodRefusedError
 
-# Whether a raw Pod has the shape admission relies on, so that a malformed one gets a clear refusal.
-#
-# The API server decodes a Pod before it asks us, so this speaks to whoever calls the webhook by hand or keeps Pods in
-# files. The structs name what the steps of Pod admission read; null where a list or a map may stand means empty.
+# Whether a raw Pod has the shape admission relies on, so that a malformed Pod is refused with a clear message. The API
+# server decodes a Pod before it calls the webhook, so this matters only for direct callers of the webhook and for Pods
+# kept in files. The structs list what the steps of Pod admission read; null in place of a list or map means empty.
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A part of a Pod; fields that are not named may hold anything."""
+    """A part of a Pod; fields that are not declared may hold anything."""
 
 
 class _Named(_Part, frozen=True):
@@ -81,7 +80,7 @@ class _Metadata(_Part, frozen=True):
     managed_fields: list[_Manager] | None = None
 
 
-#: The status of that many containers is larger than what etcd stores: a Pod with more could never run.
+#: The status of this many containers is larger than etcd stores: a Pod with more could never run.
 MAX_CONTAINERS: Final = 10_000
 _Containers: TypeAlias = Annotated[list[_Container], msgspec.Meta(max_length=MAX_CONTAINERS)]
 
@@ -113,7 +112,7 @@ class _Pod(_Part, frozen=True):
 
 
 def check_shape(pod: Mapping[str, Any]) -> None:
-    """Raises PodRefusedError (400) naming the first field that does not hold what a Pod has there."""
+    """Raise PodRefusedError (400) naming the first malformed field."""
     try:
         msgspec.convert(pod, _Pod)
     except msgspec.ValidationError as error:
@@ -124,7 +123,7 @@ def check_shape(pod: Mapping[str, Any]) -> None:
 
 
 def _with_key(pod: Mapping[str, Any], path: str) -> str:
-    """The path with the key of the wrong label or annotation, which msgspec leaves out."""
+    """Return the path with the key of the invalid label or annotation, which msgspec omits."""
     holder = path.removesuffix("[...]")
     if holder not in ("metadata.labels", "metadata.annotations") or holder == path:
         return path
@@ -134,53 +133,54 @@ def _with_key(pod: Mapping[str, Any], path: str) -> str:
 
 
 class MutatorOrder(IntEnum):
-    """PW-6, PW-7: what is done to a new Pod, and when. Labels patched by one step are matched by the next, and the
-    start order sees the sidecars. There is room between any two."""
+    """Order of the changes to a new Pod. Labels patched by one step are matched by the next, and the start order sees
+    the sidecars. The gaps leave room for further steps. [PW-6, PW-7]"""
 
     READINESS_GATE = 10
-    #: The subset of its workload that it counts in, with that subset's patch.
+    #: The workload subset the Pod counts in, with that subset's patch.
     SUBSET = 20
     SIDECARS = 30
     #: Containers that start one after another.
     START_ORDER = 40
-    #: Who has a say when it is to go.
+    #: Controllers that take part in the Pod's deletion.
     PROTECTION = 50
-    #: Back to where its predecessor ran.
+    #: Affinity to the node or topology of the Pod's predecessor.
     FORMER_NODE = 60
     LIVENESS = 70
     PROBES = 80
     FIELD_TRACKING = 90
 
 
-#: What a step says of a Pod, at once or after it has waited; None: let the next one look at it.
+#: The outcome of a step, immediate or awaitable; None continues with the next step.
 StepOutcome: TypeAlias = Denied | Awaitable[Denied | None] | None
 
 
 class PodMutator(Protocol):
-    """One step. It changes the draft, or refuses the Pod: by ``Denied``, or by raising ``PodRefusedError``.
+    """One admission step. It changes the draft, or refuses the Pod by returning ``Denied`` or raising
+    ``PodRefusedError``.
 
-    Nearly every step of nearly every Pod knows at once that it has nothing to do. So a step is a plain function; only
-    where it has to ask the API server does it return something to await.
+    For nearly every Pod, nearly every step has nothing to do. A step is therefore a plain function and returns an
+    awaitable only where it must query the API server.
     """
 
     @property
     def order(self) -> int:
-        """When it is taken: of :class:`MutatorOrder`, or between two of them."""
+        """Position of the step: a :class:`MutatorOrder`, or a value between two of them."""
         ...
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Take the step. A dry run must change nothing outside the draft."""
+        """Run the step. A dry run must change nothing outside the draft."""
         ...
 
 
-# Guards of Pods: who is asked before a Pod is deleted, evicted or changed. Each looks; the first refusal ends it.
-#
-# All answer in one place (PW-20), so that a Pod costs one call whoever cares for it. The API server asks only about
-# Pods that carry the annotation of one of them.
+# Validators run before a Pod is deleted, evicted or updated. The first refusal ends the request. All run in one
+# webhook, so a Pod costs one call however many validators apply [PW-20]. The API server calls it only for Pods that
+# carry an annotation of one of them.
 
 
 class ValidatorOrder(IntEnum):
-    """PW-20: who is asked first. Who only keeps books comes last: what was refused before is not written down."""
+    """Order of the validators. Those that record an allowance come last, so that refused requests are not recorded.
+    [PW-20]"""
 
     JUDGING = 20
     COUNTING = 30
@@ -188,20 +188,19 @@ class ValidatorOrder(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guarded:
-    """Which Pods a guard is asked about. ``whose``: theirs, in plain words; ``annotations``: a Pod of theirs has one of
-    these."""
+    """Pods a validator applies to. ``whose`` describes them in plain words; each carries one of ``annotations``."""
 
     whose: str
     annotations: tuple[str, ...]
-    #: The gate with which it is asked before a Pod goes, and the one with which it is asked before a Pod changes: its
-    #: spec, or labels that begin with these words (empty: never).
+    #: Gates that enable the validator for removals and for updates of the spec or of labels with one of these prefixes
+    #: (empty: never).
     removal_gate: str
     change_gate: str = ""
     label_prefix: str = ""
 
 
 class PodRequestKind(StrEnum):
-    """What is to be done to a Pod."""
+    """Operation requested on a Pod."""
 
     DELETE = "DELETE"
     EVICT = "EVICT"
@@ -210,7 +209,7 @@ class PodRequestKind(StrEnum):
 
 @dataclass(slots=True)
 class PodRequest:
-    """A Pod that is to go, or to change. ``dry_run``: nothing may be written down."""
+    """A request to remove or update a Pod. With ``dry_run`` nothing may be recorded."""
 
     review: Review
     kind: PodRequestKind
@@ -221,8 +220,8 @@ class PodRequest:
     _fetched: list[Mapping[str, Any] | None] = field(default_factory=list)
 
     async def pod(self) -> Mapping[str, Any] | None:
-        """The Pod as it is now, as raw JSON; None where there is none. The old one where it is to change. That of an
-        eviction is read from the API server, once. Raises ``KubeError``."""
+        """Return the current Pod as raw JSON, or None if it does not exist. For an update this is the old Pod. For an
+        eviction the Pod is read from the API server, once. Raises ``KubeError``."""
         if self.kind is not PodRequestKind.EVICT:
             return self.review.old_object
         if not self._fetched:
@@ -231,43 +230,40 @@ class PodRequest:
 
 
 class PodValidator(Protocol):
-    """One who is asked."""
+    """A check that may refuse a request on a Pod."""
 
     @property
     def order(self) -> int:
-        """When it is asked: of :class:`ValidatorOrder`, or between two of them."""
+        """Position of the check: a :class:`ValidatorOrder`, or a value between two of them."""
         ...
 
     async def __call__(self, request: PodRequest) -> Denied | None:
-        """A refusal, or nothing. Raises ``KubeError`` where it cannot say, which refuses with 400 (PW-21)."""
+        """Return a refusal, or None to allow. Raises ``KubeError`` if undecidable, which refuses with 400. [PW-21]"""
         ...
 
 
-# Pods without managed fields: what nobody looks at need not be worked out with every write.
-#
-# An API server notes in ``metadata.managedFields`` who wrote which field, for server-side apply. With each write of a
-# Pod it converts and compares the fields of every manager: more than half of its work in a roll-out
-# (bench/RESULTS.md). An object whose account is empty is left without one by all later writes; who applies to it finds
-# all that is there owned by ``before-first-apply``, as on objects older than server-side apply.
-#
-# On creation only admission can empty the account. The controller that creates a Pod asks for it by its field manager,
-# so that no other Pod is touched, and the account of Pods created while no webhook answers says nothing untrue.
+# Pods without managed fields. For server-side apply, the API server records in ``metadata.managedFields`` which manager
+# wrote which field. On every write of a Pod it converts and compares the fields of every manager: more than half of its
+# work in a rollout (bench/RESULTS.md). An object with empty managedFields stays without them in all later writes; a
+# later apply finds all existing fields owned by ``before-first-apply``, as on objects older than server-side apply.
+# Only admission can clear the field on creation. The controller that creates a Pod requests it through its field
+# manager, so no other Pod is affected, and the managed fields of Pods created while no webhook answers stay correct.
 
 #: The feature gate that keeps the managed fields of a CloneSet's Pods.
 GATE: Final = "CloneSetPodManagedFields"
-#: The field manager of a creation that asks for a Pod without managed fields.
+#: The field manager that requests a Pod without managed fields on creation.
 UNTRACKED: Final = f"{USER_AGENT}-untracked"
 
 
 class FieldTrackingStep:
-    """Empties the account of Pods whose creator asks for it."""
+    """Clear the managed fields of Pods whose creator requests it."""
 
     order = MutatorOrder.FIELD_TRACKING
 
     __slots__ = ()
 
     def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
-        """Take the managed fields away where their only entry is the asking creator's."""
+        """Remove the managed fields if their only entry belongs to the requesting creator."""
         fields = draft.managed_fields
         if len(fields) == 1 and fields[0].get("manager") == UNTRACKED:
             draft.remove_managed_fields(GATE)

@@ -1,6 +1,6 @@
-"""How a workload asks whether a node has an agent, and how long the agent's report on a Pod may take. [PM-140]
+"""Node agents as workloads see them: whether a node has one, and how long its report on a Pod may take. [PM-140]
 
-Node agents are another domain; workloads know only this protocol, and the manager fills it in.
+Node agents are another domain; workloads know only this protocol, and the manager provides it.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Final, Protocol
 
 from app.kube.objects import Pod
 
-#: Seconds after the start of its containers within which the agent of its node reports on a Pod. An agent that is
-#: being updated is back by then.
+#: Seconds after the start of its containers within which the node agent reports on a Pod. An agent that is being
+#: updated is back by then.
 REPORT_SECONDS: Final = 60.0
 
 

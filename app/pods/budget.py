@@ -1,7 +1,6 @@
-"""How a workload asks whether it may take a Pod out of service: a question put to whoever keeps budgets.
+"""The disruption budget protocol: workloads request permission before they take a Pod out of service. [PM-171, CS-129]
 
-A PodUnavailableBudget is another domain; workloads know only this protocol, and the manager fills it in (PM-171,
-CS-129).
+PodUnavailableBudget is another domain; workloads know only this protocol, and the manager provides it.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from app.kube.resources import Resource
 from app.pods.predicates import Owner, refers_to
 
 OwnedBy = TypeVar("OwnedBy", bound=Object)
-#: Seconds after which a refused update is asked for again (PM-171).
+#: Seconds after which a refused update is requested again. [PM-171]
 RETRY_SECONDS: Final = 1.0
 
 
 class Disruption(StrEnum):
-    """What shall be done to the Pod."""
+    """Kind of disruption requested for a Pod."""
 
     UPDATE = "UPDATE"
     DELETE = "DELETE"
@@ -28,7 +27,7 @@ class Disruption(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether it may be done now; ``reason``: why not, naming the budget."""
+    """Whether the disruption is allowed now. ``reason`` explains a refusal and names the budget."""
 
     allowed: bool
     reason: str = ""
@@ -38,35 +37,35 @@ ALLOWED: Final = Verdict(True)
 
 
 class DisruptionBudget(Protocol):
-    """Who keeps the budgets. An allowance is spent when it is given, so it is asked for just before the write."""
+    """Grants disruptions. Granting one consumes an allowance, so request it just before the write."""
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
-        """Whether this Pod may be disrupted now. Raises ``ApiError`` where that cannot be found out."""
+        """Return whether the Pod may be disrupted now. Raises ``ApiError`` if that cannot be determined."""
         ...
 
 
 class NoBudget:
-    """Nobody keeps budgets: everything is allowed."""
+    """A budget that allows every disruption."""
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:  # noqa: ARG002
-        """Yes."""
+        """Allow the disruption."""
         return ALLOWED
 
 
 class LeastAvailable(Protocol):
-    """What a kind of workload says of how many of its Pods must be available: what its maxUnavailable leaves (PPM-53).
+    """Minimum number of available Pods of a workload, derived from its maxUnavailable. [PPM-53]
 
-    Who restarts containers asks it of each kind; the one whose object it is answers.
+    The container restart controller queries every kind; only the owner's kind answers.
     """
 
     def __call__(self, owner: OwnerReference, namespace: str, /) -> int | None:
-        """How many Pods the owner wants available at least; None for an object of another kind. Raises LookupError for
-        one of its own kind that it does not know: its cache is not filled yet, or the object is gone."""
+        """Return the minimum number of available Pods, or None for an object of another kind. Raises LookupError for an
+        object of this kind that is not in the cache: the cache is not synced yet, or the object was deleted."""
         ...
 
 
 def known(found: OwnedBy | None, resource: Resource, owner: OwnerReference) -> OwnedBy:
-    """Return the owner as the cache has it. Raises LookupError if it is missing or is another object by now."""
+    """Return the owner from the cache. Raises LookupError if it is missing or was replaced by another object."""
     if found is None or not refers_to(owner, found.metadata.namespace or "", Owner.of(resource, found.metadata)):
         raise LookupError(f"{owner.kind} {owner.name} is not known")
     return found

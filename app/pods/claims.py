@@ -1,6 +1,6 @@
-"""Volume claims of Pods: how they are called, which belongs to which Pod, what is made and what goes. Pure.
+"""Volume claims of Pods: their names, which Pod each belongs to, and which to create and delete. Pure.
 
-Pods and claims of a CloneSet carry the same instance id (CS-115 … CS-120); others are known by their names.
+Pods and claims of a CloneSet share an instance id [CS-115 … CS-120]; those of other workloads are matched by name.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _CLAIMS: Final = list_of(CLAIM)
 
 
 def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
-    """The annotation by which revisions tell whether claim templates changed; '' without any.
+    """Return the annotation value by which revisions detect changed claim templates; '' without templates.
 
-    Only names and specs count, not the order they stand in.
+    Only names and specs count; their order does not.
     """
     if not templates:
         return ""
@@ -38,26 +38,27 @@ def claim_templates_hash(templates: Sequence[Mapping[str, Any]] | None) -> str:
 
 
 def claim_template_name(template: Mapping[str, Any]) -> str:
-    """The name of a claim template; its volume has the same."""
+    """Return the name of a claim template, which is also the name of its volume."""
     return str((template.get("metadata") or {}).get("name") or "")
 
 
 def claim_name(template: Mapping[str, Any], pod_name: str) -> str:
-    """CS-116: the name of a Pod's claim."""
+    """Return the name of a Pod's claim. [CS-116]"""
     return f"{claim_template_name(template)}-{pod_name}"
 
 
 def instance_id(labels: Mapping[str, str]) -> str:
-    """The instance id of a Pod or a claim; '' without."""
+    """Return the instance id of a Pod or claim, or ''."""
     return labels.get(names.CLONESET_INSTANCE_ID, "")
 
 
 def free_instance_ids(
     pods: Iterable[Pod], claims: Iterable[PersistentVolumeClaim], held: Collection[str] = ()
 ) -> list[str]:
-    """CS-117: ids of claims that no Pod of ``pods`` uses, sorted. Vanishing claims offer theirs to nobody (CS-189).
+    """Return the sorted ids of claims that no Pod of ``pods`` uses. Ids of claims being deleted are not reused.
+    [CS-117, CS-189]
 
-    ``held``: ids that Pods on their way out still hold; a new Pod of that name could not be made yet (B-8).
+    ``held`` are ids of terminating Pods; a new Pod of the same name could not be created yet. [B-8]
     """
     used = {instance_id(pod.metadata.labels) for pod in pods}.union(held)
     offered = {instance_id(claim.metadata.labels) for claim in claims if claim.metadata.deletion_timestamp is None}
@@ -65,7 +66,7 @@ def free_instance_ids(
 
 
 def instance_ids(count: int, free: Sequence[str], taken: Collection[str], rng: Random) -> list[str]:
-    """CS-117: ``count`` ids in order: free ones first, then new ones that are not in ``taken``."""
+    """Return ``count`` ids: free ones first, then new ones that are not in ``taken``. [CS-117]"""
     ids = list(free[:count])
     known = {*taken, *free}
     while len(ids) < count:
@@ -84,9 +85,9 @@ def claims_of_pod(
     labels: Mapping[str, str],
     existing: Collection[str] = (),
 ) -> list[dict[str, Any]]:
-    """CS-118, AS-65: the claims to create before the Pod; those in ``existing`` (names) are there.
+    """Return the claims to create before the Pod; claims named in ``existing`` are left out. [CS-118, AS-65]
 
-    ``owner``: the reference to whoever they go with, if to anybody; ``labels``: on top of each claim template's own.
+    ``owner`` is the owner reference of the claims, if any; ``labels`` are added to those of each claim template.
     """
     made = []
     for template in templates:
@@ -110,7 +111,7 @@ def claims_of_pod(
 def with_claim_volumes(
     volumes: Sequence[Mapping[str, Any]] | None, templates: Sequence[Mapping[str, Any]], pod_name: str
 ) -> list[Mapping[str, Any]]:
-    """CS-118: the Pod's volumes: its claims first, in the order of their templates, in place of volumes so named."""
+    """Return the Pod's volumes: its claims first, in template order, replacing volumes of the same name. [CS-118]"""
     claims = [
         {
             "name": claim_template_name(template),
@@ -124,18 +125,19 @@ def with_claim_volumes(
 
 @dataclass(frozen=True, slots=True)
 class ClaimCleanup:
-    """CS-120: what becomes of claims whose Pods are no longer active, where claims are not used again."""
+    """What to do with claims whose Pods are no longer active, where claims are not reused. [CS-120]"""
 
-    #: Claim → the inactive Pod that shall own it, and take it along.
+    #: Claims to be owned by an inactive Pod, and deleted with it.
     hand_over: tuple[tuple[PersistentVolumeClaim, Pod], ...] = ()
-    #: Claims of no Pod at all.
+    #: Claims of no Pod.
     delete: tuple[PersistentVolumeClaim, ...] = ()
     #: Claims of active Pods.
     kept: tuple[PersistentVolumeClaim, ...] = ()
 
 
 def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inactive: Iterable[Pod]) -> ClaimCleanup:
-    """CS-120. ``claims``: those the workload controls and that are not going already; one without id is left alone."""
+    """Return what to do with ``claims``, which the workload controls and which are not being deleted. Claims without an
+    instance id are ignored. [CS-120]"""
     in_use = {instance_id(pod.metadata.labels) for pod in active}
     leaving = {instance_id(pod.metadata.labels): pod for pod in inactive}
     hand_over, delete, kept = [], [], []
@@ -151,12 +153,12 @@ def cleanup(claims: Iterable[PersistentVolumeClaim], active: Iterable[Pod], inac
 
 
 def pod_reference(pod: Pod) -> dict[str, Any]:
-    """The controller reference by which a Pod takes its claims along."""
+    """Return the controller reference that has claims deleted with the Pod."""
     return controller_reference("v1", "Pod", pod.metadata.name, pod.metadata.uid)
 
 
 def is_claim_leaving(claim: PersistentVolumeClaim, pod_name: str) -> bool:
-    """AS-67, AS-71: whether it is being deleted, or will be, with a former Pod of that name."""
+    """Return whether the claim is being deleted, or will be together with a former Pod of that name. [AS-67, AS-71]"""
     references = claim.metadata.owner_references
     stale = any((one.kind, one.group, one.name) == ("Pod", "", pod_name) for one in references)
     return claim.metadata.deletion_timestamp is not None or stale
@@ -165,8 +167,8 @@ def is_claim_leaving(claim: PersistentVolumeClaim, pod_name: str) -> bool:
 def owner_changes(
     claim: PersistentVolumeClaim, owners: Iterable[tuple[Mapping[str, Any], bool]]
 ) -> dict[str, Any] | None:
-    """The strategic merge patch that adds and takes away owner references of a claim; None: they are right. ``owners``:
-    references, and whether each is to be there."""
+    """Return the strategic merge patch that corrects the owner references of a claim, or None if they are correct.
+    ``owners`` pairs each reference with whether it must be present."""
     present = {one.uid for one in claim.metadata.owner_references}
     changes: list[Mapping[str, Any]] = []
     for reference, wanted in owners:

@@ -1,5 +1,4 @@
-"""What the node agent and the manager tell each other about containers: runtime metadata and launch priorities.
-Pure."""
+"""Container metadata exchanged by the node agent and the manager: runtime metadata and launch priorities. Pure."""
 
 from __future__ import annotations
 
@@ -15,24 +14,22 @@ from app.kube.images import remembered
 from app.kube.objects import Container, Pod, Struct
 from app.pods.hashes import deep_hash
 
-# What the node agent reports about running containers: the hashes they were started with (§ 4.10). Pure.
-#
-# From them follows, without looking at images, whether a container runs what the Pod asks for now. Rules PM-48, PM-50,
-# PM-51, PM-136 … PM-138.
+# The node agent reports the hashes that running containers were started with (§ 4.10). They show, without comparing
+# images, whether a container runs its current spec. [PM-48, PM-50, PM-51, PM-136 … PM-138]
 
 _FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 _NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
 
 class ContainerHashes(Struct, frozen=True):
-    """What a container was started with."""
+    """Hashes a container was started with."""
 
     plain_hash: int = 0
     env_hash: int = msgspec.field(name="extractedEnvFromMetadataHash", default=0)
 
 
 class ContainerMeta(Struct, frozen=True):
-    """One container as the agent saw it start."""
+    """One container as the agent reports it."""
 
     name: str = ""
     container_id: str = msgspec.field(name="containerID", default="")
@@ -50,7 +47,7 @@ _decode: Final = msgspec.json.Decoder(RuntimeMeta).decode
 
 
 def runtime_meta(pod: Pod) -> RuntimeMeta | None:
-    """What the agent reports; None where it reports nothing, or nothing that can be read (PM-46)."""
+    """Return the agent's report, or None if it is missing or unreadable. [PM-46]"""
     text = pod.metadata.annotations.get(names.RUNTIME_CONTAINERS_META)
     if text is None:
         return None
@@ -62,18 +59,18 @@ def runtime_meta(pod: Pod) -> RuntimeMeta | None:
 
 @remembered(4096)
 def plain_hash(name: str, image: str) -> int:
-    """PM-137: the hash a kubelet of 1.31 or later keeps with a container."""
+    """Return the hash that kubelet 1.31 and later keeps with a container. [PM-137]"""
     return deep_hash(dumps_go({"image": image, "name": name}).encode())
 
 
 def env_hash(container: Container, pod: Pod) -> int:
-    """PM-138: the hash of the env that the container would read from the Pod's labels and annotations now."""
+    """Return the hash of the env the container would now read from the Pod's labels and annotations. [PM-138]"""
     return hash_of_env(env_from_metadata(container, pod))
 
 
 def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
-    """The env that it would read from the Pod's labels and annotations now. Of several entries of a name the last is
-    what its process gets."""
+    """Return the env the container would now read from the Pod's labels and annotations. Of several entries of one
+    name, the process gets the last."""
     metadata = pod.metadata
     found: dict[str, str] = {}
     for entry in container.env:
@@ -87,7 +84,7 @@ def env_from_metadata(container: Container, pod: Pod) -> Mapping[str, str]:
 
 
 def hash_of_env(values: Mapping[str, str]) -> int:
-    """PM-138: the same hash of what a process was started with, by name of the variable."""
+    """Return the same hash for the env a process was started with. [PM-138]"""
     return _hash_of(sorted(values.items()))
 
 
@@ -103,10 +100,10 @@ def _env_hash(*texts: str) -> int:
 
 
 def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
-    """PM-50: whether every container was started with the name and image it has in the spec now.
+    """Return whether every container was started with the name and image in its spec. [PM-50]
 
-    Kubelets before 1.31 hash the whole container, which a cached Pod does not have: for them this is never so, and the
-    image ids decide.
+    Kubelets before 1.31 hash the whole container, which a cached Pod lacks. For them this returns False, and image ids
+    decide.
     """
     reported = _reported(pod, meta)
     return all(
@@ -117,7 +114,7 @@ def is_image_current(pod: Pod, meta: RuntimeMeta) -> bool:
 
 
 def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
-    """PM-48: whether every container was started with the labels and annotations the Pod has now."""
+    """Return whether every container was started with the Pod's current labels and annotations. [PM-48]"""
     reported = _reported(pod, meta)
     return all(
         (found := reported.get(container.name)) is not None and found.env_hash == env_hash(container, pod)
@@ -126,7 +123,7 @@ def is_env_current(pod: Pod, meta: RuntimeMeta) -> bool:
 
 
 def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
-    """PM-51: only what the agent says about the very container that runs."""
+    """Return only the hashes reported for the container instances now running. [PM-51]"""
     running = {status.name: status.container_id for status in pod.status.container_statuses}
     return {
         container.name: container.hashes
@@ -135,33 +132,32 @@ def _reported(pod: Pod, meta: RuntimeMeta) -> Mapping[str, ContainerHashes]:
     }
 
 
-# Launch priorities of containers, as admission wrote them into their Pod: env that waits for a barrier key. Pure.
-#
-# In-place updates follow the same order as the first start does (PM-31, PM-149).
+# Launch priorities of containers, as admission wrote them into their Pod: env that waits for a barrier key. In-place
+# updates follow the same order as the first start. [PM-31, PM-149]
 
-#: 64 bits: OpenKruise admits priorities beyond U-68's range, and such Pods are there when we take over.
+#: 64 bits: OpenKruise admits priorities beyond the range of U-68, and such Pods exist after a takeover.
 _KEY: Final = re.compile(rf"{names.BARRIER_KEY_PREFIX}(0|-?[1-9][0-9]{{0,18}})", re.ASCII)
 
 
 def barrier_config_map(pod: Pod) -> str:
-    """The name of a Pod's barrier ConfigMap."""
+    """Return the name of a Pod's barrier ConfigMap."""
     return pod.metadata.name + names.BARRIER_CONFIG_MAP_SUFFIX
 
 
 def priority_of_key(key: str) -> int | None:
-    """The priority a key is for; None for a key that is no barrier key."""
+    """Return the priority of a barrier key, or None for any other key."""
     found = _KEY.fullmatch(key)
     return int(found[1]) if found is not None else None
 
 
 def launch_priorities(pod: Pod) -> Mapping[str, int]:
-    """Container → launch priority, from the env that admission appended (PM-142)."""
+    """Return container → launch priority, read from the env that admission appended. [PM-142]"""
     config_map = barrier_config_map(pod)
     found = {}
     for container in pod.spec.containers:
         for entry in container.env:
             reference = entry.value_from.config_map_key_ref if entry.value_from is not None else None
-            # B-13: a user's own env of this name, from elsewhere, is none of ours.
+            # A user's own env of this name, with another source, is ignored. [B-13]
             if entry.name != names.ENV_CONTAINER_BARRIER or reference is None or reference.name != config_map:
                 continue
             priority = priority_of_key(reference.key)

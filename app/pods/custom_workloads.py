@@ -1,8 +1,6 @@
-"""Further kinds of workloads that an operator lists in the ConfigMap kruise-configuration: reading such a list, and
-following it.
+"""Custom workload kinds listed in the ConfigMap kruise-configuration: parse such a list, and follow its changes.
 
-A list is JSON, ``{"workloads": [{"Group": …, "Version": …, "Kind": …}]}``. Keys count whatever their case, as Go reads
-them.
+A list is JSON, ``{"workloads": [{"Group": …, "Version": …, "Kind": …}]}``. Keys match regardless of case, as in Go.
 """
 
 from __future__ import annotations
@@ -22,22 +20,22 @@ logger = logging.getLogger(__name__)
 
 L = TypeVar("L")
 
-#: A kind, whatever its version: its group and name.
+#: A group and kind, in any version.
 GroupKind: TypeAlias = tuple[str, str]
 
-#: What to do where the manager may not read a kind.
+#: How to let the manager read a kind.
 HOW_TO_GRANT: Final = f"grant it by a ClusterRole with label {names.AGGREGATE_TO_MANAGER}=true"
-#: More than that many kinds are a mistake.
+#: More kinds than this are a mistake.
 MAX_WORKLOADS = 100
 
 
 class WhitelistError(ValueError):
-    """The list cannot be read. The text says where and why."""
+    """The list cannot be parsed. The message says where and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedKind:
-    """A kind on the list. ``version`` is empty where the operator named none."""
+    """A kind on the list. ``version`` is empty if the operator named none."""
 
     group: str
     version: str
@@ -45,34 +43,34 @@ class ListedKind:
 
     @property
     def api_version(self) -> str:
-        """Group and version, as objects name them."""
+        """Group and version as in an object's apiVersion."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One of a list of workloads. ``at`` says where it stands."""
+    """One entry of the list. ``at`` is its path."""
 
     fields: Mapping[str, Any]
     at: str
 
     @classmethod
     def of(cls, value: Any, at: str) -> Entry:
-        """Raises WhitelistError for what is no object."""
+        """Raises WhitelistError if the value is not an object."""
         if not isinstance(value, Mapping):
             raise WhitelistError(f"{at}: expected an object with Group, Version and Kind")
         return cls(value, at)
 
     @property
     def kind(self) -> ListedKind:
-        """Raises WhitelistError for an entry that names none."""
+        """Raises WhitelistError if the entry names no kind."""
         group, version, kind = (self.text(key) for key in ("Group", "Version", "Kind"))
         if not kind:
             raise WhitelistError(f"{self.at}.Kind: is required")
         return ListedKind(group, version, kind)
 
     def text(self, key: str) -> str:
-        """A member that is text; empty without it. Raises WhitelistError for anything else."""
+        """Return a string member, or '' if it is missing. Raises WhitelistError for any other type."""
         value = member(self.fields, key)
         if value is None:
             return ""
@@ -81,7 +79,7 @@ class Entry:
         return value
 
     def entries(self, key: str) -> Iterator[Entry]:
-        """A member that is a list of kinds; none without it. Raises WhitelistError for anything else."""
+        """Yield the kinds of a list member; none if it is missing. Raises WhitelistError for any other type."""
         value = member(self.fields, key)
         value = [] if value is None else value
         if not isinstance(value, list) or len(value) > MAX_WORKLOADS:
@@ -90,39 +88,39 @@ class Entry:
 
 
 def entries(text: str | None, key: str) -> Iterator[Entry]:
-    """The workloads on the list that the ConfigMap has under ``key``; none without one. Raises WhitelistError."""
+    """Yield the workloads listed under ``key`` of the ConfigMap; none without the key. Raises WhitelistError."""
     if not text:
         return iter(())
     where = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {key}"
     try:
         read = orjson.loads(text)
     except orjson.JSONDecodeError as error:
-        raise WhitelistError(f"{where}: is no JSON: {error}") from error
+        raise WhitelistError(f"{where}: is not valid JSON: {error}") from error
     if not isinstance(read, Mapping):
         raise WhitelistError(f"{where}: expected an object with workloads")
     return Entry(read, where).entries("workloads")
 
 
 def listed_kinds(text: str | None, key: str) -> Mapping[GroupKind, ListedKind]:
-    """The kinds on the list that the ConfigMap has under ``key``; none without one. Raises WhitelistError."""
+    """Return the kinds listed under ``key`` of the ConfigMap; none without the key. Raises WhitelistError."""
     listed = (entry.kind for entry in entries(text, key))
     return {(one.group, one.kind): one for one in listed}
 
 
 def member(entry: Mapping[str, Any], key: str) -> Any:
-    """As Go reads JSON: whatever the case of the key, but the exact one first."""
+    """Return a member as Go reads JSON: an exact match of the key first, then any case."""
     if key in entry:
         return entry[key]
     return next((value for name, value in entry.items() if name.lower() == key.lower()), None)
 
 
 class ConfiguredList(Generic[L]):
-    """The list under a key of the ConfigMap as it is now; one that cannot be read leaves the last good one in force."""
+    """The current list under a key of the ConfigMap. If it is invalid, the last valid one stays in effect."""
 
     def __init__(
         self, config_maps: Store[ConfigMap], namespace: str, key: str, parse: Callable[[str | None], L]
     ) -> None:
-        """``parse`` raises WhitelistError; without a text it returns the empty list. ``namespace``: the manager's."""
+        """``parse`` raises WhitelistError and returns the empty list for None. ``namespace`` is the manager's."""
         self._store = config_maps
         self._namespace = namespace
         self._key = key
@@ -131,7 +129,7 @@ class ConfiguredList(Generic[L]):
         self._list = parse(None)
 
     def __call__(self) -> L:
-        """The list."""
+        """Return the current list."""
         found = self._store.get(names.CONFIGURATION_CONFIG_MAP, self._namespace)
         text = (found.data or {}).get(self._key) if found else None
         if text != self._text:
@@ -139,5 +137,5 @@ class ConfiguredList(Generic[L]):
             try:
                 self._list = self._parse(text)
             except WhitelistError as error:
-                logger.warning("%s; the former list stays in force", error)
+                logger.warning("%s; the previous list stays in effect", error)
         return self._list

@@ -1,8 +1,8 @@
-"""The Pod under admission: read like a Pod, changed by recorded JSON-Patch operations, each with the rule behind it.
+"""The Pod under admission: read like a Pod, changed by recorded JSON Patch operations, each with its rule.
 
 A draft is a copy-on-write view of the raw JSON object of one review. Steps change the draft, never the object, so
-fields newer than our models survive (PW-30) and the patch comes out of the plan instead of out of a comparison of two
-documents. Operations apply in the order they were recorded; a change that would change nothing records none.
+fields newer than our models survive [PW-30], and no comparison of two documents is needed to compute the patch.
+Operations apply in the order they were recorded; a change without effect records none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING: Mapping[str, Any] = {}
 
 
 class PodRefusedError(Exception):
-    """The Pod must not be created. The text is what the user reads: it names the object, the field and the way out."""
+    """The Pod must not be created. The message is shown to the user: it names the object, the field and the remedy."""
 
     def __init__(self, message: str, code: int = 422) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class PodRefusedError(Exception):
 
 
 class PodDraft:
-    """A Pod with the changes recorded so far. ``namespace`` is the request's, used when the Pod names none (PW-6)."""
+    """A Pod with the changes recorded so far. ``namespace`` is the request's, used if the Pod names none. [PW-6]"""
 
     __slots__ = ("_metadata", "_operations", "_owned", "_spec", "namespace", "original")
 
@@ -44,14 +44,14 @@ class PodDraft:
         self._spec: Mapping[str, Any] = pod.get("spec") or _NOTHING
         self.namespace: str = self._metadata.get("namespace") or namespace or "default"
         self._operations: list[PatchOperation] = []
-        #: The parts that are copies of ours by now: "metadata", "spec", "annotations" and names of lists in the spec.
+        #: Parts already copied: "metadata", "spec", "annotations" and names of lists in the spec.
         self._owned: set[str] = set()
 
-    # --- reading ------------------------------------------------------------------------------------------------------
+    # --- reading -----------------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
-        """``metadata.name``, empty while the API server is still to generate it."""
+        """``metadata.name``; empty until the API server generates it."""
         return self._metadata.get("name") or ""
 
     @property
@@ -116,13 +116,13 @@ class PodDraft:
 
     @property
     def display(self) -> str:
-        """The Pod as a message names it; the API server completes a generated name only after admission."""
+        """The Pod as messages name it; the API server completes a generated name only after admission."""
         return f"Pod {shortened(self.namespace)}/{shortened(self.name or self.generate_name + '*')}"
 
     def refuse_oversized_annotations(self) -> None:
-        """Raises PodRefusedError for annotations that the API server would refuse for their size.
+        """Raise PodRefusedError for annotations larger than the API server allows.
 
-        It looks only after admission; until then nobody may have us work through megabytes of text.
+        The API server checks the size only after admission, so admission must not spend work on megabytes of text.
         """
         annotations = self.annotations
         if annotations and sum(map(len, annotations.values())) > TOTAL_ANNOTATION_SIZE_LIMIT:
@@ -131,13 +131,13 @@ class PodDraft:
     # --- changing -----------------------------------------------------------------------------------------------------
 
     def set_name(self, name: str, rule: str) -> None:
-        """Set ``metadata.name``, where the Pod came with ``generateName`` only."""
+        """Set ``metadata.name`` of a Pod that has only ``generateName``."""
         metadata = self._own_metadata()
         self._record("replace" if "name" in metadata else "add", "/metadata/name", name, rule)
         metadata["name"] = name
 
     def set_annotations(self, annotations: Mapping[str, str], rule: str) -> None:
-        """Set these annotations; the others stay. One operation where the Pod has none yet."""
+        """Set these annotations and keep the others. Records one operation if the Pod has no annotations yet."""
         current = self.annotations
         changed = {key: value for key, value in annotations.items() if current.get(key) != value}
         if not changed:
@@ -157,7 +157,7 @@ class PodDraft:
             held[key] = value
 
     def remove_managed_fields(self, rule: str) -> None:
-        """Take away ``metadata.managedFields``."""
+        """Remove ``metadata.managedFields``."""
         if "managedFields" in self._metadata:
             self._record("remove", "/metadata/managedFields", None, rule)
             del self._own_metadata()["managedFields"]
@@ -173,8 +173,8 @@ class PodDraft:
     ) -> None:
         """Insert a container before position ``index``; an index past the end appends.
 
-        ``rendered`` is the same container serialised beforehand; it then goes into the patch as it is. The container is
-        shared, not copied: it must never be changed by anybody.
+        ``rendered`` is the same container already serialized, and goes into the patch unchanged. The container is
+        shared, not copied: it must never be modified.
         """
         self._insert(into, index, container, rule, rendered)
 
@@ -187,14 +187,14 @@ class PodDraft:
         into: ContainerList = "containers",
         rendered: orjson.Fragment | None = None,
     ) -> None:
-        """Put another container at position ``index``."""
+        """Replace the container at position ``index``."""
         items = self._own_list(into)
         if items[index] != container:
             items[index] = container
             self._record("replace", f"/spec/{into}/{index}", container if rendered is None else rendered, rule)
 
     def remove_container_field(self, index: int, field: str, rule: str) -> None:
-        """Take a field away from the container at position ``index``, which has it."""
+        """Remove an existing field from the container at position ``index``."""
         items = self._own_list("containers")
         items[index] = {name: value for name, value in items[index].items() if name != field}
         self._record("remove", f"/spec/containers/{index}/{escape(field)}", None, rule)
@@ -219,7 +219,7 @@ class PodDraft:
         self._insert("volumes", len(self.volumes), volume, rule, rendered)
 
     def set_image_pull_secrets(self, secrets: Sequence[Mapping[str, Any]], rule: str) -> None:
-        """Make ``secrets`` the Pod's imagePullSecrets; what only follows the present ones is appended."""
+        """Set the Pod's imagePullSecrets to ``secrets``; appends only the rest if the current ones match."""
         present = self.image_pull_secrets
         if list(secrets[: len(present)]) == list(present):
             for secret in secrets[len(present) :]:
@@ -230,13 +230,13 @@ class PodDraft:
         self._record("replace", "/spec/imagePullSecrets", list(secrets), rule)
 
     def add_readiness_gate(self, condition_type: str, rule: str) -> None:
-        """Append a readiness gate, unless the Pod has it."""
+        """Append a readiness gate if the Pod lacks it."""
         gates = self.readiness_gates
         if all(gate.get("conditionType") != condition_type for gate in gates):
             self._insert("readinessGates", len(gates), {"conditionType": condition_type}, rule)
 
     def change_field(self, part: Literal["metadata", "spec"], field: str, value: Any, rule: str) -> None:
-        """Make ``value`` the field of the metadata or the spec, by the operations that lead there; None takes it away.
+        """Set a field of the metadata or the spec to ``value`` with the fewest operations; None removes it.
 
         The value is shared, not copied.
         """
@@ -261,11 +261,11 @@ class PodDraft:
 
     @property
     def operations(self) -> tuple[PatchOperation, ...]:
-        """The changes so far, in an order in which they apply."""
+        """The recorded changes, in the order in which they apply."""
         return tuple(self._operations)
 
     def decision(self) -> Allowed | Patched:
-        """Allowed without a patch if nothing changed (PW-6), else the patch."""
+        """Return Allowed if nothing changed, else the patch. [PW-6]"""
         return Patched(tuple(self._operations)) if self._operations else Allowed()
 
     # --- inside -------------------------------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class PodDraft:
         absent = self._spec.get(field) is None
         items = self._own_list(field)
         if absent:
-            # "add" on a member that is null replaces it, and on one that is missing makes it.
+            # "add" replaces a null member and creates a missing one.
             self._record("add", f"/spec/{field}", [shown], rule)
             items.append(value)
         elif index >= len(items):
@@ -316,16 +316,16 @@ class PodDraft:
 
 
 def is_mirror_pod(draft: PodDraft, review: Review) -> bool:
-    """PW-10: whether this is the kubelet's image of a static Pod.
+    """Return whether the Pod is the mirror of a static Pod. [PW-10]
 
-    Anybody may write the annotation, and kubelets would take a Pod that has it for one of theirs; only what a node
-    creates is one.
+    Any user may write the annotation, and kubelets treat a Pod with it as their own; only a Pod created by a node is a
+    mirror Pod.
     """
     return names.MIRROR_POD in draft.annotations and names.NODES_GROUP in review.groups
 
 
 def is_controlled_by_group(owner_references: Iterable[Mapping[str, Any]], group: str) -> bool:
-    """Whether the controller among these owner references is of API group ``group``, in any version (PM-115)."""
+    """Return whether the controller among these owner references is of API group ``group``, in any version. [PM-115]"""
     return any(
         reference.get("controller") and str(reference.get("apiVersion")).startswith(f"{group}/")
         for reference in owner_references

@@ -1,7 +1,6 @@
-"""The hashes and random endings in names of revisions and Pods: FNV and the alphabet without vowels.
+"""Hashes and random suffixes in the names of revisions and Pods: FNV, and an alphabet without vowels.
 
-The alphabet is the one Kubernetes uses for generated names: no vowels, and nothing that looks like one, so that no
-words come out by accident.
+Kubernetes uses this alphabet for generated names: without vowels and look-alikes, so that no words appear by accident.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ _ENCODED = {code: ALPHABET[code % len(ALPHABET)] for code in range(128)}
 
 
 class Random(Protocol):
-    """What is needed of a source of random numbers; ``random.Random`` is one."""
+    """A source of random numbers; ``random.Random`` is one."""
 
     def choice(self, seq: Sequence[str], /) -> str:
-        """One of the items."""
+        """Return a random item."""
 
 
 def fnv32(data: bytes) -> int:
-    """The 32-bit FNV-1 hash of ``data``: multiply, then exclusive-or (PM-82)."""
+    """Return the 32-bit FNV-1 hash of ``data``: multiply, then exclusive-or. [PM-82]"""
     value = _FNV_OFFSET_32
     for byte in data:
         value = (value * _FNV_PRIME_32 & _MASK_32) ^ byte
@@ -33,7 +32,7 @@ def fnv32(data: bytes) -> int:
 
 
 def fnv32a(data: bytes) -> int:
-    """The 32-bit FNV-1a hash of ``data``: exclusive-or, then multiply."""
+    """Return the 32-bit FNV-1a hash of ``data``: exclusive-or, then multiply."""
     value = _FNV_OFFSET_32
     for byte in data:
         value = (value ^ byte) * _FNV_PRIME_32 & _MASK_32
@@ -41,15 +40,15 @@ def fnv32a(data: bytes) -> int:
 
 
 def safe_encode(text: str) -> str:
-    """``text`` (ASCII) character by character in the alphabet of generated names (PM-82, SS-11)."""
+    """Map ``text`` (ASCII) character by character to the alphabet of generated names. [PM-82, SS-11]"""
     return text.translate(_ENCODED)
 
 
 def random_suffix(rng: Random, length: int = 5) -> str:
-    """``length`` random characters of the alphabet, as the API server appends to a generateName."""
+    """Return ``length`` random characters of the alphabet, as the API server appends to a generateName."""
     return "".join(rng.choice(ALPHABET) for _ in range(length))
 
 
 def deep_hash(data: bytes) -> int:
-    """The 32-bit hash the kubelet takes of a container: FNV-1a over Go's rendering of the bytes (PM-137)."""
+    """Return the 32-bit hash the kubelet computes for a container: FNV-1a over Go's rendering of the bytes. [PM-137]"""
     return fnv32a(f"([]uint8)[{' '.join(map(str, data))}]".encode())

@@ -30,18 +30,16 @@ from app.pods.revisions import (
     revision_of,
 )
 
-# Revisions as they are by all we know: what the cache shows, and our own writes until it shows them.
-#
-# So no revision is recorded twice because a watch is behind. Every workload that keeps a history reads it through
-# this.
+# The best known state of revisions: the cache, overlaid with our own writes until the cache shows them. A watch that
+# lags therefore never causes a duplicate revision. Every workload with a revision history reads it through this.
 
 OWN_WRITE_TTL: Final = 60.0
-"""Seconds the cache may take to show a write of ours; after that it is believed again."""
+"""Seconds the cache may take to show one of our writes; after that the cache wins."""
 
 
 @dataclass(frozen=True, slots=True)
 class _OwnWrite:
-    """A revision as our write left it (None: deleted), or as it was read live, until the cache shows that."""
+    """A revision as we wrote it (None if deleted) or read it live, kept until the cache shows it."""
 
     owner: str
     revision: ControllerRevision | None
@@ -49,18 +47,18 @@ class _OwnWrite:
 
 
 class KnownRevisions:
-    """``owner`` is whatever the caller tells its workloads apart by: a uid, a name."""
+    """``owner`` is the caller's key for a workload, such as a uid or a name."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        #: By uid, the oldest first, and which of them are of an owner.
+        #: By uid, oldest first, and the uids of each owner.
         self._writes: dict[str, _OwnWrite] = {}
         self._written_of: dict[str, set[str]] = {}
-        #: Revision's uid → its version and what was read from that.
+        #: Revision uid → its version and what was parsed from it.
         self._readings: dict[str, tuple[str, Revision]] = {}
 
     def observe(self, change: Change[ControllerRevision]) -> None:
-        """The cache shows something new: what we know better no more is dropped."""
+        """Drop locally recorded revisions that the cache has caught up with."""
         metadata = change.object.metadata
         write = self._writes.get(metadata.uid)
         if change.new is None:
@@ -69,7 +67,7 @@ class KnownRevisions:
             self._drop(metadata.uid)
 
     def record_write(self, owner: str, uid: str, revision: ControllerRevision | None) -> None:
-        """The API server took a write of ours, or was asked: this is how it has the revision (None: deleted)."""
+        """Record a revision as the API server returned it on a write or read (None if deleted)."""
         self._expire()
         self._drop(uid)
         self._writes[uid] = _OwnWrite(owner, revision, self._clock.monotonic() + OWN_WRITE_TTL)
@@ -88,7 +86,7 @@ class KnownRevisions:
         return in_order(of_owner(map(self._reading, known.values()), owner))
 
     def _expire(self) -> None:
-        """Drop what is too old: costs no more than there is to drop, however many owners there are."""
+        """Drop expired entries. The cost depends on the number of entries dropped, not on the number of owners."""
         now = self._clock.monotonic()
         while self._writes:
             uid, write = next(iter(self._writes.items()))
@@ -114,90 +112,90 @@ class KnownRevisions:
 
 
 def _includes(stored: ControllerRevision, write: _OwnWrite) -> bool:
-    """Whether the cached revision is at least as new as our write; a deletion shows by its own event only."""
+    """Return whether the cached revision is at least as new as our write. A deletion is shown only by its own event."""
     return write.revision is not None and is_at_least(
         stored.metadata.resource_version, write.revision.metadata.resource_version
     )
 
 
-# Carrying out what revision plans say: create, number anew, adopt, delete, label. The shell of
-# :mod:`app.pods.revisions`, for whatever keeps a history.
-#
-# Own writes are known until the cache shows them, so that no revision is recorded twice because a watch is behind.
+# Carries out revision plans: create, renumber, adopt, delete, label. The shell of :mod:`app.pods.revisions`, for every
+# workload with a revision history. Own writes are remembered until the cache shows them, so that a watch that lags
+# causes no duplicate revision.
 
 logger = logging.getLogger(__name__)
 
 
 class Recorded(Protocol):
-    """An object whose content is recorded. ``str()`` of it names it in logs."""
+    """An object whose content is recorded in revisions. ``str()`` of it names it in logs."""
 
     @property
     def name(self) -> str:
-        """What names of its revisions begin with."""
+        """Prefix of the names of its revisions."""
         ...
 
     @property
     def known_as(self) -> str:
-        """What tells its revisions from those of others: a uid, or a name."""
+        """Key that distinguishes its revisions from those of other objects: a uid or a name."""
         ...
 
     @property
     def namespace(self) -> str:
-        """Where its revisions are."""
+        """Namespace of its revisions."""
         ...
 
     @property
     def data(self) -> bytes:
-        """Its present content."""
+        """Current content."""
         ...
 
     @property
     def digest(self) -> Digest:
-        """What names of its revisions end with."""
+        """Function that computes the suffix of a revision's name."""
         ...
 
     def revision_object(self, create: Create) -> dict[str, Any]:
-        """The ControllerRevision to create."""
+        """Return the ControllerRevision to create."""
         ...
 
     def revision_patch(self, revision: Revision, number: int) -> Mapping[str, Any] | None:
-        """What makes a revision that is there its own, under that number; None: nothing has to change."""
+        """Return the patch that adopts an existing revision under that number, or None if nothing changes."""
         ...
 
     def reading(self, stored: ControllerRevision) -> Revision:
-        """A revision that has the wanted name already; without its data where it must not be used."""
+        """Return an existing revision that already has the required name, without its data if it must not be used."""
         ...
 
 
 class RevisionHistory:
-    """Writes revisions and knows what it wrote."""
+    """Writes revisions and remembers what it wrote."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._known = KnownRevisions(client.clock)
 
     def observe(self, change: Change[ControllerRevision]) -> None:
-        """The cache shows something new: what we know better no more is dropped."""
+        """Drop locally recorded revisions that the cache has caught up with."""
         self._known.observe(change)
 
     def of(self, known_as: str, owner: Owner, cached: Iterable[ControllerRevision]) -> list[Revision]:
-        """Return the cached revisions that nobody or ``owner`` controls, with our own writes, oldest first."""
+        """Return the cached revisions without a controller and those that ``owner`` controls, with our own writes,
+        oldest first."""
         return self._known.of(known_as, owner, cached)
 
     async def get(self, recorded: Recorded, name: str) -> ControllerRevision | None:
-        """Ask the API server for a revision; None: there is none."""
+        """Read a revision from the API server; None if it does not exist."""
         return await get_or_none(
             self._client, CONTROLLERREVISIONS, name, recorded.namespace, decode=decode_controller_revision
         )
 
     def record_write(self, recorded: Recorded, stored: ControllerRevision) -> None:
-        """This revision is known from now on though the cache does not show it yet."""
+        """Remember this revision until the cache shows it."""
         self._known.record_write(recorded.known_as, stored.metadata.uid, stored)
 
     async def record(self, recorded: Recorded, ordered: list[Revision], collision_count: int) -> tuple[Revision, int]:
-        """The revision with the present content, which is the newest then, and the collision count.
+        """Return the revision with the current content, made the newest, and the collision count.
 
-        ``ordered``: the revisions there are, oldest first.
+        ``ordered`` holds the existing revisions, oldest first.
         """
         digest = recorded.digest
         plan: RevisionPlan | Reuse = plan_revision(recorded.name, recorded.data, ordered, collision_count, digest)
@@ -228,17 +226,17 @@ class RevisionHistory:
         if patch is None:
             return revision
         written = await self._patch(recorded, revision, patch)
-        logger.info("%s: revision %s is used again as %d", recorded, revision.name, number)
+        logger.info("%s: reusing revision %s as number %d", recorded, revision.name, number)
         return revision_of(written)
 
     async def adopt(self, recorded: Recorded, revision: Revision) -> None:
-        """Make a revision that nobody controls its own, under the number it has."""
+        """Adopt a revision without a controller and keep its number."""
         patch = recorded.revision_patch(revision, revision.number)
         if patch is not None:
             await self._patch(recorded, revision, patch)
 
     async def label(self, recorded: Recorded, revision: Revision, labels: Mapping[str, str]) -> None:
-        """Put labels on a revision."""
+        """Set labels on a revision."""
         await self._patch(recorded, revision, {"metadata": {"uid": revision.uid, "labels": dict(labels)}})
 
     async def _patch(self, recorded: Recorded, revision: Revision, body: Mapping[str, Any]) -> ControllerRevision:
@@ -249,10 +247,10 @@ class RevisionHistory:
         return written
 
     async def delete(self, recorded: Recorded, revisions: Iterable[Revision]) -> None:
-        """Delete these; each only as long as it is the one that was seen."""
+        """Delete these revisions, each only if it is still the one observed."""
         for revision in revisions:
             try:
                 await self._client.delete(CONTROLLERREVISIONS, revision.name, recorded.namespace, uid=revision.uid)
             except NotFound:
-                logger.debug("%s: revision %s is gone already", recorded, revision.name)
+                logger.debug("%s: revision %s is already deleted", recorded, revision.name)
             self._known.record_write(recorded.known_as, revision.uid, None)

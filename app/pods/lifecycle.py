@@ -1,8 +1,7 @@
-"""Lifecycle hooks: how users take part when a Pod comes into service, is updated in place, and is deleted. Pure.
+"""Lifecycle hooks: users take part when a Pod enters service, is updated in place, or is deleted. Pure.
 
-A hook names labels and finalizers. While a Pod has one of them, what the hook guards waits (PM-70). Where a Pod stands
-is shown by a label; what comes out of this module are its next state and the body of a strategic merge patch that
-writes it. Rules PM-55, PM-67 … PM-77.
+A hook names labels and finalizers. While a Pod has one of them, the guarded operation waits [PM-70]. A label shows the
+state of a Pod; this module returns its next state and the strategic merge patch that writes it. [PM-55, PM-67 … PM-77]
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from app.pods.readiness import PRE_DELETE_HOOK, PRE_UPDATE_HOOK, NotReadyKey, St
 
 
 class LifecycleState(StrEnum):
-    """Where a Pod stands; the value of its label."""
+    """Lifecycle state of a Pod; the value of its label."""
 
     PREPARING_NORMAL = "PreparingNormal"
     NORMAL = "Normal"
@@ -40,7 +39,7 @@ class Hook:
 
     @classmethod
     def of(cls, hook: Mapping[str, Any] | None) -> Hook | None:
-        """A LifecycleHook in its JSON form; None stays None."""
+        """Parse a LifecycleHook in its JSON form; None stays None."""
         if hook is None:
             return None
         return cls(
@@ -60,7 +59,7 @@ class Lifecycle:
 
     @classmethod
     def of(cls, lifecycle: Mapping[str, Any] | None) -> Lifecycle | None:
-        """A Lifecycle in its JSON form; None stays None."""
+        """Parse a Lifecycle in its JSON form; None stays None."""
         if lifecycle is None:
             return None
         return cls(*(Hook.of(lifecycle.get(name)) for name in ("preNormal", "inPlaceUpdate", "preDelete")))
@@ -73,20 +72,20 @@ class UpdateAction(StrEnum):
     """What the lifecycle lets an in-place update do to a Pod now."""
 
     START = "start"
-    #: The hook holds the Pod: it goes into PreparingUpdate and waits.
+    #: The hook holds the Pod: move it to PreparingUpdate and wait.
     PREPARE = "prepare"
-    #: It is there already, and still held.
+    #: The Pod is in PreparingUpdate and still held.
     WAIT = "wait"
-    #: Another revision came while the Pod was Updated: the hook's labels and finalizers are put back first (PM-73).
+    #: Another revision arrived while the Pod was Updated: restore the hook's labels and finalizers first. [PM-73]
     REARM = "rearm"
-    #: Updated, and no hook to put back: the next refresh makes it Normal first.
+    #: Updated, with no hook to restore: the next refresh moves the Pod to Normal first.
     LATER = "later"
-    #: In a state in which no update is allowed.
+    #: The state allows no update.
     REFUSE = "refuse"
 
 
 def is_hooked(hook: Hook | None, pod: Pod) -> bool:
-    """PM-70: whether any label or finalizer of the hook is on the Pod."""
+    """Return whether any label or finalizer of the hook is on the Pod. [PM-70]"""
     if hook is None:
         return False
     labels, finalizers = pod.metadata.labels, pod.metadata.finalizers
@@ -96,12 +95,13 @@ def is_hooked(hook: Hook | None, pod: Pod) -> bool:
 
 
 def is_all_hooked(hook: Hook | None, pod: Pod) -> bool:
-    """PM-70: whether all labels and finalizers of the hook are on the Pod; so it is for a hook without any."""
+    """Return whether all labels and finalizers of the hook are on the Pod; True for a hook without any. [PM-70]"""
     return hook is not None and _is_whole(hook, pod.metadata.labels, pod.metadata.finalizers)
 
 
 def first_state(lifecycle: Lifecycle | None, template: Mapping[str, Any]) -> LifecycleState:
-    """AS-95: of a new Pod of that template. One whose preNormal hook is on from the beginning waits for nothing."""
+    """Return the state of a new Pod of that template. A Pod created with its preNormal hook does not wait for it.
+    [AS-95]"""
     hook, given = lifecycle.pre_normal if lifecycle is not None else None, template.get("metadata") or {}
     if hook is None or _is_whole(hook, given.get("labels") or {}, given.get("finalizers") or ()):
         return LifecycleState.NORMAL
@@ -115,7 +115,7 @@ def _is_whole(hook: Hook, labels: Mapping[str, str], finalizers: Collection[str]
 
 
 def state_of(pod: Pod) -> str:
-    """The value of the label; '' for a Pod without."""
+    """Return the value of the label, or ''."""
     return pod.metadata.labels.get(LIFECYCLE_STATE, "")
 
 
@@ -127,9 +127,9 @@ def next_state(
     update_complete: bool,
     needs_node: bool = True,
 ) -> LifecycleState | None:
-    """PM-74 … PM-77: the state a refresh moves the Pod to, None if it stays.
+    """Return the state a refresh moves the Pod to, or None if it stays. [PM-74 … PM-77]
 
-    ``update_complete``: PM-54. ``needs_node``: without a preNormal hook the Pod must be scheduled to become Normal.
+    ``update_complete``: see PM-54. ``needs_node``: without a preNormal hook the Pod must be scheduled to become Normal.
     """
     hooks = lifecycle or NO_LIFECYCLE
     match state_of(pod):
@@ -155,7 +155,7 @@ def _done(pod: Pod, lifecycle: Lifecycle | None) -> LifecycleState:
 
 
 def update_action(pod: Pod, hook: Hook | None) -> UpdateAction:
-    """What an in-place update may do to the Pod, given the inPlaceUpdate hook (table before PM-55)."""
+    """Return what an in-place update may do to the Pod, given the inPlaceUpdate hook (table before PM-55)."""
     match state_of(pod):
         case "" | LifecycleState.PREPARING_NORMAL | LifecycleState.NORMAL:
             return UpdateAction.PREPARE if is_hooked(hook, pod) else UpdateAction.START
@@ -169,14 +169,14 @@ def update_action(pod: Pod, hook: Hook | None) -> UpdateAction:
 
 
 def state_members(state: LifecycleState, now: datetime) -> tuple[dict[str, str], dict[str, str]]:
-    """The label and the annotation that show a state, always written together."""
+    """Return the label and the annotation that show a state, which are always written together."""
     return {LIFECYCLE_STATE: str(state)}, {LIFECYCLE_TIMESTAMP: rfc3339(now)}
 
 
 def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | None = None) -> dict[str, Any] | None:
-    """PM-71: the strategic merge patch that moves the Pod to ``state``; None if it is there.
+    """Return the strategic merge patch that moves the Pod to ``state``, or None if it is there. [PM-71]
 
-    ``rearm``: PM-73, the hook whose labels and finalizers are put on the Pod in the same write.
+    ``rearm`` is the hook whose labels and finalizers are restored in the same write. [PM-73]
     """
     if state_of(pod) == state:
         return None
@@ -191,10 +191,9 @@ def state_patch(pod: Pod, state: LifecycleState, now: datetime, rearm: Hook | No
 
 
 def readiness_patch(pod: Pod, state: LifecycleState, lifecycle: Lifecycle | None, now: datetime) -> StatusPatch | None:
-    """PM-72: what entering ``state`` means for condition KruisePodReady; None if nothing.
+    """Return how entering ``state`` changes the condition KruisePodReady, or None if it does not. [PM-72]
 
-    To be written before the label, and whether or not the label is there already, so that a write that failed is tried
-    again.
+    Write it before the label, and even if the label is already set, so that a failed write is retried.
     """
     add, remove = _key_changes(state, lifecycle or NO_LIFECYCLE)
     return with_keys_changed(pod, add, remove, now)
@@ -206,7 +205,8 @@ _Keys = tuple[NotReadyKey, ...]
 def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]:
     match state:
         case LifecycleState.PREPARING_DELETE:
-            # PM-59a: a scale-in that overtakes an update ends the update's wish, or it would stand for ever.
+            # A scale-in that overtakes an update removes the update's key, which would otherwise remain forever.
+            # [PM-59a]
             marked = hooks.pre_delete is not None and hooks.pre_delete.mark_not_ready
             return ((PRE_DELETE_HOOK,) if marked else ()), (PRE_UPDATE_HOOK,)
         case LifecycleState.PREPARING_UPDATE:
@@ -215,13 +215,13 @@ def _key_changes(state: LifecycleState, hooks: Lifecycle) -> tuple[_Keys, _Keys]
         case LifecycleState.UPDATED:
             return (), (PRE_UPDATE_HOOK,)
         case LifecycleState.NORMAL:
-            # B-17: a Pod that goes straight back to Normal, from either hook, would stay not ready. The keys are ours,
-            # so they go even when the hook no longer says markPodNotReady.
+            # A Pod that returns directly to Normal, from either hook, would stay not ready. The keys are the
+            # controller's own, so they are removed even if the hook no longer sets markPodNotReady. [B-17]
             return (), (PRE_UPDATE_HOOK, PRE_DELETE_HOOK)
     return (), ()
 
 
 def may_cancel_deletion(lifecycle: Lifecycle | None) -> bool:
-    """PM-67: whether a Pod may come back from PreparingDelete; not if a hook has taken Pods out of service."""
+    """Return whether a Pod may return from PreparingDelete; not if a hook has taken Pods out of service. [PM-67]"""
     hooks = lifecycle or NO_LIFECYCLE
     return not any(hook is not None and hook.mark_not_ready for hook in (hooks.pre_delete, hooks.in_place_update))

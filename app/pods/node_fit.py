@@ -1,7 +1,7 @@
-"""On which nodes a Pod may be, as the scheduler would say without looking at room or at other Pods. Pure.
+"""Node eligibility of a Pod: the scheduler's rules without resources and other Pods. Pure.
 
-For whoever puts Pods on nodes by itself: DaemonSets, jobs that run once per node. A node's name, labels and taints
-decide; its conditions and its cordon do so only by the taints that come with them (DS-16, DS-18).
+For controllers that place Pods themselves: DaemonSets, and jobs that run once per node. A node's name, labels and
+taints decide; its conditions and cordon count only through the taints they cause. [DS-16, DS-18]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPERATORS: Final = {operator.value: operator for operator in Operator}
 
 @dataclass(frozen=True, slots=True)
 class Toleration:
-    """What lets a Pod onto a node in spite of a taint."""
+    """A toleration of taints."""
 
     key: str = ""
     operator: str = ""
@@ -29,7 +29,7 @@ class Toleration:
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether it covers the taint."""
+        """Return whether it covers the taint."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -41,15 +41,16 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class NodeTerm:
-    """One term of a required node affinity: all of it must hold. Without any requirement nothing does."""
+    """One term of a required node affinity: all its requirements must match. A term without requirements matches no
+    node."""
 
     labels: tuple[Requirement, ...] = ()
     fields: tuple[Requirement, ...] = ()
-    #: It says something that cannot be read: no node fits.
+    #: The term cannot be parsed, so no node matches.
     impossible: bool = False
 
     def fits(self, node: Node) -> bool:
-        """Whether it holds of the node."""
+        """Return whether the node matches."""
         if self.impossible or not (self.labels or self.fields):
             return False
         fields = {_NAME: node.metadata.name}
@@ -60,10 +61,10 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class Eligibility:
-    """What a node is to a Pod. ``reason``: why it should not run there; '' if it should."""
+    """Eligibility of a node for a Pod. ``reason`` says why the Pod should not run there; '' if it should."""
 
     should_run: bool
-    #: Whether one that is there may stay.
+    #: Whether a running Pod may stay.
     should_continue: bool
     reason: str = ""
 
@@ -73,9 +74,9 @@ ELIGIBLE: Final = Eligibility(True, True)
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """What a Pod asks of its node: compiled once from its spec, then held against any number of nodes.
+    """Node constraints of a Pod: compiled once from its spec, then matched against any number of nodes.
 
-    ``terms``: of the required node affinity, one of which must hold; None: there is none.
+    ``terms`` are those of the required node affinity, of which one must match; None if there is none.
     """
 
     node_name: str = ""
@@ -84,7 +85,7 @@ class Placement:
     tolerations: tuple[Toleration, ...] = ()
 
     def eligibility(self, node: Node) -> Eligibility:
-        """DS-18: whether a Pod should run on the node, and whether one that does may stay."""
+        """Return whether a Pod should run on the node, and whether a running one may stay. [DS-18]"""
         reason = self._mismatch(node)
         if reason:
             return Eligibility(False, False, reason)
@@ -100,9 +101,9 @@ class Placement:
         labels = node.metadata.labels
         for key, value in self.node_selector:
             if labels.get(key) != value:
-                return f"nodeSelector asks for label {key}={value}"
+                return f"nodeSelector requires label {key}={value}"
         if self.terms is not None and not any(term.fits(node) for term in self.terms):
-            return "no term of the required node affinity holds"
+            return "no term of the required node affinity matches"
         return ""
 
     def _repels(self, taint: Taint) -> bool:
@@ -112,7 +113,8 @@ class Placement:
 
 
 def placement_of(spec: Mapping[str, Any]) -> Placement:
-    """What the spec of a Pod (its JSON, which nobody may have judged) asks of nodes. What cannot be read fits none."""
+    """Compile the node constraints of a Pod spec given as unvalidated JSON. Constraints that cannot be parsed match no
+    node."""
     required = _object(_object(spec.get("affinity")).get("nodeAffinity")).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
@@ -137,7 +139,7 @@ def _term(term: Mapping[str, Any]) -> NodeTerm:
 
 
 def _requirement(found: Mapping[str, Any]) -> Requirement:
-    """Raises ValueError for an operator that there is not, or one without the values it needs."""
+    """Raises ValueError for an unknown operator, or one without the values it needs."""
     operator = _OPERATORS.get(_text(found.get("operator")))
     listed = found.get("values")
     values = tuple(_text(one) for one in listed) if isinstance(listed, list) else ()
@@ -151,7 +153,7 @@ def _toleration(found: Mapping[str, Any]) -> Toleration:
 
 
 def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
-    """The tolerations of a Pod's spec and these, each of which takes the place of one that covers the same."""
+    """Return the tolerations of a Pod's spec with ``added``, each replacing one that covers the same taints."""
     names = ("key", "operator", "value", "effect")
     found = list(_objects(spec.get("tolerations")))
     for one in added:

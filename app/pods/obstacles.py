@@ -1,4 +1,4 @@
-"""What keeps a Pod from being ready, in sentences, and what a person can do about it. Pure."""
+"""What keeps a Pod from becoming ready, in sentences, and how to fix it. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from app.kube.objects import ContainerStatus, Pod
 from app.pods.lifecycle import LifecycleState
 
 _IMAGE: Final = frozenset(("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"))
-#: A Pod passes through these by itself.
+#: A Pod passes through these reasons without help.
 _PASSING: Final = frozenset(("", "ContainerCreating", "PodInitializing"))
-#: Messages come from containers: nobody wants pages of them.
+#: Messages come from containers and may be long.
 _LONGEST: Final = 300
 _HOOKS: Final[dict[str, str]] = {
     LifecycleState.PREPARING_DELETE: "its deletion",
@@ -23,19 +23,19 @@ _HOOKS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """What is wrong, and the way out."""
+    """A problem and its remedy."""
 
     what: str
     way_out: str
 
 
 def obstacles(pod: Pod) -> Sequence[Obstacle]:
-    """All of them, the first cause first; empty for a Pod that is ready or soon will be."""
+    """Return all obstacles, the root cause first; empty for a Pod that is ready or soon will be."""
     return tuple(_found(pod))
 
 
 def ways_out(pods: Iterable[Pod]) -> list[str]:
-    """What can be done about all that keeps these Pods from being ready, each once."""
+    """Return the remedies for all obstacles of these Pods, without duplicates."""
     return list(dict.fromkeys(one.way_out for pod in pods for one in obstacles(pod)))
 
 
@@ -52,7 +52,7 @@ def _found(pod: Pod) -> Iterator[Obstacle]:
 def _deletion(pod: Pod) -> Iterator[Obstacle]:
     if pod.metadata.deletion_timestamp is not None and pod.metadata.finalizers:
         held = ", ".join(pod.metadata.finalizers)
-        yield Obstacle(f"it is being deleted, and held by finalizer {held}", "ask whoever set the finalizer to let go")
+        yield Obstacle(f"it is being deleted, but finalizer {held} remains", "ask whoever set the finalizer to let go")
 
 
 def _scheduling(pod: Pod) -> Iterator[Obstacle]:
@@ -61,11 +61,11 @@ def _scheduling(pod: Pod) -> Iterator[Obstacle]:
         return
     if condition.reason == "SchedulingGated":
         yield Obstacle(
-            "scheduling gates keep it from any node", "wait for whoever set spec.schedulingGates, or ask them"
+            "scheduling gates keep it from being scheduled", "wait for whoever set spec.schedulingGates, or ask them"
         )
         return
-    what = f"no node takes it: {_short(condition.message or condition.reason)}"
-    yield Obstacle(what, "add nodes or free some, or ask for less in its template (resources, affinity, nodeSelector)")
+    what = f"it cannot be scheduled: {_short(condition.message or condition.reason)}"
+    yield Obstacle(what, "add nodes, free resources, or relax its template (resources, affinity, nodeSelector)")
 
 
 def _container(pod: Pod, status: ContainerStatus, image: str) -> Iterator[Obstacle]:
@@ -75,9 +75,9 @@ def _container(pod: Pod, status: ContainerStatus, image: str) -> Iterator[Obstac
         ended = status.state.terminated
         if ended is not None and ended.exit_code and pod.status.phase in ("Running", "Failed", "Pending"):
             why = f": {ended.reason}" if ended.reason else ""
-            yield Obstacle(f"{name} ended with exit code {ended.exit_code}{why}", logs)
+            yield Obstacle(f"{name} exited with code {ended.exit_code}{why}", logs)
         elif status.state.running is not None and not status.ready and status.started is False:
-            yield Obstacle(f"{name} runs, and its startup probe has not succeeded yet", logs)
+            yield Obstacle(f"{name} is running, but its startup probe has not succeeded yet", logs)
         return
     if waiting.reason in _PASSING:
         return
@@ -85,13 +85,13 @@ def _container(pod: Pod, status: ContainerStatus, image: str) -> Iterator[Obstac
     if waiting.reason in _IMAGE:
         yield Obstacle(
             f"image {image} of {name} cannot be pulled ({waiting.reason}){said}",
-            f"correct the image of {status.name} in the template, or give the Pod a pull secret",
+            f"correct the image of {status.name} in the template, or add an image pull secret",
         )
     elif waiting.reason == "CrashLoopBackOff":
         before = status.last_state.terminated
         how = f" with exit code {before.exit_code}" if before is not None else ""
         how += f" ({before.reason})" if before is not None and before.reason else ""
-        yield Obstacle(f"{name} ends again and again{how}, {status.restart_count} restarts", f"{logs} --previous")
+        yield Obstacle(f"{name} keeps exiting{how}, {status.restart_count} restarts", f"{logs} --previous")
     else:
         describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
         yield Obstacle(f"{name} does not start ({waiting.reason}){said}", describe)
@@ -101,7 +101,7 @@ def _hook(pod: Pod) -> Iterator[Obstacle]:
     state = pod.metadata.labels.get(names.LIFECYCLE_STATE, "")
     what = _HOOKS.get(state)
     if what is not None and pod.metadata.deletion_timestamp is None:
-        way_out = "whoever serves the hook takes its finalizers and labels away (spec.lifecycle names them)"
+        way_out = "wait for the hook's controller to remove its finalizers and labels (see spec.lifecycle)"
         yield Obstacle(f"a lifecycle hook delays {what} (state {state})", way_out)
 
 
@@ -109,26 +109,26 @@ def _conditions(pod: Pod) -> Iterator[Obstacle]:
     for gate in pod.spec.readiness_gates:
         condition = pod.condition(gate.condition_type)
         if gate.condition_type in (names.KRUISE_POD_READY, names.IN_PLACE_UPDATE_READY) and condition is None:
-            continue  # the manager writes it in a moment
+            continue  # The manager writes it shortly.
         if gate.condition_type == names.IN_PLACE_UPDATE_READY and condition is not None and condition.status == "False":
             describe = f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name}"
             yield Obstacle(
                 "it is being updated in place: its node has not started the changed containers yet",
-                f"wait; if it stays so: {describe}",
+                f"wait; if it persists: {describe}",
             )
         elif condition is None or condition.status != "True":
             said = f": {_short(condition.message)}" if condition is not None and condition.message else ""
             state = condition.status if condition is not None else "not written yet"
             yield Obstacle(
                 f"readiness gate {gate.condition_type} is {state}{said}",
-                f"look at whoever writes condition {gate.condition_type}",
+                f"check the controller that sets condition {gate.condition_type}",
             )
     running = [one for one in pod.status.container_statuses if one.state.running is not None and not one.ready]
     for one in running:
         if one.started is not False:
             yield Obstacle(
-                f"container {one.name} runs and is not ready: its readiness probe fails, or has not run yet",
-                f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name} shows what the probe answers",
+                f"container {one.name} is running but not ready: its readiness probe fails, or has not run yet",
+                f"kubectl describe pod -n {pod.metadata.namespace} {pod.metadata.name} shows the result of the probe",
             )
 
 

@@ -18,14 +18,12 @@ from app.kube.selectors import compile_selector
 from app.pods.lifecycle import LifecycleState, state_of
 from app.pods.predicates import is_ready, ready_since
 
-# Which Pods go first: in a scale-in, and by default in an update (§ 4.9). Pure.
-#
-# Pods are sorted, first to go first. Where all keys are equal the name decides, so that the same Pods always give the
-# same order. Rules PM-121 … PM-126, CS-112 … CS-114, CS-125.
+# Which Pods go first: in a scale-in, and by default in an update (§ 4.9). Where all other keys are equal the name
+# decides, so that the same Pods always sort the same way. [PM-121 … PM-126, CS-112 … CS-114, CS-125]
 
-#: Pod uid → rank; higher goes first. Pods that are not in it have rank 0.
+#: Pod uid → rank; a higher rank goes first. Missing Pods have rank 0.
 Ranks: TypeAlias = Mapping[str, float]
-#: Node name → its labels, None for a node nobody knows.
+#: Node name → its labels, or None for an unknown node.
 NodeLabels: TypeAlias = Callable[[str], Mapping[str, str] | None]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -35,7 +33,7 @@ _PHASES: Final[Mapping[str, int]] = {"Unknown": 1, "Running": 2}
 
 
 def deletion_cost(pod: Pod) -> int:
-    """PM-122: the annotation's number; 0 where it is missing or is none the API server would take."""
+    """Return the annotation's number; 0 if it is missing or the API server would reject it. [PM-122]"""
     text = pod.metadata.annotations.get(POD_DELETION_COST)
     if not text or not _COST.fullmatch(text):
         return 0
@@ -46,7 +44,7 @@ def deletion_cost(pod: Pod) -> int:
 def in_deletion_order(
     pods: Iterable[Pod], *, available: Callable[[Pod], bool] | None = None, ranks: Ranks | None = None
 ) -> list[Pod]:
-    """PM-121: the Pods, first to be deleted first. ``available``: the workload's own predicate, if it has one."""
+    """Sort the Pods, first to be deleted first. ``available`` is the workload's own predicate, if any. [PM-121]"""
     ranks = ranks or {}
 
     def key(pod: Pod) -> tuple[Any, ...]:
@@ -58,7 +56,7 @@ def in_deletion_order(
             ready,
             deletion_cost(pod),
             -ranks.get(pod.metadata.uid, 0.0),
-            # Both are ready or neither is: the key before has told them apart otherwise.
+            # Both are ready or neither is: the preceding key separates the others.
             _newest_first(ready_since(pod)) if ready else (),
             -_restarts(pod),
             _newest_first(pod.metadata.creation_timestamp),
@@ -69,7 +67,7 @@ def in_deletion_order(
 
 
 def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
-    """PM-123: of n Pods on one node the first to go has rank n - 1, the last 0."""
+    """Rank the n Pods of each node from n - 1 (first to go) to 0. [PM-123]"""
     nodes: defaultdict[str, list[Pod]] = defaultdict(list)
     for pod in pods:
         if pod.spec.node_name:
@@ -83,9 +81,9 @@ def same_node_ranks(pods: Iterable[Pod]) -> dict[str, float]:
 
 
 def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels: NodeLabels) -> dict[str, float]:
-    """PM-124: for each topologySpreadConstraint (given by its key), Pods of crowded domains rank higher.
+    """Rank Pods by topologySpreadConstraint (given by its key): Pods in crowded domains rank higher. [PM-124]
 
-    Pods on unknown nodes, or on nodes without the label, get nothing from a constraint.
+    A constraint adds nothing to Pods on unknown nodes or on nodes without the label.
     """
     same_node = same_node_ranks(pods)
     ranks: defaultdict[str, float] = defaultdict(float)
@@ -104,19 +102,19 @@ def spread_ranks(pods: Sequence[Pod], topology_keys: Iterable[str], node_labels:
 
 
 def ranks_of(pods: Sequence[Pod], template: Mapping[str, Any], node_labels: NodeLabels) -> dict[str, float]:
-    """The ranks by the template's topologySpreadConstraints, or by nodes where it has none."""
+    """Return the ranks by the template's topologySpreadConstraints, or by node if it has none."""
     constraints = (template.get("spec") or {}).get("topologySpreadConstraints") or []
     keys = [str(constraint.get("topologyKey")) for constraint in constraints]
     return spread_ranks(pods, keys, node_labels) if keys else same_node_ranks(pods)
 
 
 def in_default_update_order(pods: Iterable[Pod]) -> list[Pod]:
-    """PM-126: the Pods, first to be updated first: those that have least to lose."""
+    """Sort the Pods, first to be updated first: those that serve least go first. [PM-126]"""
     return sorted(pods, key=default_update_key)
 
 
 def default_update_key(pod: Pod) -> tuple[Any, ...]:
-    """By what Pods are sorted so; it depends on the Pod alone."""
+    """Sort key of the default update order; it depends on the Pod alone."""
     ready = is_ready(pod)
     return (
         bool(pod.spec.node_name),
@@ -139,27 +137,27 @@ def _restarts(pod: Pod) -> int:
 
 
 def _sidecar_restarts(pod: Pod) -> int:
-    """Restarts of init containers that keep running."""
+    """Return the restarts of native sidecars."""
     sidecars = {container.name for container in pod.spec.init_containers if container.restart_policy == "Always"}
     return max(
         (status.restart_count for status in pod.status.init_container_statuses if status.name in sidecars), default=0
     )
 
 
-# The order of an update that users ask for: by priority, scattered, and hooks' Pods first (§ 4.9). Pure.
-#
-# Each function takes Pods in some order and gives them in another; they apply one after the other, on top of
-# :func:`app.pods.order.in_default_update_order`. Rules PM-127 … PM-135, CS-126 … CS-128.
+# The update order that users configure: by priority, scattered, and Pods with hooks first (§ 4.9). Each function
+# reorders the Pods it is given; they are applied in sequence to the result of
+# :func:`app.pods.order.in_default_update_order`. [PM-127 … PM-135, CS-126 … CS-128]
 
 
 class UpdateOrder(Protocol):
-    """In which order a kind of workload updates its Pods, for whoever prepares their nodes (IMG-105).
+    """Update order of a workload's Pods, for controllers that prepare their nodes. [IMG-105]
 
-    It is asked of each kind; the one whose object it is answers.
+    Every kind is queried; only the owner's kind answers.
     """
 
     def __call__(self, owner: OwnerReference, pods: Sequence[Pod], /) -> Sequence[Pod] | None:
-        """The owner's Pods, first to be updated first; None for an object of another kind, or that is gone."""
+        """Return the owner's Pods, first to be updated first; None for an object of another kind or one that was
+        deleted."""
         ...
 
 
@@ -173,15 +171,15 @@ def in_update_order(
     priority: UpdatePriorityStrategy | None,
     scatter: Sequence[UpdateScatterTerm] | None,
 ) -> list[Pod]:
-    """``candidates``, in their default order, as the strategies want them. ``workload_pods``: all of the workload's.
+    """Apply the strategies to ``candidates``, given in default order. ``workload_pods`` are all Pods of the workload.
 
-    Raises ``SelectorError`` for a selector that validation would not have let pass.
+    Raises ``SelectorError`` for a selector that validation would have rejected.
     """
     return preparing_first(scattered(by_priority(candidates, priority), workload_pods, scatter))
 
 
 def by_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
-    """PM-127, PM-128: stable; nothing changes without a strategy."""
+    """Sort by priority, stably; without a strategy the order does not change. [PM-127, PM-128]"""
     if strategy is not None and strategy.weight_priority:
         terms = [(term.weight, compile_selector(term.match_selector)) for term in strategy.weight_priority]
         return sorted(
@@ -194,7 +192,7 @@ def by_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) ->
 
 
 def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy | None) -> list[Pod]:
-    """The same; a strategy with a selector that cannot be read, which admission refuses, changes nothing."""
+    """Like :func:`by_priority`, but keep the order if the strategy has an invalid selector, which admission rejects."""
     try:
         return by_priority(pods, strategy)
     except SelectorError:
@@ -202,7 +200,7 @@ def by_readable_priority(pods: Sequence[Pod], strategy: UpdatePriorityStrategy |
 
 
 def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
-    """Pods with none of the keys come before all others (B-12: compatible, surprising, documented)."""
+    """Pods with none of the keys come first. Surprising, but compatible with OpenKruise. [B-12]"""
     for index, key in enumerate(keys):
         if key in labels:
             return index, -trailing_number(labels[key])
@@ -210,21 +208,21 @@ def _level(labels: Mapping[str, str], keys: Sequence[str]) -> tuple[int, int]:
 
 
 def trailing_number(text: str) -> int:
-    """PM-128: the integer a label's value ends with; 0 without one, or beyond 64 bits."""
+    """Return the integer at the end of a label's value; 0 without one, or if it exceeds 64 bits. [PM-128]"""
     found = _TRAILING_NUMBER.search(text)
     number = int(found[1]) if found is not None else 0
     return number if number <= _MAX_INT64 else 0
 
 
 def preparing_first(pods: Sequence[Pod]) -> list[Pod]:
-    """PM-135: Pods whose hook was asked already come first."""
+    """Move Pods already preparing for the update to the front. [PM-135]"""
     return sorted(pods, key=lambda pod: state_of(pod) != LifecycleState.PREPARING_UPDATE)
 
 
 def scattered(
     pods: Sequence[Pod], workload_pods: Sequence[Pod], terms: Sequence[UpdateScatterTerm] | None
 ) -> list[Pod]:
-    """PM-130: the terms one after the other, the one with most matching candidates first."""
+    """Apply the terms in sequence, starting with the one most candidates match. [PM-130]"""
     matchers = [_matcher(term) for term in terms or ()]
     if len(matchers) > 1:
         counts = [_carriers(term, pods) for term in terms or ()]
@@ -237,17 +235,17 @@ def scattered(
 
 
 def _matcher(term: UpdateScatterTerm) -> Callable[[Pod], bool]:
-    # PM-7: an empty value stands for an empty label and for none at all.
+    # An empty value matches both an empty label and a missing one. [PM-7]
     return lambda pod: pod.metadata.labels.get(term.key, "") == term.value
 
 
 def _carriers(term: UpdateScatterTerm, pods: Sequence[Pod]) -> int:
-    """PM-7: of several terms only those count that a Pod really carries; where the label is absent it is not enough."""
+    """Count the Pods that carry the label; a missing label does not count here. [PM-7]"""
     return sum(pod.metadata.labels.get(term.key) == term.value for pod in pods)
 
 
 def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Callable[[Pod], bool]) -> list[Pod]:
-    """PM-131 … PM-134: matching Pods in even distances among the others, the last of them at the very end."""
+    """Distribute matching Pods evenly among the others, with the last at the very end. [PM-131 … PM-134]"""
     matching = [pod for pod in pods if matches(pod)]
     others = [pod for pod in pods if not matches(pod)]
     if len(matching) <= 1 or len(others) <= 1:
@@ -260,7 +258,7 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
         groups, per_matching, per_others = _groups(len(matching), len(others))
         remainder = 0
     else:
-        # Fewer Pods match among the candidates than in the whole: groups as in the whole, the surplus goes first.
+        # Fewer candidates match than Pods of the workload: keep the workload's group sizes and put the surplus first.
         _, per_matching, per_others = _groups(total_matching, total_others)
         groups = min(len(matching) // per_matching, len(others) // per_others)
         remainder = len(others) - groups * per_others
@@ -273,7 +271,7 @@ def _scattered(pods: Sequence[Pod], workload_pods: Sequence[Pod], matches: Calla
 
 
 def _groups(matching: int, others: int) -> tuple[int, int, int]:
-    """PM-132: how many groups, and how many of each kind in one; rounded half away from zero."""
+    """Return the number of groups and the size of each part of a group, rounded half away from zero. [PM-132]"""
     groups = min(matching, others)
     return groups, _rounded(matching, groups), _rounded(others, groups)
 
@@ -283,6 +281,6 @@ def _rounded(count: int, groups: int) -> int:
 
 
 def _single(value: float) -> float:
-    """In single precision, as the ratios are compared."""
+    """Round to single precision, in which the ratios are compared."""
     rounded: float = struct.unpack("f", struct.pack("f", value))[0]
     return rounded

@@ -1,6 +1,6 @@
-"""Which ordinals Pods have: slots, from a start on, around reserved ones (AS-39, AS-48 … AS-50).
+"""Ordinals of Pods: slots counted from a start ordinal, skipping reserved ones. [AS-39, AS-48 … AS-50]
 
-Slots are kept as ranges: replicas and reservations may be as large as an int32, and cost no more for that.
+Slots are kept as ranges, so the cost does not depend on the size of replicas and reservations, which may be any int32.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 
 def ordinal_of(owner: str, pod: str) -> int:
-    """AS-39, AS-134: the ordinal of the Pod of that name; -1 for a name that the owner does not give."""
+    """Return the ordinal of the Pod of that name; -1 for a name the owner would not generate. [AS-39, AS-134]"""
     prefix, dash, digits = pod.rpartition("-")
     if prefix != owner or not dash or not _ordinal(digits):
         return -1
@@ -30,7 +30,7 @@ def ordinal_of(owner: str, pod: str) -> int:
 
 
 def reserve_problems(listed: Sequence[int | str]) -> Iterator[str]:
-    """AS-17: what is wrong with ``reserveOrdinals``, in OpenKruise's words."""
+    """Yield the errors in ``reserveOrdinals``, in OpenKruise's wording. [AS-17]"""
     for index, one in enumerate(listed):
         where = f"{index} th reserve ordinal"
         if isinstance(one, int):
@@ -45,7 +45,7 @@ def reserve_problems(listed: Sequence[int | str]) -> Iterator[str]:
 
 
 def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
-    """AS-49: ``reserveOrdinals`` as ranges in order, none of which touch; what cannot be read reserves nothing."""
+    """Return ``reserveOrdinals`` as sorted ranges, none of which touch; unparsable entries reserve nothing. [AS-49]"""
     found: list[Interval] = []
     for one in listed:
         if isinstance(one, int):
@@ -64,14 +64,15 @@ def reserved_intervals(listed: Iterable[int | str]) -> tuple[Interval, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Slots:
-    """The ordinals that shall have a Pod, ascending. ``ranges``: first, last, and how many slots stand before."""
+    """The ordinals that must have a Pod, ascending. ``ranges`` holds first, last, and the number of slots before the
+    range."""
 
     ranges: Sequence[tuple[int, int, int]]
     count: int
 
     @classmethod
     def of(cls, replicas: int, start: int, reserved: Sequence[Interval]) -> Slots:
-        """AS-48: ``replicas`` ordinals from ``start`` on that are not reserved."""
+        """Return the first ``replicas`` ordinals from ``start`` that are not reserved. [AS-48]"""
         ranges: list[tuple[int, int, int]] = []
         taken, at = 0, max(0, start)
         for first, last in (*reserved, (MAX_ORDINAL * 4, MAX_ORDINAL * 4)):
@@ -87,7 +88,7 @@ class Slots:
         return cls(tuple(ranges), taken)
 
     def rank(self, ordinal: int) -> int:
-        """Its place among the slots, from 1; 0: it is none."""
+        """Return the position among the slots, from 1; 0 if the ordinal is not a slot."""
         index = bisect_right(self.ranges, ordinal, key=lambda one: one[0]) - 1
         if index < 0 or ordinal > self.ranges[index][1]:
             return 0
@@ -95,8 +96,8 @@ class Slots:
         return before + ordinal - first + 1
 
     def not_last(self, ordinals: Iterable[int]) -> list[int]:
-        """Of slots that shall be no more, ascending, those that must be reserved for it; the others are the last ones,
-        and go with the number of slots."""
+        """Of the slots to remove, return those that must be reserved, ascending. The others are the last slots and
+        disappear when replicas decreases."""
         last, found = len(self), []
         for ordinal in sorted(ordinals, reverse=True):
             if self.rank(ordinal) == last:
@@ -117,5 +118,5 @@ class Slots:
 
     @property
     def end(self) -> int:
-        """One more than the last slot; 0 without any."""
+        """The last slot plus one; 0 without slots."""
         return self.ranges[-1][1] + 1 if self.ranges else 0

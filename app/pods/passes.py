@@ -1,6 +1,7 @@
-"""How a reconcile that writes Pods can be watched: what it knows as it begins, which Pods it sets out to make, its end.
+"""Observer protocol for reconciles that write Pods: what a reconcile knows at its start, which Pods it creates, its
+end.
 
-Nothing in the product watches. A simulation does, to hold each write against what the reconcile could know.
+The product uses no observer. A simulation does, to check each write against what the reconcile could know.
 """
 
 from __future__ import annotations
@@ -14,28 +15,28 @@ from app.kube.objects import PersistentVolumeClaim, Pod
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Begun:
-    """A reconcile of one workload or SidecarSet that begins: what its caches show, and when (monotonic)."""
+    """Start of a reconcile of one workload or SidecarSet: the content of its caches, and the time (monotonic)."""
 
     at: float
     uid: str
     generation: int
     pods: Sequence[Pod]
     claims: Sequence[PersistentVolumeClaim]
-    #: The reconciler, made anew for each term of leadership.
+    #: The reconciler, recreated for each leadership term.
     term: object
 
 
 class PassObserver(Protocol):
-    """Whoever watches. All calls come from the task of the reconcile itself."""
+    """An observer of reconciles. All calls come from the task of the reconcile itself."""
 
     def begins(self, begun: Begun) -> None:
-        """A reconcile begins; ``ends`` follows, whatever comes of it."""
+        """A reconcile begins; ``ends`` follows in any case."""
         ...
 
     def creates(self, names: Iterable[str]) -> None:
-        """It sets out to make Pods of these names."""
+        """The reconcile is about to create Pods of these names."""
         ...
 
     def ends(self) -> None:
-        """It is over."""
+        """The reconcile is over."""
         ...

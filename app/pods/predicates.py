@@ -11,51 +11,49 @@ from app.api.names import SPECIFIED_DELETE
 from app.kube.objects import Meta, ObjectMeta, OwnerReference, Pod
 from app.kube.resources import ObjectKey, Resource
 
-# What is said of a Pod: active, ready, running (PM-113). Pure.
-
 FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def is_condition_true(pod: Pod, type_: str) -> bool:
-    """Whether the condition is there with status True."""
+    """Return whether the condition exists with status True."""
     found = pod.condition(type_)
     return found is not None and found.status == "True"
 
 
 def is_active(pod: Pod) -> bool:
-    """PM-113: neither finished nor being deleted."""
+    """Return whether the Pod is neither finished nor being deleted. [PM-113]"""
     return pod.status.phase not in FINISHED and pod.metadata.deletion_timestamp is None
 
 
 def is_ready(pod: Pod) -> bool:
-    """PM-113: condition Ready is True."""
+    """Return whether condition Ready is True. [PM-113]"""
     return is_condition_true(pod, "Ready")
 
 
 def is_running_and_ready(pod: Pod) -> bool:
-    """PM-113: phase Running and ready."""
+    """Return whether the Pod is in phase Running and ready. [PM-113]"""
     return pod.status.phase == "Running" and is_ready(pod)
 
 
 def ready_since(pod: Pod) -> datetime | None:
-    """Since when the Pod is ready; None if it is not, or nobody said since when."""
+    """Return when the Pod became ready; None if it is not ready or the time is unknown."""
     found = pod.condition("Ready")
     return found.last_transition_time if found is not None and found.status == "True" else None
 
 
 def is_specified_delete(pod: Pod) -> bool:
-    """PM-103: marked for deletion by the label, whatever its value."""
+    """Return whether the Pod is marked for deletion by the label, whatever its value. [PM-103]"""
     return SPECIFIED_DELETE in pod.metadata.labels
 
 
-# Owner references: who owns an object, and the patches that adopt and release it. Pure.
-#
-# Users who may create an object may write any owner reference into it, with the uid of any other object. A reference
-# therefore means an owner only if uid, group, kind, name and namespace agree; :func:`owner_key` is the one place that
-# says so, and both the index of cached objects and every comparison use it. Patches are strategic merge patches that
-# change one owner reference and leave the others. [PM-107, PM-109, PM-112]
+# Owner references: who owns an object, and the patches that adopt and release it. Users who may create an object may
+# write any owner reference into it, with the uid of any other object. A reference therefore identifies an owner only if
+# uid, group, kind, name and namespace agree. :func:`owner_key` is the only place that decides this, and both the index
+# of cached objects and every comparison use it. Patches are strategic merge patches that change one owner reference and
+# leave the others. [PM-107, PM-109, PM-112]
 
-#: The index of objects by the :func:`owner_key` of their controller; objects without one are under :func:`ownerless`.
+#: The index of objects by the :func:`owner_key` of their controller; objects without a controller are under
+#: :func:`ownerless`.
 BY_CONTROLLER: Final = "controller"
 
 
@@ -76,7 +74,7 @@ R = TypeVar("R", bound=Reference, covariant=True)
 
 
 class Dependent(Protocol[R]):
-    """Metadata that may name owners."""
+    """Metadata that may list owner references."""
 
     @property
     def namespace(self) -> str: ...
@@ -86,7 +84,7 @@ class Dependent(Protocol[R]):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """An object as its dependents refer to it. ``namespace`` is empty for a cluster-scoped object."""
+    """An owner as its dependents refer to it. ``namespace`` is empty for a cluster-scoped object."""
 
     api_version: str
     kind: str
@@ -96,19 +94,19 @@ class Owner:
 
     @classmethod
     def of(cls, resource: Resource, metadata: Meta) -> Self:
-        """Return the owner that an object of this resource is."""
+        """Return the Owner for an object of this resource."""
         return cls(
             resource.api_version, resource.kind, metadata.name, metadata.namespace or "", str(metadata.uid or "")
         )
 
     @property
     def reference(self) -> dict[str, Any]:
-        """The controller's owner reference."""
+        """The owner reference with ``controller: true``."""
         return controller_reference(self.api_version, self.kind, self.name, self.uid)
 
     @property
     def key(self) -> ObjectKey:
-        """The key under which its controller works on it."""
+        """The work queue key of the owner."""
         return ObjectKey(self.namespace, self.name)
 
     @property
@@ -123,8 +121,8 @@ class Owner:
 def owner_key(reference: Reference, namespace: str) -> str:
     """Return the identity that a reference in an object of ``namespace`` claims: group, kind, namespace, name and uid.
 
-    The version does not count (D-2). No part of a real owner contains a slash, so a forged reference with slashes in
-    its fields equals none.
+    The version is ignored [D-2]. No part of a real owner contains a slash, so a forged reference with slashes in its
+    fields matches none.
     """
     group = reference.api_version.rpartition("/")[0]
     return f"{group}/{reference.kind}/{namespace}/{reference.name}/{reference.uid}"
@@ -144,7 +142,7 @@ def is_controlled_by(metadata: Dependent[Reference], owner: Owner) -> bool:
 
 
 def ownerless(namespace: str) -> str:
-    """The index key of the objects of a namespace that nobody controls."""
+    """Return the index key of the objects of a namespace without a controller."""
     return f"none/{namespace}"
 
 
@@ -156,7 +154,7 @@ def controller_keys(obj: Any) -> Iterable[str]:
 
 
 def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | None:
-    """The controller among raw owner references."""
+    """Return the controller among raw owner references."""
     for reference in references:
         if isinstance(reference, Mapping) and reference.get("controller") is True:
             fields = {field: reference.get(field) for field in ("apiVersion", "kind", "name", "uid")}
@@ -168,7 +166,7 @@ def controller_of(references: Sequence[Mapping[str, Any]]) -> OwnerReference | N
 
 
 def controller_reference(api_version: str, kind: str, name: str, uid: str) -> dict[str, Any]:
-    """The reference of the owner that manages an object; its deletion waits for that of the object."""
+    """Return the controller reference of an owner; the owner's foreground deletion waits for the dependent."""
     return {
         "apiVersion": api_version,
         "kind": kind,
@@ -180,16 +178,17 @@ def controller_reference(api_version: str, kind: str, name: str, uid: str) -> di
 
 
 def adoption_patch(metadata: ObjectMeta, reference: dict[str, Any]) -> dict[str, Any]:
-    """PM-109: the object gets this controller. If it got another one meanwhile, the API server refuses two."""
+    """Return the patch that sets this controller. If the object got another one meanwhile, the API server rejects the
+    second. [PM-109]"""
     return {"metadata": {"uid": metadata.uid, "ownerReferences": [reference]}}
 
 
 def release_patch(metadata: ObjectMeta, owner_uid: str) -> dict[str, Any]:
-    """PM-107: the object loses its reference to this owner and keeps all others."""
+    """Return the patch that removes the reference to this owner and keeps all others. [PM-107]"""
     return {"metadata": {"uid": metadata.uid, "ownerReferences": [{"$patch": "delete", "uid": owner_uid}]}}
 
 
 def transfer_patch(metadata: ObjectMeta, owner_uid: str, reference: dict[str, Any]) -> dict[str, Any]:
-    """Another owner instead of this one (CS-120)."""
+    """Return the patch that replaces this owner by another. [CS-120]"""
     references = [reference, {"$patch": "delete", "uid": owner_uid}]
     return {"metadata": {"uid": metadata.uid, "ownerReferences": references}}

@@ -1,8 +1,8 @@
-"""Condition ``KruisePodReady`` decided: when it is set, and what a key that wants the Pod not ready does to it. Pure.
+"""Decide condition ``KruisePodReady``: when to set it, and how not-ready keys change it. Pure.
 
-The condition's message is the list of those who want the Pod not ready (PM-61). What comes out is the body of a
-strategic merge patch of the Pod's status. It carries uid and resourceVersion, so that it changes the Pod that was
-looked at or nothing. Rules PM-40, PM-41, PM-60 … PM-66.
+The condition's message lists the keys that hold the Pod not ready [PM-61]. The functions return the body of a strategic
+merge patch of the Pod's status. It carries uid and resourceVersion, so it applies only to the Pod version it was
+computed from. [PM-40, PM-41, PM-60 … PM-66]
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ GATES_NOT_READY: Final = "ReadinessGatesNotReady"
 
 
 class InitialMetadata(Protocol):
-    """What a workload writes on a new Pod's metadata together with its first conditions; any number may have a say."""
+    """Metadata that a workload writes on a new Pod together with its first conditions. Several workloads may be
+    queried."""
 
     def __call__(self, pod: Pod, now: datetime, /) -> Mapping[str, Any] | None:
-        """The members of ``metadata``; nothing for a Pod of somebody else. None: the write is to wait."""
+        """Return the members of ``metadata``; empty for a Pod of another workload, None to postpone the write."""
         ...
 
 
 class NotReadyKey(NamedTuple):
-    """Who wants a Pod not ready, and what for. Sorted as messages are."""
+    """A user agent that holds a Pod not ready, and its key. Sorted as in messages."""
 
     user_agent: str
     key: str
@@ -47,18 +48,18 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
 
 _decode_message = msgspec.json.Decoder(list[_Entry]).decode
 
-# PM-66: the keys that controllers use.
+# The keys that controllers use. [PM-66]
 PRE_DELETE_HOOK: Final = NotReadyKey("Lifecycle", "preDeleteHook")
 PRE_UPDATE_HOOK: Final = NotReadyKey("Lifecycle", "preUpdateHook")
 
 
 def recreate_request(namespace: str, name: str) -> NotReadyKey:
-    """PM-66: the key of a ContainerRecreateRequest."""
+    """Return the key of a ContainerRecreateRequest. [PM-66]"""
     return NotReadyKey("ContainerRecreateRequest", f"{namespace}/{name}")
 
 
 def not_ready_keys(message: str) -> tuple[NotReadyKey, ...]:
-    """The keys in a condition's message; one that cannot be read holds none (PM-65)."""
+    """Return the keys in a condition's message; an unparsable message has none. [PM-65]"""
     try:
         entries = _decode_message(message.encode())
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -67,20 +68,20 @@ def not_ready_keys(message: str) -> tuple[NotReadyKey, ...]:
 
 
 def message_of(keys: Iterable[NotReadyKey]) -> str:
-    """PM-61: the message that holds these keys."""
+    """Return the message that lists these keys. [PM-61]"""
     return dumps_go([{"userAgent": key.user_agent, "key": key.key} for key in sorted(keys)])
 
 
 def has_gate(pod: Pod, type_: str = KRUISE_POD_READY) -> bool:
-    """Whether the Pod's readiness depends on the condition of this type."""
+    """Return whether the Pod's readiness depends on the condition of this type."""
     return any(gate.condition_type == type_ for gate in pod.spec.readiness_gates)
 
 
 def initial_conditions(pod: Pod) -> tuple[str, ...]:
-    """The conditions of ours that the Pod waits for and nobody has set yet; Pods on their way out are left alone.
+    """Return our conditions that the Pod's readiness gates require and that are not set yet; none for terminating Pods.
 
-    KruisePodReady (PM-60), and InPlaceUpdateReady of a Pod that was never updated in place (PM-45): both in one write,
-    as soon as the Pod is there, so that the kubelet's first report of readiness already counts them.
+    These are KruisePodReady [PM-60], and InPlaceUpdateReady of a Pod that was never updated in place [PM-45]. Both are
+    set in one write as soon as the Pod exists, so that the kubelet's first readiness report already counts them.
     """
     if pod.metadata.deletion_timestamp is not None:
         return ()
@@ -91,12 +92,12 @@ def initial_conditions(pod: Pod) -> tuple[str, ...]:
 
 
 def needs_condition(pod: Pod) -> bool:
-    """PM-60: whether the Pod waits for a first condition."""
+    """Return whether the Pod waits for a first condition. [PM-60]"""
     return bool(initial_conditions(pod))
 
 
 def initial_condition(pod: Pod, now: datetime) -> StatusPatch:
-    """PM-60: the conditions the Pod waits for are True, and nothing else changes."""
+    """Return the patch that sets the missing conditions to True and changes nothing else. [PM-60]"""
     moment = rfc3339(now)
     return status_patch(
         pod, *({"type": type_, "status": "True", "lastTransitionTime": moment} for type_ in initial_conditions(pod))
@@ -104,38 +105,40 @@ def initial_condition(pod: Pod, now: datetime) -> StatusPatch:
 
 
 def with_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
-    """PM-62: the Pod is not ready for this reason too. None where that is so already, or the gate is missing."""
+    """Return the patch that adds a not-ready key; None if the Pod already has it or lacks the gate. [PM-62]"""
     return with_keys_changed(pod, (key,), (), now)
 
 
 def without_key(pod: Pod, key: NotReadyKey, now: datetime) -> StatusPatch | None:
-    """PM-64: this reason is gone; without any other the condition is True. The kubelet raises Ready by itself."""
+    """Return the patch that removes a not-ready key; without any other key the condition is True. The kubelet sets
+    Ready itself. [PM-64]"""
     return with_keys_changed(pod, (), (key,), now)
 
 
 def with_keys_changed(
     pod: Pod, add: Collection[NotReadyKey], remove: Collection[NotReadyKey], now: datetime
 ) -> StatusPatch | None:
-    """PM-62, PM-64: some reasons come, others go, in one write. None where nothing changes or the gate is missing."""
+    """Return the patch that adds and removes not-ready keys in one write; None if nothing changes or the gate is
+    missing. [PM-62, PM-64]"""
     present = pod.condition(KRUISE_POD_READY)
     if not has_gate(pod) or (present is None and not add):
         return None
     held = frozenset(not_ready_keys(present.message)) if present is not None else frozenset()
     wanted = held.difference(remove).union(add)
-    # A key that stands in a condition that is True holds nobody: it is written again.
+    # A key in a condition with status True has no effect: it is written again.
     if wanted == held and not (add and present is not None and present.status == "True"):
         return None
-    # PM-63: False from the start, never an empty status.
+    # False from the start, never an empty status. [PM-63]
     condition = _condition(wanted, now)
     ready = ready_after(pod, KRUISE_POD_READY, condition["status"], now) if add else None
     return status_patch(pod, condition, *((ready,) if ready is not None else ()))
 
 
 def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str, Any] | None:
-    """PM-41: the condition Ready when the readiness gate ``gate`` gets ``status``, or None if it stays as it is.
+    """Return the condition Ready after readiness gate ``gate`` gets ``status``, or None if it does not change. [PM-41]
 
-    The kubelet would come to the same some moments later; until then the Pod would get traffic. Differs from OpenKruise
-    in lastTransitionTime, which it leaves empty (B-8).
+    The kubelet would set the same moments later; until then the Pod would receive traffic. Differs from OpenKruise in
+    lastTransitionTime, which OpenKruise leaves empty. [B-8]
     """
     ready = pod.condition(READY)
     containers = pod.condition(CONTAINERS_READY)
@@ -151,7 +154,7 @@ def ready_after(pod: Pod, gate: str, status: str, now: datetime) -> Mapping[str,
             messages.append(
                 f'the status of pod readiness gate "{wanted.condition_type}" is not "True", but {present}',
             )
-    # PM-40: the entry is replaced only if its status differs.
+    # The entry is replaced only if its status differs. [PM-40]
     if ready.status == ("False" if messages else "True"):
         return None
     return {
@@ -174,6 +177,6 @@ def _condition(keys: Iterable[NotReadyKey], now: datetime) -> dict[str, Any]:
 
 
 def status_patch(pod: Pod, *conditions: Mapping[str, Any]) -> StatusPatch:
-    """The body of a strategic merge patch that sets conditions of the Pod that was looked at, or fails."""
+    """Return a strategic merge patch that sets conditions on the observed Pod version; a newer version conflicts."""
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}
     return {"metadata": seen, "status": {"conditions": list(conditions)}}

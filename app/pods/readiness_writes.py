@@ -1,4 +1,4 @@
-"""Carrying out what the readiness plan says: the condition of new Pods, and keys added and removed by controllers."""
+"""Apply readiness plans: the conditions of new Pods, and not-ready keys added and removed by controllers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from app.pods.readiness import (
     without_key,
 )
 
-#: Seconds after which a Pod is looked at again whose newer version should have come by the watch.
+#: Seconds after which a Pod is reconciled again if the watch has not delivered its newer version.
 RECHECK_DELAY = 1.0
-#: Seconds the kubelet is given to report a Pod that it has just been given.
+#: Seconds the kubelet gets to report a newly bound Pod.
 KUBELET_FIRST = 0.5
 
 
 class PodReadinessReconciler:
-    """Sets the condition of Pods that have the readiness gate and no condition yet."""
+    """Sets the initial conditions of Pods that have the readiness gate."""
 
     def __init__(self, client: Client, pods: Store[Pod], workloads: Sequence[InitialMetadata] = ()) -> None:
         self._client = client
@@ -41,7 +41,7 @@ class PodReadinessReconciler:
         self._written = ResourceVersionExpectations(client.clock)
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """PM-60: the Pod, if it waits for the condition."""
+        """Return the Pod's key if it waits for the condition. [PM-60]"""
         if change.new is None:
             self._written.forget(change.object.metadata.uid)
             return ()
@@ -52,13 +52,14 @@ class PodReadinessReconciler:
         return ()
 
     def delay(self, change: Change[Pod], _key: ObjectKey) -> float:
-        """The kubelet reports a Pod the moment it gets it. Who writes then makes the API server do one of both writes
-        twice; a moment later is early enough for its report that the containers are ready."""
+        """Delay the write of a newly bound Pod. The kubelet reports a Pod the moment it receives it, and a write at the
+        same time makes the API server repeat one of the two. A moment later is still before its report that the
+        containers are ready."""
         pod = change.new
         return KUBELET_FIRST if pod is not None and pod.spec.node_name and pod.status.start_time is None else 0.0
 
     def _initial_metadata(self, pod: Pod, now: datetime) -> Mapping[str, Any] | None:
-        """What the workload that the Pod belongs to says."""
+        """Return the metadata from the Pod's workload."""
         for workload in self._workloads:
             found = workload(pod, now)
             if found is None or found:
@@ -66,7 +67,8 @@ class PodReadinessReconciler:
         return {}
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One patch, before the containers can be ready: the kubelet's report of that then counts the condition."""
+        """Write one patch before the containers can be ready, so that the kubelet's report of that counts the
+        condition."""
         pod = self._pods.by_key(key)
         if pod is None or not needs_condition(pod) or self._written.unsatisfied(pod.metadata) is not None:
             return None
@@ -82,25 +84,25 @@ class PodReadinessReconciler:
         except NotFound:
             return None
         except Conflict:
-            # Somebody was faster; he may have set the condition. The newer Pod is on its way and brings us here again.
+            # Another writer was faster, and may have set the condition. The watch will deliver the newer Pod.
             return Result(requeue_after=RECHECK_DELAY)
         self._written.expect(written.metadata)
         return None
 
 
 async def add_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """PM-62: take the Pod out of service until the key is removed. What was written, if anything was. Raises
-    ``Conflict`` after four tries."""
+    """Take the Pod out of service until the key is removed. Returns the written metadata, or None if nothing was
+    written. Raises ``Conflict`` after four attempts. [PM-62]"""
     return await _change(client, pod, lambda fresh, now: with_key(fresh, key, now))
 
 
 async def remove_not_ready_key(client: Client, pod: Pod, key: NotReadyKey) -> Metadata | None:
-    """PM-64: this key no longer holds the Pod back. Like :func:`add_not_ready_key`."""
+    """Remove the key, so that it no longer holds the Pod not ready. Like :func:`add_not_ready_key`. [PM-64]"""
     return await _change(client, pod, lambda fresh, now: without_key(fresh, key, now))
 
 
 async def _change(client: Client, pod: Pod, plan: Callable[[Pod, datetime], StatusPatch | None]) -> Metadata | None:
-    """PM-179: with a fresh look after each conflict, so that no wish is lost; a Pod that is gone needs nothing."""
+    """Read the Pod again after each conflict, so that no change is lost; a deleted Pod needs none. [PM-179]"""
     uid = pod.metadata.uid
     for attempt in range(CONFLICT_ATTEMPTS):
         patch = plan(pod, client.clock.now())

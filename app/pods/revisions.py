@@ -1,4 +1,4 @@
-"""Revisions of Pod templates: their content, their hashes, and which of them are current, new or obsolete."""
+"""Revisions of Pod templates: their content, their hashes, and which are current, new or obsolete."""
 
 from __future__ import annotations
 
@@ -17,21 +17,20 @@ from app.pods.hashes import fnv32, fnv32a, safe_encode
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_text import OPENKRUISE, TextError, template_text
 
-# Revision history, kept in ControllerRevisions: what a changed template means for it, and what may be forgotten.
-#
-# Pure: a revision is seen as :class:`Revision`, what should be written comes back as a value. Rules PM-81 … PM-93.
+# Revision history, kept in ControllerRevisions: what a changed template adds to it, and what may be deleted. Pure: a
+# revision is seen as :class:`Revision`, and plans are returned as values. [PM-81 … PM-93]
 
 NAME_LIMIT = 223
-"""PM-83: room for the longest hash within the 253 characters of a name."""
+"""Room for the longest hash within the 253 characters of a name. [PM-83]"""
 MAX_PASSED_OVER = 10
-"""So many names are tried at once; whether more are taken, the API server says one by one."""
+"""Names tried at once; the API server reports further clashes one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """What the plans need of one ControllerRevision.
+    """The fields of a ControllerRevision that plans need.
 
-    ``data`` is its content as Go writes it: compact, keys sorted (PM-84).
+    ``data`` is its content as Go writes it: compact, with sorted keys. [PM-84]
     """
 
     name: str
@@ -49,14 +48,14 @@ class Revision:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """PM-88: the newest revision has this content already."""
+    """The newest revision already has this content. [PM-88]"""
 
     revision: Revision
 
 
 @dataclass(frozen=True, slots=True)
 class Renumber:
-    """PM-89: an older revision has this content (a rollback); it becomes the newest by taking ``number``."""
+    """An older revision has this content (a rollback); it takes ``number`` and becomes the newest. [PM-89]"""
 
     revision: Revision
     number: int
@@ -64,7 +63,8 @@ class Renumber:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """PM-90: nothing recorded has this content. ``label_hash`` keeps the first hash though a clash changes the name."""
+    """No recorded revision has this content. ``label_hash`` keeps the first hash even if a clash changes the name.
+    [PM-90]"""
 
     name: str
     label_hash: str
@@ -75,19 +75,19 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """The name is taken by the same content: that revision is used, under ``number``, and adopted if it is not ours."""
+    """The name is taken by the same content: use that revision under ``number``, and adopt it if necessary."""
 
     revision: Revision
     number: int
 
 
 RevisionPlan: TypeAlias = Unchanged | Renumber | Create
-#: The hash of data and a collision count.
+#: Hash of data and a collision count.
 Digest: TypeAlias = Callable[[bytes, int], str]
 
 
 def revision_of(stored: ControllerRevision) -> Revision:
-    """A stored ControllerRevision as the plans see it; its data with sorted keys, however it was stored (PM-87)."""
+    """Convert a stored ControllerRevision; its data gets sorted keys, however it was stored. [PM-87]"""
     metadata, data = stored.metadata, orjson.loads(bytes(stored.data))
     _complete_template(data)
     return Revision(
@@ -106,8 +106,8 @@ def revision_of(stored: ControllerRevision) -> Revision:
 
 
 def _complete_template(data: object) -> None:
-    """Kubernetes 1.34 no longer writes the creation timestamp of a template, which is always null. Whoever took that
-    for a change would roll out a native workload that is moved over, and its Pods would gain nothing by it."""
+    """Restore the null creation timestamp of a template, which Kubernetes 1.34 no longer writes. Without it, a migrated
+    native workload would roll out for no reason."""
     for field_name in ("spec", "template", "metadata"):
         data = data.get(field_name) if isinstance(data, dict) else None
     if isinstance(data, dict):
@@ -115,15 +115,15 @@ def _complete_template(data: object) -> None:
 
 
 def revision_hash(data: bytes, collision_count: int | None) -> str:
-    """PM-82: FNV-1 of the data and the decimal collision count, in the alphabet without vowels."""
+    """Return FNV-1 of the data and the decimal collision count, in the alphabet without vowels. [PM-82]"""
     salt = b"" if collision_count is None else str(collision_count).encode()
     return safe_encode(str(fnv32(data + salt)))
 
 
 def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENKRUISE) -> str:
-    """DS-53: FNV-1a of the template in ``data`` as Go prints it and, after a collision, of the count's bytes.
+    """Return FNV-1a of the template in ``data`` as Go prints it and, after a collision, of the count's bytes. [DS-53]
 
-    Data that holds no template a Go program could have read has no such hash, and one of its own is as good.
+    Data without a template that Go can read has no such hash and gets :func:`revision_hash`.
     """
     try:
         template = orjson.loads(data)["spec"]["template"]
@@ -135,32 +135,33 @@ def template_hash(data: bytes, collision_count: int = 0, *, release: str = OPENK
 
 
 def revision_name(workload: str, digest: str) -> str:
-    """PM-83: the workload's name, cut, and the hash."""
+    """Return the workload's name, truncated, and the hash. [PM-83]"""
     return f"{workload[:NAME_LIMIT]}-{digest}"
 
 
 def short_hash(revision: str) -> str:
-    """The part of a revision's name after the last ``-``; a bare hash is its own."""
+    """Return the part of a revision's name after the last ``-``; a bare hash is returned unchanged."""
     return revision.rpartition("-")[2]
 
 
 def is_same_revision(one: str, other: str) -> bool:
-    """PM-78, CS-75: equal names, or equal hashes where one side is written short; nothing is the same as nothing."""
+    """Return whether the names are equal, or the hashes if one side is short; an empty name equals nothing. [PM-78,
+    CS-75]"""
     return bool(one) and bool(other) and (one == other or short_hash(one) == short_hash(other))
 
 
 def current_revision(recorded: str, ordered: Sequence[Revision], update: Revision) -> Revision:
-    """PM-92: the one a workload's status names, if it still stands, else the update revision."""
+    """Return the revision named in a workload's status if it still exists, else the update revision. [PM-92]"""
     return next((revision for revision in ordered if revision.name == recorded), update)
 
 
 def in_order(revisions: Iterable[Revision]) -> list[Revision]:
-    """PM-86: oldest first, by number, then creation time, then name."""
+    """Sort oldest first, by number, then creation time, then name. [PM-86]"""
     return sorted(revisions, key=lambda revision: (revision.number, revision.created, revision.name))
 
 
 def next_number(ordered: Sequence[Revision]) -> int:
-    """PM-86: one more than the newest, or 1."""
+    """Return the newest number plus one, or 1. [PM-86]"""
     return ordered[-1].number + 1 if ordered else 1
 
 
@@ -176,10 +177,10 @@ def plan_revision(
     collision_count: int,
     digest: Digest = revision_hash,
 ) -> RevisionPlan:
-    """What recording ``data`` takes, given the revisions of this workload, oldest first.
+    """Return how to record ``data``, given the revisions of this workload, oldest first.
 
-    A revision that is being deleted is not relied on: it will be gone before a Pod could ask for it. A name that one
-    of these has is passed over, as is one that proves to be taken (PM-90).
+    A revision that is being deleted is not reused: it would be gone before a Pod could need it. Its name is skipped, as
+    is any name that proves to be taken. [PM-90]
     """
     standing = [revision for revision in ordered if not revision.deleting]
     equal = [revision for revision in standing if revision.data == data]
@@ -198,10 +199,11 @@ def plan_revision(
 
 
 def after_clash(workload: str, create: Create, existing: Revision, digest: Digest = revision_hash) -> Reuse | Create:
-    """PM-90: the API server says the name exists. With the same content it is used, else the next name is tried.
+    """Return the next plan after the API server reports that the name exists: reuse the same content, else try the next
+    name. [PM-90]
 
-    A revision left behind by a deleted workload of the same name would be collected together with its old owner, so
-    whoever uses it has to take it over (SS-121). One that is being deleted cannot be kept: another name is taken.
+    A revision left behind by a deleted workload of the same name would be garbage-collected with its old owner, so it
+    must be adopted [SS-121]. One that is being deleted cannot be kept: another name is used.
     """
     if existing.data == create.data and not existing.deleting:
         return Reuse(existing, max(existing.number, create.number))
@@ -210,29 +212,28 @@ def after_clash(workload: str, create: Create, existing: Revision, digest: Diges
 
 
 def oldest_unused(ordered: Sequence[Revision], in_use: Collection[str], surplus: int) -> tuple[Revision, ...]:
-    """The first ``surplus`` revisions whose names are not in use, oldest first; fewer if there are no more."""
+    """Return up to ``surplus`` revisions whose names are not in use, oldest first."""
     unused = (revision for revision in ordered if revision.name not in in_use and not revision.deleting)
     return tuple(islice(unused, max(0, surplus)))
 
 
 def surplus_of_workload(ordered: Sequence[Revision], in_use: Collection[str], limit: int) -> tuple[Revision, ...]:
-    """PM-93: revisions in use do not count; of the others the newest ``limit`` stay and the rest go, oldest first."""
+    """Return the revisions to delete, oldest first. Revisions in use do not count; of the others the newest ``limit``
+    remain. [PM-93]"""
     unused = sum(1 for revision in ordered if revision.name not in in_use and not revision.deleting)
     return oldest_unused(ordered, in_use, unused - limit)
 
 
-# From a Pod template to what a revision records of it, and back to a new Pod. Pure.
-#
-# Rules PM-80, PM-81, PM-84, PM-92; for Pods CS-142 and its like.
+# Conversion of a Pod template to the recorded data, and back to a new Pod. [PM-80, PM-81, PM-84, PM-92, CS-142]
 
 _PATCH: Final = "$patch"
 
 
 def template_data(template: Mapping[str, Any]) -> bytes:
-    """PM-80, PM-84: what a revision records of a template, byte for byte as OpenKruise writes it.
+    """Return the data a revision records for a template, byte for byte as OpenKruise writes it. [PM-80, PM-84]
 
-    Fields newer than the types of Kubernetes we know stay, or changing them would make no revision. A template that Go
-    could not read (written past admission) has no form to agree with and stands as it came.
+    Fields newer than the Kubernetes types we know are kept; otherwise changing them would create no revision. A
+    template that Go could not read (written past admission) is recorded unchanged.
     """
     try:
         printed = normalized(POD_TEMPLATE, template)
@@ -242,7 +243,7 @@ def template_data(template: Mapping[str, Any]) -> bytes:
 
 
 def recorded_template(revision: Revision) -> Mapping[str, Any] | None:
-    """The template a revision records; None where it records none, as one made by hand may."""
+    """Return the recorded template, or None if there is none, as in a manually created revision."""
     try:
         document = orjson.loads(revision.data)
     except orjson.JSONDecodeError:
@@ -263,7 +264,7 @@ def controller_revision(
     annotations: Mapping[str, str],
     hash_label: str = names.CONTROLLER_HASH,
 ) -> dict[str, Any]:
-    """PM-81: the ControllerRevision to create. ``owner``: the workload's controller reference."""
+    """Return the ControllerRevision to create. ``owner`` is the workload's controller reference. [PM-81]"""
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
@@ -290,7 +291,7 @@ def pod_of_template(
     annotations: Mapping[str, str] | None = None,
     readiness_gates: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """A new Pod: the template's labels, annotations, finalizers and spec, and what the workload adds.
+    """Return a new Pod: the template's labels, annotations, finalizers and spec, with the workload's additions.
 
     Parts of the template are shared, not copied.
     """
@@ -316,5 +317,6 @@ def pod_of_template(
 
 
 def revision_labels(revision: str, short: str, *, bare_hash: bool) -> dict[str, str]:
-    """PM-78 as CloneSets have it: the revision's name, or its hash with gate CloneSetShortHash, and always the hash."""
+    """Return the revision labels of a CloneSet's Pods: the revision's name, or its hash with gate CloneSetShortHash,
+    and always the hash. [PM-78]"""
     return {names.CONTROLLER_REVISION_HASH: short if bare_hash else revision, names.POD_TEMPLATE_HASH: short}

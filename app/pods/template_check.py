@@ -1,4 +1,4 @@
-"""Check a Pod template with a dry run on the API server, or structurally where there is none."""
+"""Check a Pod template with a dry run on the API server, or structurally without a cluster."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from app.kube.jsonvalues import json_copy
 from app.kube.patches import same
 from app.kube.resources import POD_TEMPLATES
 
-# Asks the API server what it thinks of a Pod template: a dry-run create of a core PodTemplate (D-20).
-#
-# It answers with every error and its path, in a few milliseconds, and neither quota nor Pod admission is in the way.
-# So Pod validation need not be written again, and is always that of the cluster.
+# The API server validates a Pod template in a dry-run create of a core PodTemplate [D-20]. It returns every error and
+# its path in a few milliseconds, without quota or Pod admission. Pod validation is therefore not reimplemented here,
+# and always matches the cluster.
 
 PERMISSION = PolicyRule(("create",), ("",), ("podtemplates",), own_namespace=True)
 _NAME = "pykruise-check-"
@@ -28,10 +27,10 @@ _ROOT = "template"
 
 
 async def template_errors(client: Client, namespace: str, template: Mapping[str, Any], path: str) -> list[str]:
-    """What is wrong with ``template`` (metadata and spec), with paths beginning at ``path``; nothing is created.
+    """Return the errors in ``template`` (metadata and spec), with paths that begin at ``path``; nothing is created.
 
-    ``path`` is where the template stands in the user's object, such as ``spec.template``; "" if the fields of its spec
-    stand in the object's own. Raises ApiError where the server refuses for another reason than the template.
+    ``path`` is the location of the template in the user's object, such as ``spec.template``; "" if the fields of its
+    spec are in the object itself. Raises ApiError if the server refuses for a reason other than the template.
     """
     body = {
         "apiVersion": "v1",
@@ -44,7 +43,7 @@ async def template_errors(client: Client, namespace: str, template: Mapping[str,
     except Invalid as error:
         return [_line(cause, path) for cause in error.causes] or [error.message]
     except BadRequest as error:
-        # Not even of the right types: there are no causes, but the message names the Go field.
+        # Type errors come without causes, but the message names the Go field.
         return [f"{path or 'spec'}: {error.message}"]
     return []
 
@@ -60,32 +59,32 @@ _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
 class TemplateLookups(Protocol):
-    """What the webhooks ask beside the request."""
+    """Lookups of the webhooks beyond the request."""
 
-    #: Gates: leave templates as they are; default host ports (CS-18).
+    #: Gates: skip template defaulting; default host ports. [CS-18]
     no_template_defaults: bool
     default_host_ports: bool
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """What an API server says about a Pod template that stands at ``path``; None where none can be asked."""
+        """Return the API server's errors for a Pod template at ``path``; None without an API server."""
         ...
 
 
 class StandaloneTemplates:
-    """Without a cluster: templates are checked structurally."""
+    """Lookups without a cluster: templates are checked structurally."""
 
     def __init__(self, enabled: Callable[[str], bool] = lambda _: False) -> None:
-        """``enabled``: the gates."""
+        """``enabled`` returns whether a feature gate is on."""
         self.no_template_defaults = enabled(GATE)
         self.default_host_ports = enabled(HOST_PORTS_GATE)
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
-        """Nobody to ask."""
+        """Return None: there is no API server."""
         return None
 
 
 class ClusterTemplates(StandaloneTemplates):
-    """With a cluster."""
+    """Lookups in a cluster."""
 
     def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool] = lambda _: False) -> None:
         """``namespace`` is the manager's own."""
@@ -94,19 +93,20 @@ class ClusterTemplates(StandaloneTemplates):
         self._namespace = namespace
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """By a dry run in the manager's namespace."""
+        """Check with a dry run in the manager's namespace."""
         return await template_errors(self._client, self._namespace, template, path)
 
 
 def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:
-    """On update, only a changed template is defaulted. ``former``: what ``former_spec`` says. CS-16, AS-14."""
+    """Return whether the template differs from the former one: on update, only a changed template is defaulted.
+    ``former`` is the result of ``former_spec``. [CS-16, AS-14]"""
     if former is None:
         return True
     return not same(normalized(POD_TEMPLATE, spec.get("template") or {}, "spec.template"), former.get("template"))
 
 
 async def judge_template(lookups: TemplateLookups, given: Mapping[str, Any], path: Path) -> Sequence[FieldError | str]:
-    """Every mistake in a Pod template that stands at ``path``."""
+    """Return every error in the Pod template at ``path``."""
     template = json_copy(dict(given))
     default_pod_template(template)
     found = await lookups.template_errors(template, str(path))

@@ -1,9 +1,10 @@
-"""A Pod template as Go's ``spew`` prints it, of which Kubernetes takes ``pod-template-hash`` and its like (DS-53).
+"""A Pod template as Go's ``spew`` prints it, from which Kubernetes computes hashes such as ``pod-template-hash``.
+[DS-53]
 
-Every field of every struct is printed, with the names of the Go types, whether it is set or not. So the text, and with
-it every hash, depends on the release whose types a program is built with: a field that came later is missing there.
-``pod_template_types.txt`` lists the structs, a line for each field: name, type, name in JSON and, for fields newer than
-1.32, the release they came with.
+Every field of every struct is printed with its Go type, whether it is set or not. The text, and with it every hash,
+therefore depends on the release whose types a program is built with: later fields are missing.
+``pod_template_types.txt`` lists the structs, one line per field: name, type, JSON name and, for fields newer than 1.32,
+the release that added them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import orjson
 
 from app.kube.quantities import QuantityError, parse
 
-#: The release whose types OpenKruise is built with, and that of the cluster ours are tested on.
+#: The release whose types OpenKruise is built with, and the release of the cluster in our tests.
 OPENKRUISE: Final = "1.32"
 NEWEST: Final = "1.34"
 LIMIT: Final = 512 * 1024
-"""Characters. A text costs some 3,000 for each container and volume, and the hash works on every one of them."""
+"""Characters. Each container or volume takes some 3,000, and the hash processes all of them."""
 
 _TYPES: Final = Path(__file__).with_name("pod_template_types.txt")
 _NIL: Final = "<nil>"
@@ -30,17 +31,17 @@ _DECIMAL: Final = "{i:(resource.int64Amount){value:(int64)%d scale:(resource.Sca
 _NO_DECIMAL: Final = "(*inf.Dec)<nil>"
 _WIDE: Final = "(*inf.Dec){unscaled:(big.Int){neg:(bool)%s abs:(big.nat)[%s]} scale:(inf.Scale)%d}"
 _NO_QUANTITY: Final = _DECIMAL % (0, 0) + _NO_DECIMAL + "} s:(string) Format:(resource.Format)}"
-#: Go rounds what it keeps in arbitrary precision to this many digits behind the point.
+#: Go rounds arbitrary-precision numbers to this many decimal places.
 _PRECISION: Final = 9
 _MAX_INT64: Final = 2**63 - 1
 
 
 class TextError(ValueError):
-    """A template that Go could not read, or that has no text of a reasonable length."""
+    """A template that Go could not read, or whose text would be too long."""
 
 
 class _Text:
-    """What was printed so far."""
+    """The text printed so far."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -55,15 +56,15 @@ class _Text:
 
 #: Prints a value that is not null, without its type.
 _Print: TypeAlias = Callable[[Any, _Text], None]
-#: How a type is printed, and what is printed where there is no value.
+#: How to print a type, and what to print for a missing value.
 _Printer: TypeAlias = tuple[_Print, str]
 
 
 def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str:
-    """``template`` as a program built with the types of that release prints it.
+    """Return ``template`` as a program built with the types of that release prints it.
 
-    What those do not have is printed behind the rest, so that no two templates share a hash because one has more: such
-    a text agrees with nobody's. Raises :class:`TextError`.
+    Fields unknown to that release are printed at the end, so that two templates that differ only there have different
+    hashes; such a text matches no Go program's. Raises :class:`TextError`.
     """
     printer, _ = _printers(release)("v1.PodTemplateSpec")
     text = _Text()
@@ -77,7 +78,7 @@ def template_text(template: Mapping[str, Any], release: str = OPENKRUISE) -> str
 
 @cache
 def _printers(release: str) -> Callable[[str], _Printer]:
-    """The printers of all types as of a release, each made once."""
+    """Return the cached printers of all types for a release."""
     named, structs = _definitions(release)
 
     @cache
@@ -103,8 +104,8 @@ def _printers(release: str) -> Callable[[str], _Printer]:
 
 
 def _definitions(release: str) -> tuple[Mapping[str, str], Mapping[str, list[tuple[str, str, str]]]]:
-    """Names of types → what they are made of; structs → Go name, type and name in JSON of each field ("" if its own
-    fields stand in its place)."""
+    """Return two maps: type name → definition, and struct → Go name, type and JSON name of each field ("" for an
+    inlined struct)."""
     named: dict[str, str] = {}
     structs: dict[str, list[tuple[str, str, str]]] = {}
     fields: list[tuple[str, str, str]] = []
@@ -125,8 +126,8 @@ def _number(release: str) -> tuple[int, ...]:
 
 
 def _struct(fields: tuple[tuple[str, str | frozenset[str], _Print, str], ...], known: frozenset[str]) -> _Print:
-    """``fields``: what stands before the value, its key in JSON (or those of its own fields, if these stand in its
-    place), and its printer. ``known``: all keys."""
+    """``fields`` holds the text before the value, its JSON key (or the keys of an inlined struct), and its printer.
+    ``known`` holds all keys."""
 
     def print_struct(value: Any, text: _Text) -> None:
         _expect(value, dict)
@@ -233,7 +234,7 @@ def _print_quantity(value: Any, text: _Text) -> None:
 
 
 def _wide(unscaled: int, scale: int) -> str:
-    """A number as Go keeps it in arbitrary precision: in words of 64 bits, the lowest first."""
+    """Print a number in Go's arbitrary-precision form: 64-bit words, lowest first."""
     places = -scale
     if unscaled and abs(unscaled) != _MAX_INT64:
         unscaled, places = unscaled * 10 ** (_PRECISION - places), _PRECISION

@@ -403,7 +403,7 @@ async def test_a_roll_out_that_stands_still_is_told_with_its_reasons(capsys: pyt
     assert json.loads(capsys.readouterr().out)["reasons"].startswith(f"web-0: {why}")
     found = await whole(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))
     assert found.rows[0][2:] == ("not ready", why)
-    assert found.todo == ["correct the image of main in the template, or give the Pod a pull secret"]
+    assert found.todo == ["correct the image of main in the template, or add an image pull secret"]
 
 
 def test_at_creation_more_pods_are_updated_than_the_partition_asks_for() -> None:

@@ -33,7 +33,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
         (
             {"status": container(state={"waiting": {"reason": "ErrImagePull", "message": "no  such\nimage"}})},
             "image nginx:9 of container main cannot be pulled (ErrImagePull): no such image",
-            "correct the image of main in the template, or give the Pod a pull secret",
+            "correct the image of main in the template, or add an image pull secret",
         ),
         (
             {
@@ -43,7 +43,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
                     lastState={"terminated": {"exitCode": 137, "reason": "OOMKilled"}},
                 )
             },
-            "container main ends again and again with exit code 137 (OOMKilled), 7 restarts",
+            "container main keeps exiting with exit code 137 (OOMKilled), 7 restarts",
             f"{LOGS} --previous",
         ),
         (
@@ -53,18 +53,18 @@ LOGS = "kubectl logs -n shop web-0 -c main"
         ),
         (
             {"status": {"phase": "Running", **container(state={"terminated": {"exitCode": 3, "reason": "Error"}})}},
-            "container main ended with exit code 3: Error",
+            "container main exited with code 3: Error",
             LOGS,
         ),
         (
             {"status": {"phase": "Running", **container(started=False, state={"running": {}})}},
-            "container main runs, and its startup probe has not succeeded yet",
+            "container main is running, but its startup probe has not succeeded yet",
             LOGS,
         ),
         (
             {"status": {"phase": "Running", **container(started=True, state={"running": {}})}},
-            "container main runs and is not ready: its readiness probe fails, or has not run yet",
-            "kubectl describe pod -n shop web-0 shows what the probe answers",
+            "container main is running but not ready: its readiness probe fails, or has not run yet",
+            "kubectl describe pod -n shop web-0 shows the result of the probe",
         ),
         (
             {
@@ -80,25 +80,25 @@ LOGS = "kubectl logs -n shop web-0 -c main"
                     ]
                 },
             },
-            "no node takes it: 0/3 nodes: cpu",
-            "add nodes or free some, or ask for less in its template (resources, affinity, nodeSelector)",
+            "it cannot be scheduled: 0/3 nodes: cpu",
+            "add nodes, free resources, or relax its template (resources, affinity, nodeSelector)",
         ),
         (
             {
                 "spec": {"nodeName": ""},
                 "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
             },
-            "scheduling gates keep it from any node",
-            "wait for whoever set spec.schedulingGates, or ask them",
+            "scheduling gates keep it from being scheduled",
+            "wait for the controller of spec.schedulingGates to remove the gates",
         ),
         (
             {"labels": {"lifecycle.apps.kruise.io/state": "PreparingUpdate"}},
             "a lifecycle hook delays its update (state PreparingUpdate)",
-            "whoever serves the hook takes its finalizers and labels away (spec.lifecycle names them)",
+            "wait for the hook's controller to remove its finalizers and labels (see spec.lifecycle)",
         ),
         (
             {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]},
-            "it is being deleted, and held by finalizer a/b",
+            "it is being deleted, but finalizer a/b remains",
             "ask whoever set the finalizer to let go",
         ),
         (
@@ -110,7 +110,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
                 },
             },
             "readiness gate example.com/traffic is False: not in the pool",
-            "look at whoever writes condition example.com/traffic",
+            "check the controller that sets condition example.com/traffic",
         ),
         (
             {
@@ -118,7 +118,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
                 "status": {"phase": "Running", "conditions": [{"type": "InPlaceUpdateReady", "status": "False"}]},
             },
             "it is being updated in place: its node has not started the changed containers yet",
-            "wait; if it stays so: kubectl describe pod -n shop web-0",
+            "wait; if it persists: kubectl describe pod -n shop web-0",
         ),
     ],
 )

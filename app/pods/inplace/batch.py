@@ -1,6 +1,6 @@
 """One batch of an in-place update: which containers change together, and the patch that changes them. Pure.
 
-Containers follow their launch priorities: the highest first, the others when it is ready. Rules PM-30 … PM-37.
+Containers follow their launch priorities: the highest first, the others once it is ready. [PM-30 … PM-37]
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class PodChange:
 
     labels: dict[str, str | None] = field(default_factory=dict)
     annotations: dict[str, str | None] = field(default_factory=dict)
-    #: Fields of metadata beyond those, as they go into the patch.
+    #: Other metadata fields, as they appear in the patch.
     metadata: dict[str, Any] = field(default_factory=dict)
     #: Container → the fields that change.
     containers: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def of_container(self, name: str, fields: Mapping[str, Any]) -> None:
-        """Change these fields of a container too."""
+        """Add changed fields of a container."""
         self.containers.setdefault(name, {}).update(fields)
 
     def patch(self, pod: Pod) -> dict[str, Any]:
-        """The body; it changes the Pod that was looked at, or nothing."""
+        """Return the body, which applies only to the Pod version it was computed from."""
         metadata = {
             "uid": pod.metadata.uid,
             "resourceVersion": pod.metadata.resource_version,
@@ -63,7 +63,8 @@ class PodChange:
 
 
 def containers_of_batch(spec: UpdateSpec, priorities: Mapping[str, int]) -> frozenset[str]:
-    """PM-32, PM-33: those without a priority and those with the highest, and whoever shares a label or annotation."""
+    """Return the containers without a priority, those with the highest, and those that share a label or annotation with
+    them. [PM-32, PM-33]"""
     affected = spec.containers
     ranked = {name: priorities[name] for name in affected if name in priorities}
     highest = max(ranked.values(), default=0)
@@ -84,10 +85,10 @@ def _keys(ref: RefMetadata) -> frozenset[tuple[str, str]]:
 def apply_batch(
     pod: Pod, spec: UpdateSpec, state: InPlaceUpdateState, now: datetime, change: PodChange, *, resize: bool
 ) -> InPlaceUpdateState:
-    """Put the next batch of ``spec`` into ``change``; what it says afterwards is the state to record.
+    """Add the next batch of ``spec`` to ``change`` and return the state to record.
 
-    ``resize``: resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers the Pod
-    does not have are dropped: nobody could ever change them.
+    ``resize``: resources are set through the subresource (:func:`resize_patch`), not by this patch. Containers that the
+    Pod lacks are dropped, since they can never change.
     """
     spec = _of_pod(spec, pod)
     batch = containers_of_batch(spec, launch_priorities(pod))
@@ -97,12 +98,12 @@ def apply_batch(
     for name, image in now_spec.container_images.items():
         change.of_container(name, {"image": image})
         status = statuses.get(name)
-        # PM-34. A Pod without a node runs nothing yet; one with a node may be starting the old image right now.
+        # A Pod without a node runs nothing yet; a scheduled Pod may be starting the old image right now. [PM-34]
         if status is not None or pod.spec.node_name:
             before[name] = ContainerBefore(status.image_id if status is not None else "")
         if status is not None and status.container_id:
             ids[name] = status.container_id
-    for ref in now_spec.container_ref_metadata.values():  # PM-35
+    for ref in now_spec.container_ref_metadata.values():  # [PM-35]
         change.labels.update(ref.labels)
         change.annotations.update(ref.annotations)
     wanted = merged_resources(state.container_resources, now_spec.container_resources) if resize else {}
@@ -122,7 +123,7 @@ def _of_pod(spec: UpdateSpec, pod: Pod) -> UpdateSpec:
 
 
 def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, UpdateSpec]:
-    """What concerns ``containers``, and the rest."""
+    """Split the spec into the part for ``containers`` and the rest."""
 
     def part(inside: bool) -> UpdateSpec:
         return msgspec.structs.replace(
@@ -140,7 +141,7 @@ def _divided(spec: UpdateSpec, containers: frozenset[str]) -> tuple[UpdateSpec, 
 def merged_resources(
     first: Mapping[str, ResourceRequirements], second: Mapping[str, ResourceRequirements]
 ) -> dict[str, ResourceRequirements]:
-    """Both together; where both set the same, ``second`` counts."""
+    """Merge both; where both set a value, ``second`` wins."""
     merged = dict(first)
     for name, resources in second.items():
         earlier = merged.get(name)
@@ -153,13 +154,15 @@ def merged_resources(
 
 
 def has_resize_subresource(git_version: str) -> bool:
-    """PM-37: whether an API server of this version sets resources by a subresource; an unreadable version does not."""
+    """Return whether an API server of this version sets resources through a subresource; False for an unreadable
+    version. [PM-37]"""
     found = _VERSION.match(git_version)
     return found is not None and (int(found[1]), int(found[2])) >= (1, 32)
 
 
 def resize_patch(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, Any] | None:
-    """PM-37: the strategic merge patch of subresource ``resize``; None where the Pod has these resources."""
+    """Return the strategic merge patch of subresource ``resize``, or None if the Pod already has these resources.
+    [PM-37]"""
     differing = resources_json(resources_to_set(pod, wanted))
     if not differing:
         return None

@@ -1,4 +1,4 @@
-"""When the containers of a Pod have become what an in-place update made of them. Pure."""
+"""Whether the containers of a Pod match what an in-place update requested. Pure."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from app.pods.inplace.state import (
     update_state,
 )
 
-# Whether two image references mean the same image (PM-120).
+# Whether two image references mean the same image. [PM-120]
 
 
 def has_digest(text: str) -> bool:
-    """Whether the reference names its content by digest."""
+    """Return whether the reference identifies its content by digest."""
     image = parse_image(text)
     return image is not None and bool(image.digest)
 
 
 def same_image(one: str, other: str) -> bool:
-    """With two digests repository and digest decide, otherwise repository and tag; what cannot be read is never equal.
+    """Compare two references: repository and digest if both have digests, otherwise repository and tag. Unparsable
+    references are never equal.
 
-    Short names are completed, since a Pod's status shows the full name and its spec mostly the short one.
+    Short names are completed, since a Pod's status shows the full name and its spec usually the short one.
     """
     first, second = parse_image(one), parse_image(other)
     if first is None or second is None or first.repository != second.repository:
@@ -40,41 +41,41 @@ def same_image(one: str, other: str) -> bool:
     return (first.tag or "latest") == (second.tag or "latest")
 
 
-# When the containers of a Pod have become what an in-place update made of them. Pure.
-#
-# They need not be ready: a new image that crashes at once has been updated to all the same (PM-54). Rules PM-48 …
-# PM-54.
+# Completion of an in-place update. Containers need not be ready: a new image that crashes at once still counts as
+# updated [PM-54]. Rules PM-48 … PM-54.
 
 
 def is_update_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """PM-54: no grace, nothing to come, and the containers have changed. Raises ``StateError``."""
+    """Return whether no grace period or batch is pending and the containers have changed. Raises ``StateError``.
+    [PM-54]"""
     return not is_in_grace(pod) and is_begun_complete(pod, vertical_scaling=vertical_scaling)
 
 
 def is_begun_complete(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """The same of what was begun: an update that still waits for its grace period aside. Raises ``StateError``."""
+    """Like :func:`is_update_complete`, but ignoring an update that still waits for its grace period. Raises
+    ``StateError``."""
     state = update_state(pod)
     return state is None or (not state.has_next and not why_incomplete(pod, state, vertical_scaling=vertical_scaling))
 
 
 def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: bool = False) -> str:
-    """Why the last batch is not complete; '' when it is."""
+    """Return why the last batch is not complete; '' if it is."""
     meta = runtime_meta(pod)
-    if state.update_env_from_metadata and (meta is None or not is_env_current(pod, meta)):  # PM-48
+    if state.update_env_from_metadata and (meta is None or not is_env_current(pod, meta)):  # [PM-48]
         return (
             "containers have not been restarted with the new labels and annotations"
             if meta is not None
-            else "no node agent reports with which labels and annotations the containers run"
+            else "no node agent reports which labels and annotations the containers run with"
         )
-    if vertical_scaling and state.update_resources and (reason := _resources_incomplete(pod, state)):  # PM-49
+    if vertical_scaling and state.update_resources and (reason := _resources_incomplete(pod, state)):  # [PM-49]
         return reason
-    # The agent reports no init containers.
+    # The agent does not report init containers.
     reported = {container.name for container in pod.spec.containers}.issuperset(state.before)
-    if reported and meta is not None and is_image_current(pod, meta):  # PM-50
+    if reported and meta is not None and is_image_current(pod, meta):  # [PM-50]
         return ""
     statuses, images = statuses_of(pod), images_of(pod)
     for name, before in state.before.items():
-        if name not in statuses:  # PM-53
+        if name not in statuses:  # [PM-53]
             return f"container {name} has no status"
         if not is_image_changed(
             pod, statuses[name], images.get(name, ""), before, state.last_container_ids.get(name, "")
@@ -86,12 +87,12 @@ def why_incomplete(pod: Pod, state: InPlaceUpdateState, *, vertical_scaling: boo
 def is_image_changed(
     pod: Pod, status: ContainerStatus, image: str, before: ContainerBefore, container_before: str
 ) -> bool:
-    """PM-52: whether the container runs ``image`` by now, given what it ran before.
+    """Return whether the container now runs ``image``, given what it ran before. [PM-52]
 
-    Another image id is another image; the same is too if the runtime reports it under the new name (a rollback, or a
-    second tag). Differs from OpenKruise where an id is empty, since then nothing runs yet (N-3), in comparing full
-    names (B-18), and in a runtime that keeps reporting the first tag: there a new container that is ready, reported
-    by a kubelet that knows the present spec, is proof enough (B-19).
+    A different image id means a different image. The same id counts if the runtime reports it under the new name (a
+    rollback, or a second tag). Differs from OpenKruise in three ways: an empty id means nothing runs yet [N-3]; full
+    names are compared [B-18]; and if the runtime keeps reporting the first tag, a new container that is ready, reported
+    by a kubelet that has observed the current spec, is proof enough [B-19].
     """
     if not status.image_id:
         return False
@@ -101,26 +102,27 @@ def is_image_changed(
         return True
     replaced = bool(status.container_id) and bool(container_before) and status.container_id != container_before
     if not before.image_id:
-        # It never ran: whatever runs now may be the old image, which came in the meantime.
+        # It never ran: the running image may be the old one, started in the meantime.
         replaced = bool(status.container_id)
     return replaced and status.ready and pod.status.observed_generation >= pod.metadata.generation
 
 
 def is_named(shown: str, image: str) -> bool:
-    """Whether a status names the image as the spec does, in full or short.
+    """Return whether a status names the image as the spec does, in full or short.
 
-    A tag alone does not show that the digest asked for has come, nor a digest alone whence it was taken.
+    A tag alone does not show that the requested digest runs, nor a digest alone which repository it came from.
     """
     return has_digest(shown) == has_digest(image) and same_image(shown, image)
 
 
 def resources_outstanding(pod: Pod, state: InPlaceUpdateState) -> dict[str, ResourceRequirements]:
-    """What the resize subresource was to set and has not; once the update is complete the Pod may be resized freely."""
+    """Return the resources the resize subresource has yet to set. Once the update is complete, the Pod may be resized
+    freely."""
     return {} if state.state == Phase.UPDATED else resources_to_set(pod, state.container_resources)
 
 
 def resources_to_set(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> dict[str, ResourceRequirements]:
-    """PM-37: of ``wanted`` what differs from the Pod's spec."""
+    """Return the part of ``wanted`` that differs from the Pod's spec. [PM-37]"""
     present = {container.name: container.resources for container in pod.spec.containers}
     differing: dict[str, ResourceRequirements] = {}
     for name, resources in wanted.items():
@@ -139,7 +141,7 @@ def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[st
 
 
 def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
-    """PM-49, for all containers of the Pod; and what was asked for must have reached the spec."""
+    """Return why the resources of any container are not in effect; the requested ones must also be in the spec. [PM-49]"""
     if resources_outstanding(pod, state):
         return "the new resources are not in the Pod's spec yet"
     statuses = {status.name: status for status in pod.status.container_statuses}

@@ -1,7 +1,7 @@
-"""Whether the way from one revision to another can be gone in place, and what it changes. Pure.
+"""Whether a Pod can move from one revision to another in place, and what changes. Pure.
 
-Revision is compared with revision, not template with live Pod: what admission injected plays no part. Rules PM-10 …
-PM-21. The answer depends on nothing but its arguments and may be kept for as long as both revisions stand.
+Two revisions are compared, not a template with a live Pod, so what admission injected plays no part. The result depends
+only on the arguments and may be cached as long as both revisions exist. [PM-10 … PM-21]
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _TEMPLATE: Final = "/spec/template"
 _IMAGE: Final = re.compile(r"/spec/(containers|initContainers)/(\d+)/image")
 _RESOURCE: Final = re.compile(r"/spec/containers/(\d+)/resources/(limits|requests)/(cpu|memory)")
 _FIELD_PATH: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
-#: PM-17: these follow the SidecarSet, not the template.
+#: These follow the SidecarSet, not the template. [PM-17]
 _NO_REFERENCE: Final = frozenset({names.ENV_SIDECARSET_VERSION, names.ENV_SIDECARSET_VERSION_ALT})
 
 
 @dataclass(frozen=True, slots=True)
 class InPlaceOptions:
-    """The feature gates that widen what can be done in place."""
+    """The feature gates that extend what can be updated in place."""
 
     #: Gate InPlaceUpdateEnvFromMetadata.
     env_from_metadata: bool = True
@@ -43,7 +43,7 @@ class InPlaceOptions:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """What forbids an update in place (B-22): the first difference that does, or a reason without a path."""
+    """What forbids an in-place update: the first such difference, or a reason without a path. [B-22]"""
 
     reason: str
     op: str = ""
@@ -61,9 +61,9 @@ class _BlockedError(Exception):
 def update_spec(
     old: Revision | None, new: Revision | None, options: InPlaceOptions, *, grace_seconds: int = 0, revision: str = ""
 ) -> UpdateSpec | Blocked:
-    """What an in-place update from ``old`` to ``new`` changes, or why there is none.
+    """Return what an in-place update from ``old`` to ``new`` changes, or what forbids it.
 
-    ``revision``: the name the Pod shall bear, where it is not that of ``new`` (PM-20).
+    ``revision`` is the revision name to write to the Pod, if not that of ``new``. [PM-20]
     """
     try:
         return _update_spec(old, new, options, grace_seconds, revision)
@@ -74,7 +74,7 @@ def update_spec(
 def _update_spec(
     old: Revision | None, new: Revision | None, options: InPlaceOptions, grace_seconds: int, revision: str
 ) -> UpdateSpec:
-    if old is None or new is None:  # PM-10
+    if old is None or new is None:  # [PM-10]
         raise _BlockedError(Blocked("the revision of the Pod is no longer recorded"))
     documents = _document(old), _document(new)
     before, after = (_template(document) for document in documents)
@@ -110,7 +110,7 @@ def _update_spec(
             raise _BlockedError(Blocked("cannot be changed in a running Pod", operation.op, path))
     if resources:
         resources = _with_implied_requests(resources, after)
-        if _qos_class(before) != _qos_class(after):  # PM-14
+        if _qos_class(before) != _qos_class(after):  # [PM-14]
             raise _BlockedError(Blocked(f"the QoS class would change from {_qos_class(before)} to {_qos_class(after)}"))
     refs: dict[str, RefMetadata] = {}
     patch = b""
@@ -121,10 +121,10 @@ def _update_spec(
 
 
 def blocked_on_pod(pod: Pod, spec: UpdateSpec) -> Blocked | None:
-    """B-4: what forbids on this very Pod an update that its revisions allow; None if nothing.
+    """Return what forbids on this Pod an update that its revisions allow, or None. [B-4]
 
-    Only the node agent can restart a container because a label or an annotation changed. Where none reports the
-    containers of the Pod, they would wait for it, out of service, for ever.
+    Only the node agent can restart a container because a label or an annotation changed. If no agent reports the Pod's
+    containers, they would wait for it forever, out of service.
     """
     started = {status.name for status in pod.status.container_statuses if status.container_id}
     waiting = sorted(started.intersection(spec.container_ref_metadata))
@@ -163,7 +163,7 @@ def _containers(template: Mapping[str, Any], field: str = "containers") -> Seque
 
 
 def _is_native_sidecar(before: Mapping[str, Any], after: Mapping[str, Any], index: int) -> bool:
-    """Return whether the init container of that position runs beside the others: kubelets restart it. [PM-12]"""
+    """Return whether the init container at that index is a native sidecar, which kubelets restart. [PM-12]"""
     found = (_containers(template, "initContainers")[index : index + 1] for template in (before, after))
     return all(one and one[0].get("restartPolicy") == "Always" for one in found)
 
@@ -186,7 +186,7 @@ def _image(value: Any, path: str) -> str:
 
 
 def _note_resource(found: ResourceRequirements, kind: str, resource: str, value: Any, path: str) -> None:
-    if _quantity(value) is None:  # PM-13
+    if _quantity(value) is None:  # [PM-13]
         raise _BlockedError(Blocked("is no quantity", "replace", path))
     (found.limits if kind == "limits" else found.requests)[resource] = str(value)
 
@@ -203,7 +203,7 @@ def _quantity(value: Any) -> Quantity | None:
 def _with_implied_requests(
     resources: Mapping[str, ResourceRequirements], after: Mapping[str, Any]
 ) -> dict[str, ResourceRequirements]:
-    """A limit without a request of its own is also the request: so the API server made the Pod, and so it must stay."""
+    """Add the limit as the request where a resource has no request: the API server defaulted the Pod this way."""
     requests_of = {
         container.get("name"): _object(_object(container.get("resources")).get("requests"))
         for container in _containers(after)
@@ -217,7 +217,7 @@ def _with_implied_requests(
 
 
 def _qos_class(template: Mapping[str, Any]) -> str:
-    """PM-14, for the Pod the API server would make of the template."""
+    """Return the QoS class of a Pod created from the template. [PM-14]"""
     guaranteed, any_set = True, False
     for container in (*_containers(template), *_containers(template, "initContainers")):
         resources = _object(container.get("resources"))
@@ -236,7 +236,7 @@ def _counted(quantities: Any) -> dict[str, Quantity]:
 
 
 def _compare_claim_templates(old: Revision, new: Revision) -> None:
-    """PM-15: what is missing on either side is not compared."""
+    """Compare the claim templates unless either side records none. [PM-15]"""
     before, after = (revision.annotations.get(names.CLAIM_TEMPLATES_HASH) for revision in (old, new))
     if before is not None and after is not None and before != after:
         raise _BlockedError(Blocked("the volume claim templates differ"))
@@ -248,7 +248,7 @@ def _compare_claim_templates(old: Revision, new: Revision) -> None:
 def _metadata_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], env_from_metadata: bool
 ) -> tuple[dict[str, RefMetadata], dict[str, Any]]:
-    """PM-16 … PM-19: what containers read through their env, and the patch for the rest."""
+    """Return the changes that containers read through their env, and the patch for the rest. [PM-16 … PM-19]"""
     old, new = _object(before.get("metadata")), _object(after.get("metadata"))
     readers = _readers(after) if env_from_metadata else {}
     refs: dict[str, RefMetadata] = {}
@@ -259,7 +259,7 @@ def _metadata_changes(
             containers = readers.get((field, key), ())
             for container in containers:
                 ref = refs.setdefault(container, RefMetadata({}, {}))
-                # B-3: an env that reads a removed key reads nothing from now on.
+                # An env that reads a removed key is empty from now on. [B-3]
                 (ref.labels if field == "labels" else ref.annotations)[key] = value or ""
             if not containers:
                 rest[key] = value
@@ -270,14 +270,14 @@ def _metadata_changes(
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[tuple[str, str | None]]:
-    """Keys that differ, with their new value, None where they are gone."""
+    """Yield keys that differ, with their new value, or None if removed."""
     for key in sorted({*old, *new}):
         if old.get(key) != new.get(key):
             yield key, None if new.get(key) is None else str(new[key])
 
 
 def _finalizer_changes(old: Sequence[str], new: Sequence[str]) -> dict[str, Any]:
-    """Only what the template had or has: finalizers that others put on the Pod are theirs."""
+    """Change only finalizers that the old or new template lists; others on the Pod belong to someone else."""
     gone = [name for name in old if name not in new]
     come = [name for name in new if name not in old]
     changes: dict[str, Any] = {}
@@ -295,7 +295,7 @@ def _texts(value: Any) -> list[str]:
 
 
 def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[str]]:
-    """("labels" or "annotations", key) → the containers with an env that reads it."""
+    """Return ("labels" or "annotations", key) → the containers with an env that reads it."""
     found: dict[tuple[str, str], list[str]] = {}
     for container in _containers(template):
         env = container.get("env")

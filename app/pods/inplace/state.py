@@ -1,4 +1,4 @@
-"""The state of an in-place update, as two annotations of the Pod keep it. Pure."""
+"""The state of an in-place update, kept in two annotations of the Pod. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from app.kube.objects import ContainerStatus, Pod, ResourceRequirements, Struct
 
 
 class GraceError(ValueError):
-    """The grace annotation of a Pod cannot be read; the message names the Pod and the annotation."""
+    """The grace annotation of a Pod cannot be parsed; the message names the Pod and the annotation."""
 
 
 class RefMetadata(Struct, frozen=True):
@@ -31,13 +31,13 @@ class RefMetadata(Struct, frozen=True):
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """As Go prints ObjectMeta."""
+        """Return the JSON that Go writes for ObjectMeta."""
         maps = {"labels": self.labels, "annotations": self.annotations}
         return {"creationTimestamp": None} | {name: sorted_map(value) for name, value in maps.items() if value}
 
 
 class UpdateSpec(Struct, frozen=True):
-    """What changes in a Pod. ``meta_data_patch``: a strategic merge patch of the Pod, as JSON; empty without one."""
+    """What changes in a Pod. ``meta_data_patch`` is a strategic merge patch of the Pod as JSON, or empty."""
 
     revision: str = ""
     container_images: dict[str, str] = msgspec.field(default_factory=dict)
@@ -49,19 +49,19 @@ class UpdateSpec(Struct, frozen=True):
 
     @property
     def containers(self) -> frozenset[str]:
-        """PM-31: the containers that change."""
+        """The containers that change. [PM-31]"""
         return frozenset(self.container_images).union(self.container_ref_metadata, self.container_resources)
 
     @property
     def metadata_patch(self) -> Mapping[str, Any]:
-        """The ``metadata`` of the patch. Raises ValueError for what is none."""
+        """The ``metadata`` of the patch. Raises ValueError if it is malformed."""
         if not self.meta_data_patch:
             return {}
         metadata = _decode_patch(self.meta_data_patch).metadata
         return {} if metadata is None else {key: value for key, value in _members(metadata) if value is not None}
 
     def as_json(self) -> str:
-        """The annotation's value, to the byte as OpenKruise writes it."""
+        """Return the annotation's value, byte for byte as OpenKruise writes it."""
         value: dict[str, Any] = {"revision": self.revision}
         if self.container_images:
             value["containerImages"] = sorted_map(self.container_images)
@@ -104,7 +104,7 @@ def _members(metadata: _MetadataPatch) -> Iterator[tuple[str, Any]]:
 
 
 def images_of(pod: Pod) -> dict[str, str]:
-    """Return container → image of what can change in a running Pod: its containers and its native sidecars."""
+    """Return the images that can change in a running Pod, by name: its containers and native sidecars."""
     sidecars = (one for one in pod.spec.init_containers if one.restart_policy == "Always")
     return {container.name: container.image for container in (*sidecars, *pod.spec.containers)}
 
@@ -115,17 +115,17 @@ def statuses_of(pod: Pod) -> dict[str, ContainerStatus]:
 
 
 def metadata_patch_bytes(metadata: Mapping[str, Any]) -> bytes:
-    """The form in which a patch of metadata travels."""
+    """Serialize a metadata patch for ``meta_data_patch``."""
     return dumps_go({"metadata": metadata} if metadata else {}, sort_keys=True).encode()
 
 
 def sorted_map(value: Mapping[str, str]) -> dict[str, str]:
-    """A map in the order in which Go prints it."""
+    """Return the map in the order in which Go prints it."""
     return dict(sorted(value.items()))
 
 
 def resources_json(resources: Mapping[str, ResourceRequirements]) -> dict[str, Any]:
-    """Container → ResourceRequirements as Go prints them."""
+    """Return container → ResourceRequirements as Go prints them."""
     return {
         container: {
             name: sorted_map(quantities)
@@ -140,18 +140,18 @@ _decode_spec: Final = msgspec.json.Decoder(UpdateSpec).decode
 
 
 def grace_text(pod: Pod) -> str | None:
-    """The grace annotation, also under its former key; None without."""
+    """Return the grace annotation, under its current or former key, or None."""
     annotations = pod.metadata.annotations
     return annotations.get(IN_PLACE_UPDATE_GRACE) or annotations.get(IN_PLACE_UPDATE_GRACE_LEGACY)
 
 
 def is_in_grace(pod: Pod) -> bool:
-    """Whether an update of this Pod waits for its grace period to end."""
+    """Return whether an update of this Pod waits for its grace period to end."""
     return grace_text(pod) is not None
 
 
 def update_in_grace(pod: Pod) -> UpdateSpec | None:
-    """The update that waits, None if there is none. Raises :class:`GraceError`."""
+    """Return the update waiting for the grace period, or None. Raises :class:`GraceError`."""
     text = grace_text(pod)
     if text is None:
         return None
@@ -166,24 +166,22 @@ def update_in_grace(pod: Pod) -> UpdateSpec | None:
 
 
 def without_grace(pod: Pod) -> dict[str, None]:
-    """The annotations to remove so that no grace is left."""
+    """Return a patch of the annotations that ends the grace period."""
     keys = (IN_PLACE_UPDATE_GRACE, IN_PLACE_UPDATE_GRACE_LEGACY)
     return {key: None for key in keys if key in pod.metadata.annotations}
 
 
-# The annotation that records an in-place update: what ran before, what was changed when, what is still to come. Pure.
-#
-# Its layout is OpenKruise's, to the byte, followed by keys of ours that others ignore: ``state`` (D-3),
-# ``lastContainerIDs`` (which container ran before: B-19) and ``containerResources`` (what the resize subresource shall
-# set: PM-180).
+# The annotation that records an in-place update: what ran before, what changed when, and what is pending. Its layout is
+# byte for byte OpenKruise's, followed by keys that only pykruise reads: ``state`` [D-3], ``lastContainerIDs`` (which
+# container ran before) [B-19] and ``containerResources`` (resources for the resize subresource) [PM-180].
 
 
 class StateError(ValueError):
-    """PM-46: the state annotation of a Pod cannot be read; the message names the Pod and the annotation."""
+    """The state annotation of a Pod cannot be parsed; the message names the Pod and the annotation. [PM-46]"""
 
 
 class Phase(StrEnum):
-    """D-3: how far an update is, in one word."""
+    """Phase of an update. [D-3]"""
 
     PREPARING = "Preparing"
     UPDATING = "Updating"
@@ -191,13 +189,13 @@ class Phase(StrEnum):
 
 
 class ContainerBefore(Struct, frozen=True):
-    """What a container ran before its image was changed; empty if it never ran."""
+    """What a container ran before its image changed; empty if it never ran."""
 
     image_id: str = msgspec.field(name="imageID", default="")
 
 
 class PreCheck(Struct, frozen=True):
-    """What must hold before the next containers are changed."""
+    """Precondition for changing the next containers."""
 
     containers_required_ready: tuple[str, ...] | None = None
 
@@ -229,7 +227,7 @@ class InPlaceUpdateState(Struct, frozen=True):
 
     @property
     def has_next(self) -> bool:
-        """B-1: whether a batch waits, whatever it changes."""
+        """Whether another batch is pending, whatever it changes. [B-1]"""
         return bool(self.next_container_images or self.next_container_ref_metadata or self.next_container_resources)
 
     @property
@@ -238,7 +236,7 @@ class InPlaceUpdateState(Struct, frozen=True):
         return self.last_container_statuses or {}
 
     def waiting(self) -> UpdateSpec:
-        """What is still to come."""
+        """The changes not applied yet."""
         return UpdateSpec(
             self.revision,
             self.next_container_images,
@@ -247,7 +245,7 @@ class InPlaceUpdateState(Struct, frozen=True):
         )
 
     def with_next(self, rest: UpdateSpec, required_ready: Collection[str]) -> InPlaceUpdateState:
-        """PM-36: what waits from now on, and for whom."""
+        """Return the state with ``rest`` pending until the ``required_ready`` containers are ready. [PM-36]"""
         waits = bool(rest.containers)
         return msgspec.structs.replace(
             self,
@@ -258,14 +256,14 @@ class InPlaceUpdateState(Struct, frozen=True):
         )
 
     def with_batch(self, containers: Collection[str], now: datetime) -> InPlaceUpdateState:
-        """PM-36: one more batch was applied; its list is empty where only metadata changed."""
+        """Return the state with one more applied batch; its list is empty if only metadata changed. [PM-36]"""
         record = BatchRecord(rfc3339(now), tuple(sorted(containers)))
         return msgspec.structs.replace(
             self, container_batches_record=(*self.container_batches_record, record), state=Phase.UPDATING
         )
 
     def as_json(self) -> str:
-        """The annotation's value."""
+        """Return the annotation's value."""
         return dumps_go({key: value for key, value in self._members() if value is not _LEFT_OUT})
 
     def _members(self) -> list[tuple[str, Any]]:
@@ -310,14 +308,14 @@ _decode_state: Final = msgspec.json.Decoder(InPlaceUpdateState).decode
 
 
 def state_text(pod: Pod) -> str | None:
-    """The state annotation, also under its former key; None without."""
+    """Return the state annotation, under its current or former key, or None."""
     annotations = pod.metadata.annotations
     found = annotations.get(IN_PLACE_UPDATE_STATE)
     return found if found is not None else annotations.get(IN_PLACE_UPDATE_STATE_LEGACY)
 
 
 def update_state(pod: Pod) -> InPlaceUpdateState | None:
-    """The record of the Pod's last in-place update, None if there was none. Raises :class:`StateError` (PM-46)."""
+    """Return the record of the Pod's last in-place update, or None. Raises :class:`StateError`. [PM-46]"""
     text = state_text(pod)
     if text is None:
         return None
@@ -330,7 +328,7 @@ def update_state(pod: Pod) -> InPlaceUpdateState | None:
 
 
 def state_annotations(pod: Pod, state: InPlaceUpdateState) -> dict[str, str | None]:
-    """PM-24: the annotations to write for a state; the former key goes."""
+    """Return the annotations that record a state; the former key is removed. [PM-24]"""
     written: dict[str, str | None] = {IN_PLACE_UPDATE_STATE: state.as_json()}
     if IN_PLACE_UPDATE_STATE_LEGACY in pod.metadata.annotations:
         written[IN_PLACE_UPDATE_STATE_LEGACY] = None

@@ -35,11 +35,10 @@ from app.pods.inplace.state import (
 from app.pods.readiness import StatusPatch, has_gate, ready_after, status_patch
 from app.pods.revisions import is_same_revision
 
-# The start of an in-place update: out of service first, then one write that begins it (§ 4.2). Pure.
-#
-# A Pod may still be busy with an earlier update. What that one had not applied yet, because of a grace period or
-# because containers waited for others, is part of the new one: the Pod's label already says that it was done (PM-56,
-# PM-57a).
+# The start of an in-place update: take the Pod out of service, then begin with a single write (§ 4.2). A Pod may still
+# be busy with an earlier update. Whatever that update has not applied yet, because of a grace period or because
+# containers waited for others, becomes part of the new one: the Pod's revision label already counts it as done. [PM-56,
+# PM-57a]
 
 START_REASON: Final = "StartInPlaceUpdate"
 _RESTART: Final = "RestartContainer"
@@ -47,7 +46,8 @@ _RESTART: Final = "RestartContainer"
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """The second step. ``resize``, if any, goes to the subresource before ``patch``; ``delay``: seconds of grace."""
+    """The second step. ``resize``, if set, is sent to the subresource before ``patch``; ``delay`` is the grace period
+    in seconds."""
 
     patch: dict[str, Any]
     resize: dict[str, Any] | None = None
@@ -55,9 +55,9 @@ class Start:
 
 
 def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
-    """PM-23: whether the Pod takes no traffic meanwhile.
+    """Return whether the Pod must be out of service during the update. [PM-23]
 
-    Not if no container changes (B-5), nor if only resources change and none of them restarts its container.
+    False if no container changes [B-5], or if only resources change and no container restarts for them.
     """
     spec = with_unapplied(pod, spec)
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or not spec.containers:
@@ -78,10 +78,10 @@ def must_be_unready(pod: Pod, spec: UpdateSpec) -> bool:
 
 
 def unready_patch(pod: Pod, spec: UpdateSpec, now: datetime) -> StatusPatch | None:
-    """PM-22: the first step; None where it is not needed.
+    """Return the first step, or None if it is not needed. [PM-22]
 
-    Nor is it where the Pod shows the condition False already: should that be no longer true, the second step, which
-    carries the Pod's resourceVersion, meets a conflict, and the first is looked at again.
+    A Pod whose condition is already False needs none. If that is stale, the second step, which carries the Pod's
+    resourceVersion, conflicts, and the first is evaluated again.
     """
     condition = pod.condition(IN_PLACE_UPDATE_READY)
     if (condition is not None and condition.status == "False") or not must_be_unready(pod, spec):
@@ -106,9 +106,9 @@ def start(
     annotations: Mapping[str, str] | None = None,
     resize_subresource: bool = True,
 ) -> Start:
-    """PM-24, PM-25: the write that begins the update of a Pod that is out of service, if it must be.
+    """Return the write that begins the update of a Pod that is out of service if it must be. [PM-24, PM-25]
 
-    ``labels`` and ``annotations`` go into the same write: the revision's (PM-78), and the lifecycle's (PM-55).
+    ``labels`` and ``annotations`` are part of the same write: the revision's [PM-78] and the lifecycle's [PM-55].
     """
     spec = with_unapplied(pod, spec)
     prior = _prior(pod)
@@ -137,7 +137,8 @@ def start(
 def write_batch(
     pod: Pod, spec: UpdateSpec, state: InPlaceUpdateState, now: datetime, change: PodChange, *, resize_subresource: bool
 ) -> dict[str, Any] | None:
-    """PM-30 … PM-37: the metadata and the next batch go into ``change``; what comes out is for the subresource."""
+    """Add the metadata and the next batch to ``change``; return the patch for the resize subresource, if any. [PM-30 …
+    PM-37]"""
     metadata = spec.metadata_patch
     for field, members in (("labels", change.labels), ("annotations", change.annotations)):
         members.update(metadata.get(field) or {})
@@ -147,10 +148,10 @@ def write_batch(
 
 
 def with_unapplied(pod: Pod, spec: UpdateSpec) -> UpdateSpec:
-    """``spec``, and before it what an earlier update of the Pod has left to do."""
+    """Return ``spec`` merged onto what an earlier update of the Pod has not applied yet."""
     for earlier in _unapplied(pod):
         spec = _after(earlier, spec)
-    # Nothing changes for a container that has the image already, as after a rollback within the grace period.
+    # A container that already has the image does not change, as after a rollback within the grace period.
     present = images_of(pod)
     images = {name: image for name, image in spec.container_images.items() if present.get(name) != image}
     return msgspec.structs.replace(spec, container_images=images)
@@ -162,7 +163,7 @@ def _unapplied(pod: Pod) -> list[UpdateSpec]:
     try:
         waiting = update_in_grace(pod)
     except GraceError:
-        waiting = None  # It cannot be followed; the new update says what it should say.
+        waiting = None  # The earlier update cannot be parsed; the new one replaces it.
     if waiting is not None and is_same_revision(revision, waiting.revision):
         found.append(waiting)
     prior = _prior(pod)
@@ -174,7 +175,7 @@ def _unapplied(pod: Pod) -> list[UpdateSpec]:
 
 
 def _after(earlier: UpdateSpec, later: UpdateSpec) -> UpdateSpec:
-    """Both as one; where both say something, the later counts."""
+    """Merge both; where both set a value, the later wins."""
     metadata = later.metadata_patch
     refs = dict(later.container_ref_metadata)
     overruled = {
@@ -213,7 +214,7 @@ def _merged_metadata(
         kept = [name for name in earlier.get(field) or () if name not in (later.get(opposite) or ())]
         if kept:
             patch[field] = [*kept, *(name for name in later.get(field) or () if name not in kept)]
-    # Only for its order; with finalizers of two updates it would have to name both.
+    # Only determines the order; with finalizers of two updates it would have to list both.
     if earlier.get(come) or earlier.get(gone):
         patch.pop("$setElementOrder/finalizers", None)
     return patch
@@ -223,7 +224,7 @@ def _prior(pod: Pod) -> InPlaceUpdateState | None:
     try:
         return update_state(pod)
     except StateError:
-        return None  # It is about to be written anew.
+        return None  # It is about to be rewritten.
 
 
 def _env_outstanding(pod: Pod, prior: InPlaceUpdateState | None) -> bool:
@@ -234,9 +235,9 @@ def _env_outstanding(pod: Pod, prior: InPlaceUpdateState | None) -> bool:
 
 
 def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateState | None) -> InPlaceUpdateState:
-    """With the containers that an earlier update changed and that have not become what it made of them.
+    """Add the containers of an earlier update that have not finished changing.
 
-    Otherwise the Pod would count as updated while one of them is still to be restarted.
+    Otherwise the Pod would count as updated before one of them restarts.
     """
     if prior is None:
         return state
@@ -254,33 +255,31 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
     return msgspec.structs.replace(state, last_container_statuses=before or None, last_container_ids=ids)
 
 
-# What goes on with an in-place update each time its Pod is looked at (§ 4.2, "Refresh"). Pure.
-#
-# The end of a grace period, the next batch, and at last the condition that lets the Pod take traffic again. Rules
-# PM-42 … PM-46.
+# Refresh: how an in-place update advances each time its Pod is reconciled (§ 4.2). Ends the grace period, applies the
+# next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
 class RefreshAction(StrEnum):
-    """What to do with the Pod now."""
+    """Next action for the Pod."""
 
     NOTHING = "nothing"
-    #: The grace period is not over; look again after ``delay`` seconds.
+    #: The grace period is not over; check again after ``delay`` seconds.
     WAIT = "wait"
-    #: The containers have not changed yet, or those that must be ready are not; ``reason`` says which.
+    #: The containers have not changed yet, or a required container is not ready; ``reason`` says which.
     INCOMPLETE = "incomplete"
     #: The grace annotation belongs to another revision: ``patch`` removes it.
     DROP_GRACE = "drop grace"
     #: ``resize`` the Pod if that is set, then ``patch`` it with the next batch.
     APPLY = "apply"
-    #: ``resize``: the last batch was recorded, but did not reach the resources.
+    #: ``resize``: the last batch was recorded, but its resources were not set.
     RESIZE = "resize"
-    #: ``status``: the Pod may take traffic.
+    #: ``status``: the Pod may receive traffic.
     READY = "ready"
 
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """One step. A conflict on ``patch`` means to look again at the Pod; one on ``status`` ends the pass."""
+    """One step. After a conflict on ``patch``, compute the step again; a conflict on ``status`` ends the reconcile."""
 
     action: RefreshAction
     patch: dict[str, Any] | None = None
@@ -291,7 +290,7 @@ class Refresh:
 
     @property
     def stops(self) -> bool:
-        """Whether nothing else is decided about the Pod in this pass: what was read of it is no longer true."""
+        """Whether to decide nothing else about the Pod in this reconcile, because the cached Pod is out of date."""
         return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE)
 
 
@@ -306,10 +305,10 @@ def refresh(
     vertical_scaling: bool = False,
     resize_subresource: bool = True,
 ) -> Refresh:
-    """The step to take with an active Pod, also while its workload is paused.
+    """Return the next step for an active Pod, also while its workload is paused.
 
-    ``grace_seconds``: what the workload asks for now, if that shortens a running wait (B-7). Raises
-    :class:`StateError` or :class:`GraceError` for annotations that cannot be read (PM-46, B-23).
+    ``grace_seconds`` is the workload's current setting, which may shorten a wait in progress [B-7]. Raises
+    :class:`StateError` or :class:`GraceError` for annotations that cannot be parsed. [PM-46, B-23]
     """
     waiting = update_in_grace(pod)
     state = update_state(pod)
@@ -333,10 +332,10 @@ def _in_grace(
     grace_seconds: int | None,
     resize_subresource: bool,
 ) -> Refresh:
-    """PM-42."""
+    """Wait for the grace period, or end it. [PM-42]"""
     if state is None:
         raise StateError(
-            f"Pod {pod.metadata.namespace}/{pod.metadata.name} waits for an in-place update of which it has no state"
+            f"Pod {pod.metadata.namespace}/{pod.metadata.name} waits for an in-place update but has no recorded state"
         )
     if not is_same_revision(pod.metadata.labels.get(CONTROLLER_REVISION_HASH, ""), waiting.revision):
         return Refresh(RefreshAction.DROP_GRACE, PodChange(annotations=dict(without_grace(pod))).patch(pod))
@@ -350,14 +349,14 @@ def _in_grace(
 
 
 def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subresource: bool) -> Refresh:
-    """PM-44."""
+    """Wait for the required containers, or apply the next batch. [PM-44]"""
     check = state.pre_check_before_next
     ready = {name for name, status in statuses_of(pod).items() if status.ready}
     present = images_of(pod)
     awaited = [
         name
         for name in (check.containers_required_ready or () if check is not None else ())
-        # One that somebody took out of the Pod would be awaited for ever.
+        # Do not wait forever for a container that was removed from the Pod.
         if name not in ready and name in present
     ]
     if awaited:
@@ -368,9 +367,9 @@ def _next_batch(pod: Pod, state: InPlaceUpdateState, now: datetime, resize_subre
 
 
 def _ready(pod: Pod, now: datetime) -> Refresh:
-    """PM-45: nothing is under way, so nothing of ours keeps the Pod from being ready."""
+    """Make the Pod ready: no update is in progress. [PM-45]"""
     condition = pod.condition(IN_PLACE_UPDATE_READY)
-    # PM-40: an entry is replaced only where its status differs, whatever its reason and message say.
+    # An entry is replaced only if its status differs, whatever its reason and message. [PM-40]
     if not has_gate(pod, IN_PLACE_UPDATE_READY) or (condition is not None and condition.status == "True"):
         return _NOTHING
     raised = {
@@ -383,7 +382,8 @@ def _ready(pod: Pod, now: datetime) -> Refresh:
 
 
 def finished_annotations(pod: Pod) -> dict[str, str | None]:
-    """D-3: what to write beside the lifecycle's state when the update is complete; empty where that stands already."""
+    """Return the annotation to write with the lifecycle state once the update is complete; empty if already written.
+    [D-3]"""
     try:
         state = update_state(pod)
     except StateError:

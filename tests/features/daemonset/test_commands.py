@@ -71,8 +71,8 @@ async def test_a_plan_says_why_pods_go_or_stay() -> None:
 
         names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
         assert (await told(template=template(nodeSelector={"zone": "a"})))[1:] == [
-            f"1 node1 {names['node1']} delete nodeSelector asks for label zone=a",
-            f"1 node2 {names['node2']} delete nodeSelector asks for label zone=a",
+            f"1 node1 {names['node1']} delete nodeSelector requires label zone=a",
+            f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
             f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
         ]
         new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
