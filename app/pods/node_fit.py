@@ -153,7 +153,7 @@ def _toleration(found: Mapping[str, Any]) -> Toleration:
 
 
 def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
-    """Return the tolerations of a Pod's spec with ``added``, each replacing one that covers the same taints."""
+    """Return the tolerations of a Pod's spec with ``added``, each replacing an identical one."""
     names = ("key", "operator", "value", "effect")
     found = list(_objects(spec.get("tolerations")))
     for one in added:

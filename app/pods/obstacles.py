@@ -52,7 +52,9 @@ def _found(pod: Pod) -> Iterator[Obstacle]:
 def _deletion(pod: Pod) -> Iterator[Obstacle]:
     if pod.metadata.deletion_timestamp is not None and pod.metadata.finalizers:
         held = ", ".join(pod.metadata.finalizers)
-        yield Obstacle(f"it is being deleted, but finalizer {held} remains", "ask whoever set the finalizer to let go")
+        yield Obstacle(
+            f"it is being deleted, but finalizer {held} remains", "check the controller that owns the finalizer"
+        )
 
 
 def _scheduling(pod: Pod) -> Iterator[Obstacle]:
@@ -61,7 +63,8 @@ def _scheduling(pod: Pod) -> Iterator[Obstacle]:
         return
     if condition.reason == "SchedulingGated":
         yield Obstacle(
-            "scheduling gates keep it from being scheduled", "wait for whoever set spec.schedulingGates, or ask them"
+            "scheduling gates keep it from being scheduled",
+            "wait for the controller of spec.schedulingGates to remove the gates",
         )
         return
     what = f"it cannot be scheduled: {_short(condition.message or condition.reason)}"

@@ -170,7 +170,7 @@ def test_a_scale_in_is_refused_where_pods_are_not_its_own(tmp_path: Path) -> Non
     config.write_text(yaml.safe_dump(KUBECONFIG), "utf-8")
     result = typed("scale-in sidecarset/log --pods a", "--kubeconfig", str(config))
     assert result.exit_code == 1
-    assert "has no Pods of its own; scale their owners in" in result.stderr
+    assert "has no Pods of its own; scale their owners" in result.stderr
 
 
 def test_the_version_is_printed_by_command_and_option() -> None:

@@ -99,7 +99,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
         (
             {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["a/b"]},
             "it is being deleted, but finalizer a/b remains",
-            "ask whoever set the finalizer to let go",
+            "check the controller that owns the finalizer",
         ),
         (
             {

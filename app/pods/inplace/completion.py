@@ -141,7 +141,7 @@ def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[st
 
 
 def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
-    """Return why the resources of any container are not in effect; the requested ones must also be in the spec. [PM-49]"""
+    """Return why resources are not in effect yet; the requested ones must also be in the spec. [PM-49]"""
     if resources_outstanding(pod, state):
         return "the new resources are not in the Pod's spec yet"
     statuses = {status.name: status for status in pod.status.container_statuses}
