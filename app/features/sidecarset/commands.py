@@ -1,4 +1,4 @@
-"""The commands about SidecarSets, and their section of the dashboard."""
+"""SidecarSet commands, and the SidecarSet section of the dashboard."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ from app.kube.selectors import to_query
 from app.pods.predicates import is_active
 from app.pods.revisions import Revision, in_order, of_owner, revision_of
 
-#: Owners that make their Pods anew when their template is annotated.
+#: Owners that recreate their Pods when their template is annotated.
 _RESTARTED: Final = {one.kind: one for one in (DAEMONSETS, DEPLOYMENTS, STATEFULSETS)}
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
 
 
 def parsed(obj: Mapping[str, Any]) -> SidecarSet:
-    """The model of a stored (v1beta1) object. Raises CommandError."""
+    """Return the model of a stored (v1beta1) object. Raises CommandError."""
     return stored_model(SIDECAR_SET, SidecarSet, obj, with_defaults(obj))
 
 
 def progress_of(owner: SidecarSet) -> Progress:
-    """What the status says about the roll-out. Pure."""
+    """Return the rollout progress from the status. Pure."""
     strategy = owner.spec.update_strategy
     status = owner.status
     if status is None or status.observed_generation < owner.metadata.generation:
@@ -66,17 +66,17 @@ def progress_of(owner: SidecarSet) -> Progress:
     done = updated >= expected and ready >= expected
     kept = status.matched_pods - updated
     if done:
-        text += f"; the partition keeps {kept} as they are" if kept > 0 else ""
+        text += f"; the partition keeps {kept} at the old revision" if kept > 0 else ""
     elif strategy.type == NOT_UPDATE:
         text += "; NotUpdate: only new Pods get the change"
     elif strategy.paused:
         text += f"; paused: pykruise rollout resume sidecarset {owner.name}"
     elif strategy.selector is not None:
-        text += "; updateStrategy.selector keeps the others"
+        text += "; updateStrategy.selector excludes the others"
     return Progress(updated, ready, expected, done, "", text)
 
 
-# ---- what belongs to a set
+# ---- objects of a set
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +88,17 @@ class RelatedObjects:
     revisions: Sequence[Revision]
 
     def labels_of(self, pod: Pod) -> Mapping[str, str] | None:
-        """Labels of the Pod's namespace."""
+        """Return the labels of the Pod's namespace."""
         found = self.namespaces.get(pod.metadata.namespace)
         return found.metadata.labels if found is not None else None
 
     def content_of(self, revision: str) -> Mapping[str, Any] | None:
-        """What a revision recorded; None where it is gone."""
+        """Return the recorded content of a revision; None if it was deleted."""
         return next((_content(one) for one in self.revisions if one.name == revision), None)
 
 
 async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
-    """Read them from the cluster. Raises CommandError for a selector that cannot be read."""
+    """Read them from the cluster. Raises CommandError for an invalid selector."""
     try:
         query = to_query(owner.spec.selector)
     except SelectorError as error:
@@ -113,7 +113,7 @@ async def related_objects(client: Client, owner: SidecarSet) -> RelatedObjects:
 
 
 async def _revisions(client: Client, owner: SidecarSet) -> Sequence[Revision]:
-    """They stand in the manager's namespace, whichever that is."""
+    """Find the revisions in the manager's namespace, whose name is unknown here."""
     label = f"{names.SIDECARSET_NAME}={owner.name}"
     found = await client.list(CONTROLLERREVISIONS, label_selector=label, decode=decode_controller_revision)
     return in_order(of_owner(map(revision_of, found.items), set_owner(owner)))
@@ -132,7 +132,7 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A set as its plan sees it."""
+    """A set with the inputs of its plan."""
 
     owner: SidecarSet
     view: SetView
@@ -140,14 +140,14 @@ class Situation:
     related: RelatedObjects
 
     def obstacle(self, pod: Pod) -> str:
-        """Which field keeps a Pod from being updated in place."""
+        """Return the field that prevents an in-place update of the Pod."""
         _, revision = recorded(pod.metadata.annotations, self.view.name)
         before = self.related.content_of(revision)
         return obstacle(before, self.owner.spec.to_dict()) if before is not None else ""
 
 
 async def situation(client: Client, stored: Stored) -> Situation:
-    """Bring together what there is. Raises CommandError."""
+    """Read everything the plan needs. Raises CommandError."""
     owner = parsed(stored)
     related = await related_objects(client, owner)
     view = set_view(owner)
@@ -155,14 +155,14 @@ async def situation(client: Client, stored: Stored) -> Situation:
     return Situation(owner, view, judged(view, injected, related.labels_of), related)
 
 
-# ---- the commands
+# ---- commands
 
 
 async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """What the set as it would be stored does to running Pods."""
+    """Report what storing the set would do to running Pods."""
     found = await situation(client, stored)
     counts = found.pod_counts.counts
-    head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them updated already"
+    head = f"SidecarSet {found.view.name}: {counts.matched} Pods matched, {counts.updated} of them already updated"
     steps = preview(found.view, found.pod_counts, client.clock.now(), found.obstacle)
     if not steps:
         return Report(head, notes=["nothing happens to any Pod"])
@@ -174,7 +174,7 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 
 
 async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """Who is matched, who waits and for what; and who is not matched though the selector means it."""
+    """Report the matched Pods, what outdated ones wait for, and selected Pods that are not matched."""
     found = await situation(client, stored)
     counts = found.pod_counts.counts
     head = (
@@ -192,7 +192,7 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
             pod.metadata.namespace,
             pod.metadata.name,
             "not injected",
-            "to be created anew: it has no containers of the set",
+            "must be recreated: it has no containers of the set",
         )
         for pod in missed(found)
     ]
@@ -202,7 +202,7 @@ async def explain(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 
 
 def missed(found: Situation) -> list[Pod]:
-    """The active Pods in the set's scope that it has not injected."""
+    """Return the active Pods in the set's scope that it has not injected."""
     view = found.view
     return [
         pod
@@ -220,12 +220,12 @@ def _unmatched(found: Situation, pod: Pod) -> str:
         return "it has ended or is being deleted"
     lacking = found.view.sidecars - {container.name for container in pod.spec.containers}
     if lacking:
-        return f"it lacks container {', '.join(sorted(lacking))}; create it anew"
-    return "its namespace or labels are not selected any more"
+        return f"it lacks container {', '.join(sorted(lacking))}; recreate it"
+    return "its namespace or labels are no longer selected"
 
 
 async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
-    """What SidecarSets have to do with a Pod."""
+    """Describe the SidecarSets that select or injected a Pod."""
     lines: list[str] = []
     injected = injected_sets(pod.metadata.annotations)
     try:
@@ -256,13 +256,13 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
         elif selected:
             created, since = pod.metadata.creation_timestamp, owner.metadata.creation_timestamp
             older = created is not None and since and created.isoformat()[:19] < since[:19]
-            why = "the Pod is older than the set" if older else "no webhook was asked when it was created"
-            lines.append(f"SidecarSet {view.name}: selects it, but its containers are missing: {why}; create it anew")
+            why = "the Pod is older than the set" if older else "the webhook was not called when it was created"
+            lines.append(f"SidecarSet {view.name}: selects it, but its containers are missing: {why}; recreate it")
     return lines
 
 
 async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
-    """The recorded contents, with how many Pods have each."""
+    """Return the recorded revisions, with the number of Pods at each."""
     found = await situation(client, stored)
     pods = [
         recorded(one.pod.metadata.annotations, found.view.name)[1]
@@ -285,7 +285,7 @@ async def history(client: Client, stored: Stored) -> Sequence[Recorded]:
 
 
 def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The operations that bring a recorded content back."""
+    """Return the patch operations that restore a recorded content."""
     spec = stored.get("spec") or {}
     operations: list[Mapping[str, Any]] = []
     for field in RECORDED_FIELDS:
@@ -297,7 +297,7 @@ def undo(stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, An
 
 
 async def restart(client: Client, stored: Stored) -> str:
-    """Have the owners of the set's Pods replace them, each as its own strategy says; new Pods get the set as it is."""
+    """Have the owners of the set's Pods replace them, each by its own strategy; new Pods get the current set."""
     found = await situation(client, stored)
     owners: Counter[tuple[str, str, str]] = Counter()
     for one in found.pod_counts.all():
@@ -317,12 +317,12 @@ async def restart(client: Client, stored: Stored) -> str:
         raise CommandError(f"SidecarSet {found.view.name}: matches no Pod")
     parts = [f"restarted: {', '.join(done)}"] if done else []
     if left:
-        parts.append(f"left to you: {', '.join(left)}; pykruise rollout restart KIND NAME, or delete the Pods")
+        parts.append(f"not restarted: {', '.join(left)}; use pykruise rollout restart KIND NAME, or delete the Pods")
     return "; ".join(parts)
 
 
 async def _owner(client: Client, pod: Pod) -> tuple[str, str, str]:
-    """Namespace, kind and name of who makes the Pod: behind a ReplicaSet its Deployment."""
+    """Return namespace, kind and name of the Pod's workload; for a ReplicaSet its Deployment."""
     namespace, reference = pod.metadata.namespace, pod.metadata.controller
     if reference is None:
         return namespace, "Pod", pod.metadata.name
@@ -344,15 +344,15 @@ COMMANDS: Final = Commands(
     without_rollout=NOT_UPDATE,
     own_history=History(history, undo),
     containers_at=(("spec", "containers"), ("spec", "initContainers")),
-    no_scale_in="has no Pods of its own; scale their owners in",
-    no_migration="has no Pods of its own; take the container out of the workload's template instead",
+    no_scale_in="has no Pods of its own; scale their owners",
+    no_migration="has no Pods of its own; remove the container from the workload's template instead",
     explain_object=explain,
     explain_any=explain_pod,
 )
 
 
 class SidecarSetRow(Row):
-    """A SidecarSet, and who should have its containers and has not."""
+    """A SidecarSet, and the Pods that should have its containers but lack them."""
 
     matched: int
     updated: int
@@ -363,27 +363,27 @@ class SidecarSetRow(Row):
 
 
 class LackingSets:
-    """Which sets a Pod lacks, by an index of all."""
+    """Index that finds the sets whose containers a Pod lacks."""
 
     def __init__(self) -> None:
-        """None so far."""
+        """Start with an empty index."""
         self._index = SidecarSetIndex()
 
     def update(self, stored: Stored) -> None:
-        """A set is new or changed."""
+        """Add or replace a set."""
         self._index.update(stored)
 
     def remove(self, name: str) -> None:
-        """A set is gone."""
+        """Remove a set."""
         self._index.remove(name)
 
     def lacking(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Sequence[str]:
-        """The names of the sets whose containers the Pod lacks."""
+        """Return the names of the sets whose containers the Pod lacks."""
         return lacking_sets(pod, self._index, namespace_labels)
 
 
 def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
-    """A SidecarSet's row; ``lacking``: the Pods that should have its containers and have not."""
+    """Return a SidecarSet's row. ``lacking`` holds the Pods that should have its containers but lack them."""
     status = mapping(stored, "status")
     matched, updated, ready = (number(status, field) for field in ("matchedPods", "updatedPods", "readyPods"))
     named = [f"{key.namespace}/{key.name}" for key in nsmallest(NAMED, lacking)]
@@ -404,7 +404,7 @@ def row(stored: Stored, lacking: Collection[ObjectKey]) -> SidecarSetRow:
     )
 
 
-#: Those that Pods lack come first.
+#: Sets that Pods lack come first.
 SECTION: Final = DashboardSection(
     "sidecar_sets",
     "SidecarSets",

@@ -27,31 +27,29 @@ from app.kube.patches import same
 from app.kube.quantities import is_more_than_all
 from app.kube.validation import is_label_value
 
-# What is refused here and passes in OpenKruise, because it can only end badly (SS-34, SS-20, SS-22, SS-A). Pure.
-#
-# A set that was admitted before, by OpenKruise perhaps, must stay editable: on update only mistakes count that the
-# former object did not have.
+# Checks beyond OpenKruise's, for sets that can only fail later [SS-34, SS-20, SS-22, SS-A]. A set that was admitted
+# before, perhaps by OpenKruise, must stay editable: on update, only errors that the former object did not have count.
 
 HOT_NAME_LIMIT: Final = 61
-"""A container's name, less the two characters that tell twins apart."""
+"""Maximum length of a container name, minus the two characters of the twin suffix."""
 _NOTHING: Final = (0, "0%")
 
 
 def warnings(sidecar_set: SidecarSet) -> tuple[str, ...]:
-    """What is admitted, as OpenKruise does, and may not be what is meant."""
+    """Return warnings about settings that are admitted, as in OpenKruise, but may be unintended."""
     strategy = sidecar_set.spec.update_strategy
     held = strategy.type == UPDATE_TYPES[0] and strategy.max_unavailable in _NOTHING
     if not held or strategy.partition not in _NOTHING:
         return ()
-    # SS-24: users hold an update so.
+    # Users pause an update this way. [SS-24]
     return (
-        f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no Pod that is ready is "
+        f"spec.updateStrategy.maxUnavailable: {strategy.max_unavailable} with partition 0: no ready Pod is "
         "updated until it is raised",
     )
 
 
 def stricter_errors(sidecar_set: SidecarSet, older: SidecarSet | None) -> list[FieldError]:
-    """Every such mistake in the (defaulted) set that ``older`` did not have."""
+    """Return every such error in the (defaulted) set that ``older`` did not have."""
     known = set(map(str, _all(older))) if older is not None else set()
     return [error for error in _all(sidecar_set) if str(error) not in known]
 
@@ -60,7 +58,7 @@ def _all(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     spec = sidecar_set.spec
     yield from _strategy(spec.update_strategy, SPEC.child("updateStrategy"))
     for message in is_label_value(spec.custom_version):
-        # SS-A: it becomes a label of the revision, and of the set in v1alpha1.
+        # It becomes a label of the revision, and of the set in v1alpha1. [SS-A]
         yield invalid(SPEC.child("customVersion"), spec.custom_version, message)
     for index, container in enumerate(spec.init_containers or ()):
         at = SPEC.child("initContainers").index(index)
@@ -92,7 +90,8 @@ def _container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
 
 
 def _init_container(container: SidecarContainer, path: Path) -> Iterator[FieldError]:
-    """What OpenKruise checks for ``containers`` only, and what it injects but never upgrades."""
+    """Check init containers as OpenKruise checks only ``containers``, and reject HotUpgrade, which would never upgrade
+    them."""
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         yield not_supported(path.child("podInjectPolicy"), container.pod_inject_policy, POD_INJECT_POLICIES)
     if container.share_volume_policy.type not in SHARE_TYPES:
@@ -113,7 +112,8 @@ def _hot_upgrade(container: SidecarContainer, path: Path) -> Iterator[FieldError
 
 
 def injected_names(container: SidecarContainer) -> tuple[str, ...]:
-    """The names a container of ``containers`` takes up: its own and, hot-upgraded, those of its twins (SS-45)."""
+    """Return the names an entry of ``containers`` occupies in a Pod: its own and, if hot-upgraded, those of its twins.
+    [SS-45]"""
     return (container.name, f"{container.name}-1", f"{container.name}-2") if container.hot else (container.name,)
 
 
@@ -124,29 +124,27 @@ def _twin_names(sidecar_set: SidecarSet) -> Iterator[FieldError]:
     }
     for field, containers in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, container in enumerate(containers or ()):
-            # A name that is no text is reported where its shape is checked.
+            # A name that is not a string is reported by the type check.
             if isinstance(container.name, str) and container.name in twins:
                 at = SPEC.child(field).index(index).child("name")
                 yield invalid(at, container.name, f"is the name of a twin of {twins[container.name]}")
 
 
-# Whether two label selectors could choose one object: OpenKruise's test for SidecarSets in each other's way.
-#
-# The answer leans towards "they overlap": only what two selectors say about one and the same key tells them apart,
-# save one quirk kept on purpose (SS-32): a key that one demands to exist and the other never mentions counts as
-# telling them apart.
+# Whether two label selectors could select the same object: OpenKruise's test for conflicting SidecarSets. The result
+# errs on the side of an overlap: only requirements on the same key separate two selectors. One quirk is kept on purpose
+# [SS-32]: a key that one selector requires to exist and the other never mentions separates them.
 
-#: The values a selector leaves possible for a key; None means any value.
+#: The values a selector allows for a key; None means any value.
 _Allowed = dict[str, set[str] | None]
 
 
 def overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """SS-32: neither selector rules the other out. Both are LabelSelectors in their JSON form, already valid."""
+    """Return whether neither selector excludes the other. Both are valid LabelSelectors in their JSON form. [SS-32]"""
     return not (_disjoint(first, second) or _disjoint(second, first))
 
 
 def scopes_overlap(first: Mapping[str, Any] | None, second: Mapping[str, Any] | None) -> bool:
-    """The same for namespace selectors, where a missing one means every namespace."""
+    """Like :func:`overlap` for namespace selectors, where a missing one selects every namespace."""
     return first is None or second is None or overlap(first, second)
 
 
@@ -187,13 +185,13 @@ def _excludes(expression: Mapping[str, Any], allowed: _Allowed) -> bool:
             return False
 
 
-# What makes a SidecarSet wrong beside others: its former state (SS-28), its base (SS-29), other sets (SS-30). Pure.
+# Conflicts of a SidecarSet with its former state [SS-28], its base [SS-29] and other sets [SS-30].
 
 _BASE_PATH = Path("metadata").child("annotations").key(names.SIDECARSET_BASE)
 
 
 def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError]:
-    """SS-28: containers may be changed or removed, not added or renamed; the way they are upgraded stays."""
+    """Containers may be changed or removed, but not added or renamed; their upgradeType is immutable. [SS-28]"""
     upgrade_types = {c.name: c.upgrade_strategy.upgrade_type for c in older.spec.containers or ()}
     path = SPEC.child("containers")
     errors: list[FieldError] = []
@@ -208,7 +206,7 @@ def update_errors(sidecar_set: SidecarSet, older: SidecarSet) -> list[FieldError
 
 
 def base_of(sidecar_set: SidecarSet) -> str:
-    """SS-77: the set this one stands in for as a canary, or "" if it is none."""
+    """Return the set for which this one is a canary, or "". [SS-77]"""
     annotations = sidecar_set.metadata.annotations
     return annotations.get(names.SIDECARSET_BASE, "") if annotations.get(names.SIDECARSET_CANARY) == "true" else ""
 
@@ -216,7 +214,7 @@ def base_of(sidecar_set: SidecarSet) -> str:
 def canary_errors(
     sidecar_set: SidecarSet, older: SidecarSet | None, find: Callable[[str], SidecarSet | None]
 ) -> list[FieldError]:
-    """SS-29. ``find`` gives a set by name."""
+    """Return the errors of a canary. ``find`` returns a set by name. [SS-29]"""
     base = base_of(sidecar_set)
     if not base:
         return []
@@ -231,7 +229,7 @@ def canary_errors(
         if found is None:
             errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} not found; create the base first"))
         elif base_of(found):
-            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} is a canary itself; name its base"))
+            errors.append(invalid(_BASE_PATH, base, f"SidecarSet {base} is itself a canary; name its base"))
     update_type = sidecar_set.spec.update_strategy.type
     if update_type != NOT_UPDATE:
         detail = f"a canary must use {NOT_UPDATE}: only new Pods get it"
@@ -240,7 +238,7 @@ def canary_errors(
 
 
 def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> list[FieldError]:
-    """SS-30: what this set and another one, meant for the same Pods, both bring. By name of the other set."""
+    """Return what this set and another one for the same Pods both define, by name of the other set. [SS-30]"""
     errors: list[FieldError] = []
     for other in sorted(others, key=lambda found: found.name):
         if _may_meet(sidecar_set, other):
@@ -253,7 +251,7 @@ def conflict_errors(sidecar_set: SidecarSet, others: Iterable[SidecarSet]) -> li
 def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
     if one.name == other.name or other.deleting:
         return False
-    # SS-33: a canary and its base never apply to one Pod together, whichever of them is being written.
+    # A canary and its base never both apply to one Pod, whichever is being written. [SS-33]
     if base_of(one) == other.name or base_of(other) == one.name:
         return False
     if one.spec.selector is None or other.spec.selector is None:
@@ -264,7 +262,8 @@ def _may_meet(one: SidecarSet, other: SidecarSet) -> bool:
 
 
 def _names(sidecar_set: SidecarSet) -> Iterator[tuple[str, str]]:
-    """(list, name) of all containers; init containers and containers share one space of names in a Pod (SS-34)."""
+    """Yield (list, name) of all containers; init containers and containers share one namespace of names in a Pod.
+    [SS-34]"""
     for container in sidecar_set.spec.init_containers or ():
         yield "initContainers", container.name
     for container in sidecar_set.spec.containers or ():
@@ -304,15 +303,15 @@ def _patches(sidecar_set: SidecarSet) -> dict[str, str]:
     return {key: patch.patch_policy or RETAIN for patch in patches for key in sorted(patch.annotations or {})}
 
 
-# What is admitted in a SidecarSet and will have no effect, for warnings to whoever wrote it (SS-135). Pure.
+# Fields of a SidecarSet that are admitted but have no effect, reported to the user as warnings. [SS-135]
 
-#: What counts for no hash: Pods that run are not even looked at for it.
+#: Fields outside the hashes: a change of these does not reconcile running Pods.
 _ONLY_FOR_NEW_PODS = ("initContainers", "volumes", "imagePullSecrets", "patchPodMetadata")
 _ENDING = ("Never", "OnFailure")
 
 
 def without_effect(sidecar_set: SidecarSet, older: SidecarSet | None) -> tuple[str, ...]:
-    """A line for each field that does nothing; ``older``: what is stored, on an update."""
+    """Return a line for each field without effect. ``older`` is the stored set, on an update."""
     spec = sidecar_set.spec
     return (
         *_of_containers(spec.init_containers or (), SPEC.child("initContainers")),
@@ -330,9 +329,9 @@ def _of_containers(containers: Sequence[SidecarContainer], path: Path) -> Iterat
             at = path.index(index).child("transferEnv").index(number)
             source = entry.source_container_name_from
             if not entry.source_container_name and (source is None or source.field_ref is None):
-                yield f"{at}: names no source container, nothing is copied; set sourceContainerName"
+                yield f"{at}: names no source container, so nothing is copied; set sourceContainerName"
             elif not entry.env_name and not entry.env_names:
-                yield f"{at}: names no variable, nothing is copied; set envName or envNames"
+                yield f"{at}: names no variable, so nothing is copied; set envName or envNames"
 
 
 def _restart_policies(containers: Sequence[SidecarContainer]) -> Iterator[str]:
@@ -368,4 +367,4 @@ def _of_change(sidecar_set: SidecarSet, older: SidecarSet) -> Iterator[str]:
     images = [(before.get("containers") or []), (now.get("containers") or [])]
     if changed and images[0] == images[1]:
         fields = ", ".join(str(SPEC.child(one)) for one in changed)
-        yield f"{fields}: running Pods are not updated for this change, only new Pods get it"
+        yield f"{fields}: running Pods are not updated for this change; only new Pods get it"

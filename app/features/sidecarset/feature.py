@@ -1,5 +1,5 @@
-"""The feature of SidecarSet: injection into new Pods, its webhooks, its controller, and the report of what was
-missed."""
+"""The SidecarSet feature: injection into new Pods, webhooks, controller, and the report of Pods that bypassed
+injection."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _DEFAULTS_ALLOWED: Final = "SidecarSetPatchPodMetadataDefaultsAllowed"
 _SORT: Final = "EnableSortSidecarContainerByName"
 
 SIDECAR_SETS: Final = dataclasses.replace(Watched.kind(SIDECAR_SET, SidecarSet), decode=read_sidecar_set)
-#: The revisions of SidecarSets, which are kept in the manager's namespace.
+#: The revisions of SidecarSets, which live in the manager's namespace.
 RECORDED_REVISIONS: Final = Watched(
     "ControllerRevisions",
     CONTROLLERREVISIONS,
@@ -60,14 +60,14 @@ RECORDED_REVISIONS: Final = Watched(
 )
 CONFIGURATION: Final = Watched("ConfigMaps", CONFIGMAPS, decode_config_map, Scope.OWN)
 _PODS: Final = PODS.indexed(**{INJECTED_BY: by_injecting_set, MISSED_BY: missing_from})
-#: A gate, since evicting takes rights that a manager has only where it is on.
+#: Behind a gate, because eviction needs permissions that the manager has only when it is enabled.
 REPAIR_GATE: Final = Gate("RepairMissedPods", "Pods that lack their sidecars are evicted one by one, within budgets")
 _CONTROLLED_PODS: Final = _PODS.indexed(**{BY_CONTROLLER: controller_keys})
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
 def sidecarset_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Declare the controller."""
     stores = context.stores
     caches = Caches(stores(SIDECAR_SETS), stores(_PODS), stores(NAMESPACES), stores(RECORDED_REVISIONS))
     aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
@@ -87,7 +87,7 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks, and the step that injects."""
+    """Return the handlers of both webhooks, and the injecting mutator."""
     stores, client, enabled = context.stores, context.client, context.enabled
     sets = stores(SIDECAR_SETS)
     index = indexed(sets)
@@ -104,7 +104,7 @@ def decisions(context: AdmissionContext) -> Decisions:
             stores(CONFIGURATION),
             defaults_allowed=enabled(_DEFAULTS_ALLOWED),
         )
-        # SS-39: without a cluster nothing that is let through will be stored.
+        # Without a cluster, an admitted set is never stored. [SS-39]
         return Decisions(webhooks.handlers(lookups), (step,))
     lookups = ClusterLookups(
         client, context.own_namespace, sets.list, newer, defaults_allowed=enabled(_DEFAULTS_ALLOWED)
@@ -113,7 +113,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def bypass_report(context: ControllerContext) -> BypassReport:
-    """The report of Pods that were created without their sidecars."""
+    """Declare the report of Pods that were created without their sidecars."""
     stores = context.stores
     return BypassReport(
         context.client,
@@ -128,7 +128,7 @@ def bypass_report(context: ControllerContext) -> BypassReport:
 
 
 def repair_controller(context: ControllerContext) -> Reconciling:
-    """The controller that replaces Pods without their sidecars."""
+    """Declare the controller that replaces Pods without their sidecars."""
     stores = context.stores
     pods, namespaces = stores(_CONTROLLED_PODS), stores(NAMESPACES)
     index = indexed(stores(SIDECAR_SETS))
@@ -144,15 +144,15 @@ def repair_controller(context: ControllerContext) -> Reconciling:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of SidecarSets."""
+    """Return the SidecarSet commands."""
     from app.features.sidecarset.commands import COMMANDS
 
     return (COMMANDS,)
 
 
 def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """How the dashboard shows SidecarSets."""
-    from app.features.sidecarset.commands import SECTION  # only when it is served
+    """Return the SidecarSet section of the dashboard."""
+    from app.features.sidecarset.commands import SECTION  # imported only when the dashboard is served
 
     return (SECTION,)
 
@@ -166,10 +166,11 @@ FEATURE: Final = Feature(
             watched=(SIDECAR_SETS, _PODS, NAMESPACES, RECORDED_REVISIONS),
             make=sidecarset_controller,
             permissions=(
-                # SS-109
+                # [SS-109]
                 PolicyRule(("get",), (names.APPS_GROUP,), ("sidecarsets",)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), ("sidecarsets/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                # Setting an owner reference with blockOwnerDeletion requires permission to update the owner's
+                # finalizers.
                 PolicyRule(("update",), (names.APPS_GROUP,), ("sidecarsets/finalizers",)),
                 PolicyRule(
                     ("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",), own_namespace=True

@@ -1,4 +1,4 @@
-"""The revisions of a SidecarSet, as ControllerRevisions keep them."""
+"""The revisions of a SidecarSet, stored as ControllerRevisions."""
 
 from __future__ import annotations
 
@@ -20,20 +20,19 @@ from app.pods.history import RevisionHistory
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.revisions import Create, Digest, Revision, oldest_unused, revision_hash, revision_of
 
-# The ControllerRevisions of a SidecarSet: what is recorded, under which name, and which ones may go.
-#
-# Pure; the general rules are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
+# The ControllerRevisions of a SidecarSet: their content, their names, and which may be deleted. Pure; the general rules
+# are in :mod:`app.pods.revisions`, those of this kind are SS-73 … SS-76 and SS-121.
 
 DEFAULT_HISTORY_LIMIT = 10
 
 
 def snapshot(spec: SidecarSetSpec) -> bytes:
-    """SS-73: the content a revision of this spec records, byte for byte as OpenKruise writes it.
+    """Return the content a revision of this spec records, byte for byte as OpenKruise writes it. [SS-73]
 
-    What Go could not read (written past admission) has no form to agree with and stands as it came.
+    A spec that Go could not read (written past admission) is recorded unchanged.
     """
     given = spec.to_dict()
-    # Nothing and an empty list are the same to Go: null.
+    # Go treats null and an empty list alike: null.
     content: dict[str, Any] = {field: given.get(field) or None for field in RECORDED_FIELDS}
     for field, go_type in RECORDED_FIELDS.items():
         try:
@@ -49,7 +48,8 @@ def set_owner(owner: SidecarSet) -> Owner:
 
 
 def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
-    """SS-73: the set's labels, the hash, the set's name and, if it has one, its custom version (which wins, SS-B)."""
+    """Return the set's labels, the hash, the set's name and, if set, its custom version, which takes precedence.
+    [SS-73, SS-B]"""
     labels = {
         **owner.metadata.labels,
         names.CONTROLLER_HASH: label_hash,
@@ -61,7 +61,7 @@ def revision_labels(owner: SidecarSet, label_hash: str) -> dict[str, str]:
 
 
 def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[str, Any]:
-    """SS-73: the ControllerRevision to create, with all annotations of the set but conversion's own."""
+    """Return the ControllerRevision to create, with all annotations of the set except those of conversion. [SS-73]"""
     annotations = {key: text for key, text in owner.metadata.annotations.items() if key != names.CONVERSION_DATA}
     return {
         "apiVersion": CONTROLLERREVISIONS.api_version,
@@ -79,10 +79,11 @@ def revision_object(owner: SidecarSet, namespace: str, create: Create) -> dict[s
 
 
 def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[str, Any] | None:
-    """What to change on the revision in use, as one merge patch; None if nothing.
+    """Return the merge patch for the revision in use, or None if nothing changes.
 
-    SS-75: its number, and its custom version where the set has one. SS-121: a revision nobody owns, or that a deleted
-    set of this name left behind, becomes ours, or it would be collected while Pods are made from it.
+    It sets the number and, if the set has one, the custom version [SS-75]. A revision without an owner, or left behind
+    by a deleted set of this name, is adopted; otherwise it would be garbage-collected while Pods are created from it
+    [SS-121].
     """
     metadata: dict[str, Any] = {}
     if not is_controlled_by(revision, set_owner(owner)):
@@ -94,7 +95,7 @@ def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[s
         metadata.setdefault("labels", {})[names.SIDECARSET_CUSTOM_VERSION] = version
     patch: dict[str, Any] = {"revision": number} if number != revision.number else {}
     if metadata or patch:
-        # The uid is a precondition: never another revision of the same name.
+        # The uid is a precondition, so that another revision of the same name is never patched.
         patch["metadata"] = {**metadata, "uid": revision.uid}
     return patch or None
 
@@ -102,7 +103,7 @@ def revision_patch(owner: SidecarSet, revision: Revision, number: int) -> dict[s
 def names_in_use(
     owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
 ) -> frozenset[str]:
-    """SS-76, SS-120: the latest, those that Pods name, and what new Pods are to get."""
+    """Return the latest revision, those that Pods name, and the one for new Pods. [SS-76, SS-120]"""
     wanted = {latest, *in_pods}
     choice = owner.spec.injection_strategy.revision
     if choice is not None and choice.revision_name:
@@ -116,7 +117,7 @@ def names_in_use(
 def surplus_revisions(
     owner: SidecarSet, latest: str, ordered: Sequence[Revision], in_pods: Collection[str]
 ) -> tuple[Revision, ...]:
-    """SS-76: the revisions to delete, oldest first; fewer than the limit asks for where too many are in use."""
+    """Return the revisions to delete, oldest first; fewer than the limit requires if too many are in use. [SS-76]"""
     limit = owner.spec.revision_history_limit
     kept = max(1, DEFAULT_HISTORY_LIMIT if limit is None else limit)
     standing = sum(1 for revision in ordered if not revision.deleting)
@@ -139,7 +140,7 @@ def by_recorded_set(revision: ControllerRevision) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """The revision with a set's present content, and the set's collision count."""
+    """The revision with a set's current content, and the set's collision count."""
 
     latest: str
     collision_count: int
@@ -147,7 +148,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class _RecordedSet:
-    """A set as the history sees it (:class:`app.pods.history.Recorded`); its own writes are kept by its name."""
+    """A set as an :class:`app.pods.history.Recorded`; its own writes are kept by its name."""
 
     owner: SidecarSet
     namespace: str
@@ -187,36 +188,36 @@ class RevisionRecorder:
         self._history = RevisionHistory(client)
         self._contents: dict[str, tuple[int, bytes]] = {}
 
-    # ---- what is known
+    # ---- known revisions
 
     def observe(self, change: Change[ControllerRevision]) -> None:
-        """The cache shows something new: what we know better no more is dropped."""
+        """Drop locally recorded revisions that the cache has caught up with."""
         self._history.observe(change)
 
     def forget(self, owner_uid: str) -> None:
-        """A set is gone."""
+        """Forget a deleted set."""
         self._contents.pop(owner_uid, None)
 
     def revisions(self, owner: SidecarSet) -> list[Revision]:
-        """The set's revisions as they are by all we know, oldest first, without those of another owner (SS-75)."""
+        """Return the set's best known revisions, oldest first, without those of another owner. [SS-75]"""
         return self._history.of(owner.name, set_owner(owner), self._store.by_index(RECORDED_SET, owner.name))
 
     def _recorded(self, owner: SidecarSet) -> _RecordedSet:
-        """The set with its content, printed once per generation."""
+        """Return the set with its content, serialized once per generation."""
         generation, uid = owner.metadata.generation, owner.metadata.uid
         printed = self._contents.get(uid)
         if printed is None or printed[0] != generation:
             printed = self._contents[uid] = (generation, snapshot(owner.spec))
         return _RecordedSet(owner, self._namespace, printed[1])
 
-    # ---- what is written
+    # ---- writes
 
     async def record(self, owner: SidecarSet, collision_count: int) -> Recorded:
-        """SS-73 … SS-75: make sure that a revision has the present content and is the newest."""
+        """Make sure that a revision has the current content and is the newest. [SS-73 … SS-75]"""
         latest, collisions = await self._history.record(self._recorded(owner), self.revisions(owner), collision_count)
         return Recorded(latest.name, collisions)
 
     async def truncate(self, owner: SidecarSet, latest: str, in_pods: Collection[str]) -> None:
-        """SS-76: delete the oldest revisions nobody uses, where there are more than the set's limit."""
+        """Delete the oldest unused revisions beyond the set's limit. [SS-76]"""
         surplus = surplus_revisions(owner, latest, self.revisions(owner), in_pods)
         await self._history.delete(self._recorded(owner), surplus)

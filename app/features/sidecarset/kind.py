@@ -36,13 +36,12 @@ from app.kube.jsonvalues import json_copy, part
 from app.kube.validation import is_label_value
 from app.pods.hashes import safe_encode
 
-# SidecarSet between its versions: the two fields that v1alpha1 says in another way.
-#
-# Each direction may lose something; app.api.conversion notices and remembers it (SS-4, D-1).
+# Conversion between the versions of SidecarSet, which express two fields differently. Each direction may lose data;
+# app.api.conversion detects and preserves it. [SS-4, D-1]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """SS-1, SS-2: ``spec.namespace`` becomes a selector, the custom version moves from its label into the spec."""
+    """Convert ``spec.namespace`` to a selector, and move the custom version from its label to the spec. [SS-1, SS-2]"""
     spec = obj.get("spec")
     if isinstance(spec, dict):
         for secret in objects(spec.get("imagePullSecrets")):
@@ -60,19 +59,19 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """SS-1, SS-2: the selector stays a selector; the custom version is shown as a label, where it can be one (SS-A)."""
+    """Keep the selector, and show the custom version as a label if it is a valid label value. [SS-1, SS-2, SS-A]"""
     obj = canonical_v1alpha1(obj)
     spec = obj.get("spec")
     version = spec.pop("customVersion", None) if isinstance(spec, dict) else None
     if isinstance(version, str) and version and not is_label_value(version):
-        # SS-B: a label of that key beside it is hidden by the field, and comes back with v1beta1.
+        # A label of that key is hidden by the field, and returns with v1beta1. [SS-B]
         metadata = obj.setdefault("metadata", {})
         metadata["labels"] = {**(_labels(obj) or {}), names.SIDECARSET_CUSTOM_VERSION: version}
     return obj
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """SS-3: OpenKruise shows a pull secret without a name as ``{}`` in v1alpha1; v1beta1 has ``name: ""`` there."""
+    """OpenKruise shows a pull secret without a name as ``{}`` in v1alpha1, and with ``name: ""`` in v1beta1. [SS-3]"""
     spec = obj.get("spec")
     for secret in objects(spec.get("imagePullSecrets") if isinstance(spec, dict) else None):
         if secret.get("name") == "":
@@ -87,9 +86,9 @@ def _labels(obj: dict[str, Any]) -> dict[str, Any] | None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("MATCHED", "integer", ".status.matchedPods", "Pods that match and carry the sidecars."),
-    PrinterColumn("UPDATED", "integer", ".status.updatedPods", "Those of them whose sidecars are up to date."),
-    PrinterColumn("READY", "integer", ".status.readyPods", "Those of them that are ready."),
+    PrinterColumn("MATCHED", "integer", ".status.matchedPods", "Number of matching Pods that have the sidecars."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedPods", "Number of matched Pods whose sidecars are up to date."),
+    PrinterColumn("READY", "integer", ".status.readyPods", "Number of matched Pods that are ready."),
     AGE,
 )
 
@@ -131,16 +130,16 @@ SIDECAR_SET: Final = KindDefinition(
 )
 
 
-# What a SidecarSet means where it says nothing (SS-5 … SS-7). Pure; the same in both versions.
+# Defaults of SidecarSet, the same in both versions. [SS-5 … SS-7]
 
 REVISION_HISTORY_LIMIT: Final = 10
 MAX_UNAVAILABLE: Final = 1
 
 
 def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """The SidecarSet (JSON of either version) with every default filled in, as a copy. Doing it twice changes nothing.
+    """Return a copy of the SidecarSet (JSON of either version) with all defaults set. Idempotent.
 
-    What has another type than the schema says is left alone, for validation to name.
+    Values of the wrong type are left alone, for validation to report.
     """
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = part(defaulted, "spec")
@@ -185,11 +184,11 @@ def _default_sidecar(container: dict[str, Any], position: str) -> None:
         _default(sharing, "type", SHARE_DISABLED)
     policy = container.get("resourcesPolicy")
     if isinstance(policy, dict):
-        # SS-23: an empty pattern is the default one too, and is so before hashes are made of it.
+        # An empty pattern also means the default, and is replaced before the hashes are computed. [SS-23]
         _default(policy, "targetContainersNameRegex", MATCH_ALL_NAMES)
     for transfer in objects(container.get("transferEnv")):
         source = transfer.get("sourceContainerNameFrom")
-        # SS-9: without fieldRef it names no source; there is nothing to default.
+        # Without fieldRef it names no source, so there is nothing to default. [SS-9]
         reference = source.get("fieldRef") if isinstance(source, dict) else None
         default_field_ref(reference if isinstance(reference, dict) else None)
 
@@ -199,16 +198,15 @@ def _default(target: dict[str, Any], key: str, value: str) -> None:
         target[key] = value
 
 
-# The spec of a SidecarSet as Go reads and prints it, in both versions, made from the models.
-#
-# OpenKruise's webhook stores what its Go types print: without what is empty, with canonical quantities. We store the
-# same, so that manifests, revisions and what is compared with them look alike, but keep fields we do not know.
+# The spec of a SidecarSet as Go reads and prints it, in both versions, derived from the models. OpenKruise's webhook
+# stores what its Go types print: without empty fields, with canonical quantities. We store the same, so that manifests
+# and revisions compare equal, but keep unknown fields.
 
-#: SS-12, SS-13: the core Container inline, then OpenKruise's own fields in the model's order, which the hashes are
-#: made in.
+#: The inlined core Container, then OpenKruise's own fields in the model's order, in which the hashes are computed.
+#: [SS-12, SS-13]
 SIDECAR_CONTAINER: Final = struct(*CONTAINER_FIELDS, *go_struct(SidecarContainer, {}).fields)
 
-#: What a revision records (SS-73). Here a secret without a name is empty; in the spec the API server fills it in.
+#: The content of a revision [SS-73]. Here a secret without a name is empty; in the spec the API server defaults it.
 RECORDED_FIELDS: Final[Mapping[str, GoType]] = {
     "containers": list_of(SIDECAR_CONTAINER),
     "initContainers": list_of(SIDECAR_CONTAINER),
@@ -217,7 +215,7 @@ RECORDED_FIELDS: Final[Mapping[str, GoType]] = {
     "patchPodMetadata": list_of(go_struct(PatchPodMetadata, {})),
 }
 
-#: What the models leave schemaless.
+#: Fields that are schemaless in the models.
 _NAMED: Final[Mapping[str, GoType]] = {
     "selector": pointer(LABEL_SELECTOR),
     "namespaceSelector": pointer(LABEL_SELECTOR),
@@ -234,21 +232,20 @@ SPECS: Final[Mapping[str, GoType]] = {
 }
 
 
-# SidecarSets as a cluster stores them: one that is not what the schema says is read too, as one that says so.
-#
-# An API server refuses most of them; what was stored under another schema, or while no webhook answered, it gives out
-# as it is. One such object must not keep the others from being read.
+# SidecarSets as stored in a cluster, including ones that violate the schema. An API server rejects most of those, but
+# returns unchanged what was stored under another schema or while no webhook answered. One such object must not prevent
+# the others from being read.
 
 
 class MalformedSidecarSet(SidecarSet):
-    """A SidecarSet of which only the metadata can be read: it selects nothing."""
+    """A SidecarSet of which only the metadata can be parsed; it selects nothing."""
 
     problem: str
-    """Which field does not hold what it must."""
+    """The malformed field."""
 
 
 def read_sidecar_set(raw: bytes) -> SidecarSet:
-    """The set, or a :class:`MalformedSidecarSet`. Raises ValueError for what has no readable metadata either."""
+    """Return the set, or a :class:`MalformedSidecarSet`. Raises ValueError if the metadata cannot be parsed either."""
     try:
         return SidecarSet.model_validate_json(raw)
     except ValidationError as error:
@@ -259,11 +256,9 @@ def read_sidecar_set(raw: bytes) -> SidecarSet:
         return MalformedSidecarSet(metadata=metadata, problem=problem)
 
 
-# The two hashes of a SidecarSet: what tells Pods with its present containers from those with former ones.
-#
-# They are recorded on the set, its revisions and every Pod it was injected into, and compared by every OpenKruise
-# component, so they agree with OpenKruise's to the byte (SS-10 … SS-15). The input is the set's defaulted containers
-# as JSON.
+# The two hashes of a SidecarSet, which distinguish Pods with its current containers from outdated ones. They are
+# recorded on the set, its revisions and every injected Pod, and compared by every OpenKruise component, so they match
+# OpenKruise's exactly [SS-10 … SS-15]. The input is the set's defaulted containers as JSON.
 
 _CONTAINERS = list_of(SIDECAR_CONTAINER)
 
@@ -278,13 +273,13 @@ class SidecarSetHashes(NamedTuple):
 def sidecarset_hashes(
     containers: Sequence[Mapping[str, Any]] | None, init_containers: Sequence[Mapping[str, Any]] | None
 ) -> SidecarSetHashes:
-    """Both hashes of the set with these defaulted containers (JSON, with every field they came with).
+    """Return both hashes for these defaulted containers (JSON, with all their fields).
 
-    Raises :class:`app.api.gojson.GoTypeError` for a field of another type than Kubernetes gives it.
+    Raises :class:`app.api.gojson.GoTypeError` for a field of the wrong type.
     """
     spec: dict[str, list[dict[str, Any]] | None] = {"containers": _printed(containers, "spec.containers")}
     inits = _printed(init_containers, "spec.initContainers") or []
-    # SS-10: only containers that keep running are updated in place, so plain init containers do not count.
+    # Only native sidecars are updated in place, so plain init containers do not count. [SS-10]
     if any(init.get("restartPolicy") == "Always" for init in inits):
         spec["initContainers"] = inits
     full = _hash(spec)
@@ -304,7 +299,7 @@ def _printed(containers: Sequence[Mapping[str, Any]] | None, path: str) -> list[
 
 
 def _with_regex(policy: Mapping[str, Any]) -> dict[str, Any]:
-    """SS-12, corrected: the default pattern counts even where it was left empty, so a second write changes no hash."""
+    """Set the default pattern even if it was empty, so that a second write changes no hash. [SS-12, corrected]"""
     pattern = policy.get("targetContainersNameRegex") or ".*"
     mode = policy["targetContainersMode"]
     return {
@@ -315,5 +310,5 @@ def _with_regex(policy: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hash(spec: Mapping[str, Any]) -> str:
-    # SS-11: the hexadecimal SHA-256, spelled in the alphabet of generated names.
+    # The hexadecimal SHA-256, mapped to the alphabet of generated names. [SS-11]
     return safe_encode(hashlib.sha256(dumps_go(spec).encode()).hexdigest())

@@ -35,17 +35,17 @@ from app.kube.selectors import Selector
 from app.kube.store import Change, Store
 from app.pods.predicates import BY_CONTROLLER, Owner, controller_of, is_active, owner_key, refers_to
 
-# Telling of Pods that came past admission while our webhook was not registered (MGR-123, SS-136).
+# Report Pods that bypassed admission while the webhook was not registered. [MGR-123, SS-136]
 
 logger = logging.getLogger(__name__)
 
-#: When the Pods are looked through, in seconds after the webhook is registered again: once all API servers know it,
-#: and once more for Pods that a slow watch showed later, or that were there while nobody led.
+#: When to check the Pods, in seconds after the webhook is registered again: once when all API servers know it, and once
+#: more for Pods that a slow watch delivered later, or that existed while there was no leader.
 LOOKS: Final = (3.0, 15.0)
 
 
 def bypassed_counter(registry: CollectorRegistry) -> Counter:
-    """The counter of such Pods."""
+    """Return the counter of such Pods."""
     return Counter(
         "kruise_bypassed_pods",
         "Pods without containers of a SidecarSet that selects them, created while the webhook was not registered.",
@@ -54,9 +54,9 @@ def bypassed_counter(registry: CollectorRegistry) -> Counter:
 
 
 class BypassReport:
-    """Looks through the cached Pods after each time the webhook may have been away. Only who leads has them cached.
+    """Checks the cached Pods each time the webhook may have been missing. Only the leader has them cached.
 
-    ``reviewed``: the namespaces whose Pods are to have their sidecars; Pods that nobody is to send are no loss.
+    ``reviewed`` selects the namespaces whose Pods are sent to the webhook; other Pods are not reported.
     """
 
     def __init__(
@@ -82,16 +82,16 @@ class BypassReport:
         self._reviewed = reviewed
         self._since: datetime | None = None
         self._wake = asyncio.Event()
-        #: Pods (by uid) of the last look, which the next may see again.
+        #: Pods (by uid) of the last check, which the next may see again.
         self._reported: frozenset[str] = frozenset()
 
     def webhooks_registered(self, since: datetime) -> None:
-        """The webhook is registered, and may not have been since then. Does not wait."""
+        """Note that the webhook is registered, and may have been missing since then. Does not wait."""
         self._since = since if self._since is None else min(since, self._since)
         self._wake.set()
 
     async def run(self) -> None:
-        """Look whenever there is a reason, until cancelled."""
+        """Check whenever there is a reason, until canceled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -123,7 +123,7 @@ class BypassReport:
             await self._mark(one)
 
     async def _mark(self, one: Bypassed) -> None:
-        """Note on the Pod what it lacks, for whoever looks later. One that cannot be marked stops no other."""
+        """Record on the Pod what it lacks. A failure does not affect other Pods."""
         metadata = one.pod.metadata
         patch = pod_patch(one.pod, one.sets, self._clock.now())
         try:
@@ -131,24 +131,28 @@ class BypassReport:
                 PODS, metadata.name, patch, metadata.namespace, kind=PatchType.STRATEGIC, subresource="status"
             )
         except (NotFound, Conflict):
-            return  # it is gone
+            return  # the Pod was deleted
         except KubeError as error:
-            logger.warning("Pod %s/%s: not marked: %s", metadata.namespace, metadata.name, message_of(error))
+            logger.warning(
+                "Pod %s/%s: cannot write its condition: %s",
+                metadata.namespace,
+                metadata.name,
+                message_of(error),
+            )
 
 
-# Evicting Pods that lack their sidecars, one by one, where gate RepairMissedPods is on. SS-137.
-#
-# The key of a reconcile is a workload: the namespace, and the uid of the controller that its Pods name. The API server
-# and our webhook judge each eviction by the budgets that apply; a refusal means "not now".
+# Evict Pods that lack their sidecars, one by one, if gate RepairMissedPods is enabled [SS-137]. The reconcile key is a
+# workload: the namespace, and the uid of the controller that its Pods name. The API server and our webhook check each
+# eviction against the applicable budgets; after a refusal it is retried later.
 
 NAME: Final = "sidecarset-repair"
 EVICTED: Final = "EvictedForSidecars"
 NOT_REPAIRED: Final = "SidecarsNotRepaired"
-#: Seconds after which is looked again: for a budget or other Pods, and for a workload that is left as it is.
+#: Seconds until the next check: for a budget or other Pods, and for a workload that is left alone.
 RETRY: Final = 5.0
 SLOW_RETRY: Final = 300.0
 
-#: The workloads whose Pods are replaced, by group and kind; the Pods of others (Jobs, say) would do their work twice.
+#: Workloads whose Pods may be replaced, by group and kind. The Pods of others, such as Jobs, would repeat their work.
 _RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     ("apps", "Deployment"): DEPLOYMENTS,
     ("apps", "ReplicaSet"): REPLICASETS,
@@ -159,14 +163,14 @@ _RESOURCES: Final[Mapping[tuple[str, str], Resource]] = {
     (names.APPS_GROUP, "DaemonSet"): Resource(names.APPS_GROUP, names.V1BETA1, "daemonsets", "DaemonSet"),
 }
 
-#: The sets of those named that would still inject the Pod, were it created now.
+#: Returns which of the named sets would inject the Pod if it were created now.
 StillMissing = Callable[[Pod], bool]
 
 
 class Repair:
-    """Replaces the Pods of one workload at a time. ``still``: whether a new Pod would get what this one lacks.
+    """Replaces the Pods of one workload at a time. ``still`` returns whether a new Pod would get what this one lacks.
 
-    Pods have index :data:`app.pods.predicates.BY_CONTROLLER`.
+    Pods must have index :data:`app.pods.predicates.BY_CONTROLLER`.
     """
 
     def __init__(self, client: Client, pods: Store[Pod], events: EventRecorder, still: StillMissing) -> None:
@@ -174,11 +178,11 @@ class Repair:
         self._pods = pods
         self._events = events
         self._still = still
-        #: The owner_key of workloads that have such Pods: changes of their other Pods matter, those of nobody else.
+        #: The owner_key of workloads that have such Pods; only changes of their Pods are relevant.
         self._concerned: set[str] = set()
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The workload of a Pod that lacks sidecars, and of one whose neighbours do."""
+        """Return the workload of a Pod if any of its Pods lacks sidecars."""
         metadata = change.object.metadata
         owner = metadata.controller
         if owner is None:
@@ -189,7 +193,7 @@ class Repair:
         return (ObjectKey(metadata.namespace, key),) if key in self._concerned else ()
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Evict the next Pod of one workload, if one may go."""
+        """Evict the next Pod of one workload, if allowed."""
         owned = self._pods.by_index(BY_CONTROLLER, key.name)
         pods = [pod for pod in owned if is_active(pod)]
         missed = sorted((pod for pod in pods if missing_from(pod) and self._still(pod)), key=lambda p: p.metadata.name)
@@ -209,9 +213,9 @@ class Repair:
         try:
             limits = await self._limits(namespace, owner) if owner is not None else None
         except IntOrPercentError as error:
-            return Step(left=f"what its workload allows cannot be read: {error}")
+            return Step(left=f"the limits of its workload cannot be read: {error}")
         if limits is None:
-            return Step(left="its workload is gone, or of a kind that is not repaired; delete the Pod yourself")
+            return Step(left="its workload was deleted, or is of a kind that is not repaired; delete the Pod yourself")
         return next_step(pods, missed, limits)
 
     async def _evict(self, pod: Pod) -> None:
@@ -230,11 +234,12 @@ class Repair:
             logger.debug("Pod %s/%s: not evicted now: %s", metadata.namespace, metadata.name, message_of(error))
             return
         sets = ", ".join(missing_from(pod))
-        text = f"evicted, so that its workload creates it anew with the containers of SidecarSet {sets}"
+        text = f"evicted, so that its workload recreates it with the containers of SidecarSet {sets}"
         self._events.event(reference(PODS, pod), "Normal", EVICTED, text)
 
     async def _limits(self, namespace: str, owner: OwnerReference) -> Limits | None:
-        """What the workload that makes the Pods allows; behind a ReplicaSet its Deployment. Raises KubeError."""
+        """Return the limits of the workload that creates the Pods; for a ReplicaSet those of its Deployment. Raises
+        KubeError."""
         found = await self._workload(namespace, owner)
         if found is None:
             return None
@@ -242,7 +247,7 @@ class Repair:
             above = _controller(found)
             deployment = await self._workload(namespace, above) if above is not None else None
             if deployment is not None and above is not None:
-                # During a roll-out its Pods are those of several ReplicaSets: this one's share is what it has.
+                # During a rollout its Pods belong to several ReplicaSets: the share of this one is the Pods it has.
                 allowed = limits_of(above.group, above.kind, deployment).max_unavailable
                 return Limits(limits_of(owner.group, owner.kind, found).replicas, allowed)
         return limits_of(owner.group, owner.kind, found)

@@ -30,46 +30,43 @@ from app.kube.objects import ControllerRevision, Object
 from app.pods.admission import MutatorOrder, StepOutcome
 from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
 
-# The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject.
-#
-# The shell around the pure parts of this package. It answers from caches; only a set, a namespace or a revision that
-# the caches do not have yet is asked of the API server before the Pod is let through without its sidecars (SS-39) or
-# refused (SS-68).
+# The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. The shell around the pure
+# parts of this package. It answers from caches; only a set, namespace or revision that is not cached yet is read from
+# the API server, before the Pod is admitted without its sidecars [SS-39] or refused [SS-68].
 
 logger = logging.getLogger(__name__)
 
 
 class Lookups(Protocol):
-    """What the step asks of the cluster. The first two answer from caches, the others from the API server itself."""
+    """Cluster lookups of the step. The first two answer from caches, the others from the API server."""
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, or None if it is not in the cache."""
+        """Return the labels of a namespace, or None if it is not cached."""
         ...
 
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Cached ControllerRevisions of the manager's namespace that may be of this set."""
+        """Return cached ControllerRevisions of the manager's namespace that may belong to this set."""
         ...
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-        """Those of these SidecarSets (v1beta1 JSON, read now) that are in a state the index does not show; none if they
-        cannot be read."""
+        """Read these SidecarSets (v1beta1 JSON) and return those newer than the index; none if they cannot be read."""
         ...
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace, or None if there is none or it cannot be read (SS-35)."""
+        """Return the labels of a namespace, or None if it does not exist or cannot be read. [SS-35]"""
         ...
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """ControllerRevisions labelled with this set, read now; none if they cannot be read."""
+        """Read the ControllerRevisions labeled with this set; none if they cannot be read."""
         ...
 
 
-#: SS-120: told the SidecarSet and the message of each Pod refused because of it; must not block.
+#: Called with the SidecarSet and the message of each Pod refused because of it; must not block. [SS-120]
 RefusalReport: TypeAlias = Callable[[str, str], None]
 
 
 class SidecarSetStep:
-    """SS-41 on one Pod. Holds no state beside the revisions it has prepared."""
+    """Injects SidecarSets into one Pod. Stateless except for the revisions it has prepared. [SS-41]"""
 
     order = MutatorOrder.SIDECARS
 
@@ -89,16 +86,16 @@ class SidecarSetStep:
         self._random = random
         self._sort_by_name = sort_by_name
         self._report = report
-        #: Set → the version of the revision it names and what that injects.
+        #: Set → the version of the revision it names and its prepared content.
         self._prepared_revisions: dict[str, tuple[tuple[str, str], PreparedContent]] = {}
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Inject what applies: at once from caches, after a wait where they lack something."""
+        """Inject the sets that apply: at once from caches, or asynchronously if the caches lack something."""
         if self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
-        # PW-10: of a static Pod the kubelet runs the manifest, not this object. SS-40: a status or deletionTimestamp in
-        # a new Pod says nothing; the API server resets both, after it has asked us.
+        # For a static Pod the kubelet runs the manifest, not this object [PW-10]. The status or deletionTimestamp of a
+        # new Pod has no meaning: the API server resets both after admission [SS-40].
         if not candidates or is_mirror_pod(draft, review):
             return None
         namespace_labels = None
@@ -115,7 +112,7 @@ class SidecarSetStep:
         return self._injected(sets, recorded, draft, review)
 
     async def _asking(self, draft: PodDraft, review: Review) -> Denied | None:
-        """The same, where caches lack something that the API server may have (SS-39, SS-68)."""
+        """Inject after reading what the caches lack from the API server. [SS-39, SS-68]"""
         if is_mirror_pod(draft, review):
             return None
         if behind := self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
@@ -138,7 +135,8 @@ class SidecarSetStep:
         return self._injected(sets, recorded, draft, review) if sets else None
 
     def _recorded(self, sets: Sequence[PreparedSet]) -> Mapping[str, ControllerRevision | None]:
-        """SS-68: resolved even where the current spec is injected in the end, so that a missing one shows at once."""
+        """Resolve recorded revisions even if the current spec is injected in the end, so that a missing one is reported
+        at once. [SS-68]"""
         return {
             s.name: recorded_revision(s.name, s.revision, self._lookups.revisions(s.name))
             for s in sets
@@ -164,7 +162,7 @@ class SidecarSetStep:
     def _refused(self, error: PodRefusedError, draft: PodDraft, review: Review) -> Denied:
         reason = error.message.removeprefix(f"{draft.display}: ")
         logger.warning("%s refused: %s", draft.display, reason)
-        # A dry run leaves no trace.
+        # A dry run records no event.
         if isinstance(error, InjectionRefusedError) and self._report is not None and not review.dry_run:
             for set_name in error.sets:
                 self._report(set_name, f"{draft.display} refused: {reason}")
@@ -199,7 +197,7 @@ class SidecarSetStep:
         revision: ControllerRevision | None,
         labels: Mapping[str, str],
     ) -> PreparedContent | UnusableSidecarSetError:
-        """SS-70: the current spec, or what the recorded revision says, prepared once per version of the revision."""
+        """Return the current spec, or the recorded revision, prepared once per version of the revision. [SS-70]"""
         if revision is None:
             raise InjectionRefusedError(
                 f"SidecarSet {prepared.name}: {choice.field}: ControllerRevision not found; Pods it matches cannot be "
@@ -217,7 +215,7 @@ class SidecarSetStep:
         except UnusableSidecarSetError as error:
             return error
         if len(self._prepared_revisions) > len(self._index):
-            # Sets come and go under ever new names.
+            # Bounds the cache, since sets are created under ever new names.
             self._prepared_revisions = {
                 name: kept for name, kept in self._prepared_revisions.items() if self._index.get(name) is not None
             }
@@ -225,16 +223,16 @@ class SidecarSetStep:
         return content
 
 
-# SS-120: a Pod that a SidecarSet keeps from being created is told on the set too, where its author looks.
+# A Pod refused because of a SidecarSet is also reported on the set, where its author looks. [SS-120]
 
 REASON: Final = "FailedInjectPod"
 MALFORMED: Final = "Malformed"
 
 
 def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | None]) -> RefusalReport:
-    """A report of refusals (set name, message) that writes Warning events; ``find_set`` looks into a cache.
+    """Return a report of refusals (set name, message) that writes Warning events. ``find_set`` reads a cache.
 
-    It neither waits nor fails, and many refusals of one set become few events.
+    It neither blocks nor fails, and many refusals of one set are aggregated.
     """
 
     def report(set_name: str, message: str) -> None:
@@ -246,16 +244,16 @@ def refusal_events(recorder: EventRecorder, find_set: Callable[[str], Object | N
 
 
 def set_aside_gauge(registry: CollectorRegistry) -> Gauge:
-    """How many sets are set aside."""
+    """Return the gauge of ignored sets."""
     return Gauge(
         "kruise_sidecarsets_set_aside",
-        "SidecarSets that cannot be read and are injected nowhere; an event on each says why.",
+        "SidecarSets that cannot be parsed and are not injected; an event on each states the reason.",
         registry=registry,
     )
 
 
 def malformed_events(recorder: EventRecorder) -> Callable[[SidecarSet, str], None]:
-    """SS-130: a report of sets that are set aside, as Warning events on them."""
+    """Return a report of ignored sets that writes Warning events on them. [SS-130]"""
 
     def report(found: SidecarSet, message: str) -> None:
         recorder.event(reference(SIDECAR_SET.resource(), found), "Warning", MALFORMED, message)

@@ -1,8 +1,8 @@
-"""The SidecarSet controller: records revisions, keeps the status true, and rolls changes out to running Pods.
+"""The SidecarSet controller: records revisions, maintains the status, and rolls changes out to running Pods.
 
-A pass of one set records its content as a ControllerRevision, judges the Pods that changed since the last pass, writes
-the status where a number differs, deletes surplus revisions, and updates the Pods that are due. What it decides is in
-:mod:`app.features.sidecarset.plan`. Rules SS-73 … SS-76, SS-86 … SS-90.
+A reconcile of one set records its content as a ControllerRevision, evaluates the Pods that changed since the last one,
+writes the status if a number differs, deletes surplus revisions, and updates Pods. The decisions are made in
+:mod:`app.features.sidecarset.plan`. [SS-73 … SS-76, SS-86 … SS-90]
 """
 
 from __future__ import annotations
@@ -38,34 +38,34 @@ from app.pods.passes import Begun, PassObserver
 logger = logging.getLogger(__name__)
 
 INJECTED_BY = "sidecarset"
-"""The index of Pods by the sets they were injected by."""
+"""The index of Pods by the sets that injected them."""
 COALESCE_SECONDS = 0.1
-"""Seconds between two passes that only Pods ask for: what comes meanwhile is counted together."""
+"""Minimum seconds between two reconciles triggered only by Pods; changes in between are coalesced."""
 TIMER_TOLERANCE = 0.005
 """Seconds that a timer may fire early."""
 RECOUNT = 600.0
-"""SS-88: every so many seconds all Pods of a set are judged anew, should an event ever have been missed."""
+"""Seconds after which all Pods of a set are evaluated again, in case an event was missed. [SS-88]"""
 BATCH = 200
-"""Pods judged before others get their turn."""
+"""Pods evaluated before yielding to other tasks."""
 
 _SIDECARSETS = SIDECAR_SET.resource()
 
 
 OBSOLETE: Final = 60.0
-"""SS-90: seconds after which the cache is believed again, should it never show what we wrote."""
+"""Seconds after which the cache is trusted again if it never shows our write. [SS-90]"""
 
 
 class SetAside(NamedTuple):
-    """Who is told of sets that are set aside; neither may block."""
+    """Callbacks for ignored sets; neither may block."""
 
-    #: A set, and why.
+    #: Receives a set and the reason.
     report: Callable[[SidecarSet, str], None]
-    #: How many there are.
+    #: Receives the number of ignored sets.
     number: Callable[[int], None]
 
 
 def malformation(owner: SidecarSet) -> str:
-    """SS-130: which field of the set is of a wrong type; "" if none is."""
+    """Return which field of the set has the wrong type; "" if none. [SS-130]"""
     if isinstance(owner, MalformedSidecarSet):
         return owner.problem
     problem = unusable(owner.to_dict())
@@ -81,7 +81,7 @@ def by_injecting_set(pod: Pod) -> Iterable[str]:
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads. The Pods have indexes :data:`INJECTED_BY` and
+    """The caches the controller reads. The Pods have indexes :data:`INJECTED_BY` and
     :data:`app.features.sidecarset.plan.missed.MISSED_BY`; the revisions are those of the manager's namespace, with
     index :data:`app.features.sidecarset.history.RECORDED_SET`."""
 
@@ -93,40 +93,40 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one set between passes; all of it can be worked out anew."""
+    """State kept for one set between reconciles; all of it can be recomputed."""
 
     uid: str
     pod_counts: PodCounts = field(default_factory=PodCounts)
     view: SetView | None = None
     view_key: tuple[int, str | None] = (0, None)
-    #: Pods to judge again.
+    #: Pods to evaluate again.
     dirty: set[ObjectKey] = field(default_factory=set)
     last_pass: float = 0.0
-    #: The time that passes asked for by Pods are put off to, until a pass begins at or after it.
+    #: Time until which reconciles triggered by Pods are delayed, until one begins at or after it.
     next_pass: float | None = None
     recount_at: float = 0.0
-    #: The status as we wrote it last, which the cache may not show yet.
+    #: The last status we wrote, which the cache may not show yet.
     written: KnownStatus | None = None
-    #: The generation of the set that was looked at last, and whether it is malformed.
+    #: The generation of the set that was checked last, and whether it is malformed.
     looked_at: str = ""
     malformed: bool = False
-    #: Whether all Pods are being judged just now.
+    #: Whether all Pods are being evaluated now.
     counting: bool = False
     progress: Progress = field(default_factory=Progress)
 
 
 class _Written(NamedTuple):
-    """A Pod as our last write made it, and when that was (monotonic)."""
+    """A Pod after our last write, and the time of that write (monotonic)."""
 
     pod: Pod
     at: float
 
 
 class SidecarSetReconciler:
-    """Keeps revisions and status of all sets, and their Pods up to date.
+    """Maintains revisions and status of all sets, and updates their Pods.
 
-    ``namespace`` is the manager's own, where revisions live; without a ``roller`` no Pod is written. ``observer`` is
-    told of each roll-out.
+    ``namespace`` is the manager's own, which holds the revisions; without a ``roller`` no Pod is written. ``observer``
+    is notified of each rollout.
     """
 
     def __init__(
@@ -141,9 +141,9 @@ class SidecarSetReconciler:
         self._client = client
         self._observer = observer
         self._roller = roller
-        #: SS-90: Pods that we wrote, until the cache shows it.
+        #: Pods we wrote, until the cache shows the write. [SS-90]
         self._written: dict[ObjectKey, _Written] = {}
-        #: Pods that are being written, by which set.
+        #: Pods that are being written, with the set that writes them.
         self._writing: dict[ObjectKey, str] = {}
         self._aside = aside
         self._clock = client.clock
@@ -151,10 +151,11 @@ class SidecarSetReconciler:
         self._recorder = RevisionRecorder(client, caches.revisions, namespace)
         self._states: dict[str, _State] = {}
 
-    # ---- what changes concern
+    # ---- mapping of changes to sets
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """SS-86, SS-88: the sets that injected the Pod, before or after the change; notes the Pod as to be judged."""
+        """Return the sets that injected the Pod, before or after the change, and mark the Pod for evaluation. [SS-86,
+        SS-88]"""
         concerned: dict[str, None] = {}
         if self._written:
             self._as_known(key_of(change.object))
@@ -169,7 +170,7 @@ class SidecarSetReconciler:
         return [ObjectKey("", name) for name in concerned if self._caches.sets.get(name) is not None]
 
     def keys_for_namespace(self, change: Change[Namespace]) -> Iterable[ObjectKey]:
-        """SS-88: the sets that choose namespaces by label and have Pods in this one, when its labels change."""
+        """Return the sets that select namespaces by label and have Pods in this one, if its labels change. [SS-88]"""
         old, new = change.old, change.new
         if old is not None and new is not None and old.metadata.labels == new.metadata.labels:
             return []
@@ -184,13 +185,13 @@ class SidecarSetReconciler:
         return concerned
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
-        """The set a revision records: one that is deleted or changed by hand is put right."""
+        """Return the set a revision records, so that a deleted or modified revision is restored."""
         self._recorder.observe(change)
         return [ObjectKey("", name) for name in by_recorded_set(change.object)]
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:
-        """How long a pass that a Pod or a status asks for is put off: a burst of events, and our own writes that come
-        back in its midst, cost few passes."""
+        """Return the delay of a reconcile triggered by a Pod or a status, so that a burst of events, including our own
+        writes, costs few reconciles."""
         if isinstance(change.new, SidecarSet) and not _status_only(change):
             return 0.0
         state = self._states.get(key.name)
@@ -200,13 +201,13 @@ class SidecarSetReconciler:
             state.next_pass = state.last_pass + COALESCE_SECONDS
         return state.next_pass - self._clock.monotonic()
 
-    # ---- one pass
+    # ---- reconcile
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring one set's revisions and status up to date."""
+        """Reconcile one set."""
         owner = self._caches.sets.by_key(key)
         if owner is None or owner.deleting:
-            # SS-104: Pods keep their sidecars; the revisions are collected with their owner.
+            # Pods keep their sidecars; the revisions are garbage-collected with their owner. [SS-104]
             gone = self._states.pop(key.name, None)
             if gone is not None:
                 self._recorder.forget(gone.uid)
@@ -227,7 +228,7 @@ class SidecarSetReconciler:
         try:
             recorded = await self._recorder.record(owner, recorded.collision_count)
         except KubeError as error:
-            # Counting does not depend on being allowed to write revisions.
+            # Counting does not require permission to write revisions.
             failure = error
         await self._write_status(owner, state, await self._count(owner, state), recorded)
         if failure is not None:
@@ -238,7 +239,7 @@ class SidecarSetReconciler:
         return Result(requeue_after=min(again, recount) if again else recount)
 
     async def _roll_out(self, owner: SidecarSet, state: _State, latest: str) -> float:
-        """SS-92 … SS-107; in how many seconds to look again, 0 if only when something changes."""
+        """Roll out to Pods; return the seconds until the next reconcile, or 0 to wait for a change. [SS-92 … SS-107]"""
         view = state.view
         if self._roller is None or view is None:
             return 0.0
@@ -246,7 +247,7 @@ class SidecarSetReconciler:
         def neighbour(name: str) -> Neighbour | None:
             other = self._states.get(name)
             if other is None:
-                # It was not looked at yet, as when a leader has just begun.
+                # It has not been reconciled yet, as under a new leader.
                 return UNKNOWN if self._caches.sets.get(name) is not None else None
             if other.view is None:
                 return None  # it is malformed
@@ -266,7 +267,7 @@ class SidecarSetReconciler:
             self._observer.ends()
 
     def _observe(self, pod: Pod) -> None:
-        """SS-90: a Pod as a write of ours made it, to all its sets at once."""
+        """Pass a Pod as changed by our write to all its sets at once. [SS-90]"""
         key = key_of(pod)
         self._written[key] = _Written(pod, self._clock.monotonic())
         for name in injected_sets(pod.metadata.annotations):
@@ -275,7 +276,7 @@ class SidecarSetReconciler:
                 self._judge(state.view, state.pod_counts, key)
 
     def _is_malformed(self, owner: SidecarSet, state: _State) -> bool:
-        """SS-130: whether the set is set aside; its author is told once for each state of it."""
+        """Return whether the set is ignored; an event reports this once for each generation. [SS-130]"""
         content = str(owner.metadata.generation or owner.metadata.resource_version)
         if state.looked_at == content and not isinstance(owner, MalformedSidecarSet):
             return state.malformed
@@ -283,15 +284,15 @@ class SidecarSetReconciler:
         problem = malformation(owner)
         state.malformed = bool(problem)
         if problem and not known:
-            logger.error("SidecarSet %s is set aside: %s", owner.name, problem)
+            logger.error("SidecarSet %s is ignored: %s", owner.name, problem)
         if self._aside is not None:
             self._aside.number(sum(one.malformed for one in self._states.values()))
         if problem and self._aside is not None:
-            self._aside.report(owner, f"set aside, no Pod gets its containers: {problem}; repair the field")
+            self._aside.report(owner, f"ignored, no Pod gets its containers: {problem}; correct the field")
         return state.malformed
 
     async def _count(self, owner: SidecarSet, state: _State) -> Counts:
-        """Judge the Pods that changed; all of them if the set itself did, or if it is time for that."""
+        """Evaluate the Pods that changed, or all of them if the set changed or a full evaluation is overdue."""
         metadata = owner.metadata
         view_key = (metadata.generation, metadata.annotations.get(names.SIDECARSET_HASH))
         now = self._clock.monotonic()
@@ -318,7 +319,7 @@ class SidecarSetReconciler:
         pod_counts.observe(key, pod_facts(view, pod, namespace.metadata.labels if namespace is not None else None), pod)
 
     def _as_known(self, key: ObjectKey) -> Pod | None:
-        """SS-90: the Pod as the cache shows it, or as we wrote it if the cache is not there yet."""
+        """Return the Pod from the cache, or as we wrote it if the cache is behind. [SS-90]"""
         cached, written = self._caches.pods.by_key(key), self._written.get(key)
         if written is None:
             return cached
@@ -334,7 +335,7 @@ class SidecarSetReconciler:
         return written.pod
 
     async def _write_status(self, owner: SidecarSet, state: _State, counts: Counts, recorded: Recorded) -> None:
-        """SS-89: one merge patch with what differs; after a conflict again, on the status as it then is."""
+        """Write one merge patch with the differences; after a conflict, retry on the current status. [SS-89]"""
 
         missed = missed_pods(self._caches.pods.by_index(MISSED_BY, owner.name), owner.name)
 
@@ -351,12 +352,12 @@ class SidecarSetReconciler:
 
 
 def _status_only(change: Change[SidecarSet]) -> bool:
-    """Whether a set is what it was, but for its status."""
+    """Return whether only the status of a set changed."""
     return change.old is not None and change.new is not None and change.new.is_but_for_status(change.old)
 
 
 def _present_status(owner: SidecarSet, state: _State) -> KnownStatus:
-    """The newest status known: that of the cache, or what we wrote if the cache is not there yet."""
+    """Return the newest known status: the cache's, or the one we wrote if the cache is behind."""
     version, written = owner.metadata.resource_version, state.written
     if written is not None and not is_at_least(version, written.version):
         return written
@@ -367,6 +368,6 @@ def _view(owner: SidecarSet) -> SetView:
     try:
         return set_view(owner)
     except SelectorError as error:
-        # Written past admission. It matches nothing, as for the injection of new Pods.
-        logger.warning("SidecarSet %s: matches no Pod, its selector cannot be read: %s", owner.name, error)
+        # Written past admission. It matches nothing, as on injection of new Pods.
+        logger.warning("SidecarSet %s matches no Pod, its selector is invalid: %s", owner.name, error)
         return SetView(owner.name, "", EVERYTHING, None, frozenset())

@@ -1,7 +1,7 @@
 """The fields of SidecarSet: what users write and what kubectl explains.
 
-v1beta1 is the hub; v1alpha1 says the same but for two fields. Core containers and volumes are kept as they came: the
-schema leaves them open, so that fields newer than this reach the Pod.
+v1beta1 is the hub; v1alpha1 differs in two fields. Core containers and volumes are kept unchanged: their schema is
+open, so that newer fields reach the Pod.
 """
 
 from __future__ import annotations
@@ -39,98 +39,100 @@ MATCH_ALL_NAMES: Final = ".*"
 
 
 class UpgradeStrategy(ApiModel):
-    """How a running sidecar gets a new image."""
+    """UpgradeStrategy defines how a running sidecar gets a new image."""
 
     upgrade_type: str = ""
-    """ColdUpgrade (the default) restarts the container with the new image. HotUpgrade runs two copies of it and starts
-    the new image in the idle one, so that the sidecar never stops serving. It cannot be changed afterwards."""
+    """Type of upgrade. ColdUpgrade restarts the container with the new image. HotUpgrade runs two copies of the
+    container and starts the new image in the idle one, so that the sidecar never stops serving. Immutable. Defaults to
+    ColdUpgrade."""
     hot_upgrade_empty_image: str = ""
-    """With HotUpgrade: the image of the idle copy, which does nothing."""
+    """Image of the idle copy, which does nothing. Required with HotUpgrade."""
 
 
 class SharePolicy(ApiModel):
-    """Whether something of the app containers is shared."""
+    """SharePolicy defines whether something of the app containers is shared."""
 
     type: str = ""
-    """enabled or disabled."""
+    """Either enabled or disabled."""
 
 
 class FieldReference(ApiModel):
-    """A field of the Pod."""
+    """FieldReference selects a field of the Pod."""
 
     schema_keywords: ClassVar[Mapping[str, Any]] = {MAP_TYPE: "atomic"}
 
     api_version: str = ""
-    """The version the path is written in; v1 if left out."""
+    """Version of the schema the path is written in terms of. Defaults to v1."""
     field_path: str
-    """A label or an annotation, as metadata.labels['key'] or metadata.annotations['key']."""
+    """Path of a label or annotation: metadata.labels['key'] or metadata.annotations['key']."""
 
 
 class SourceContainerName(ApiModel):
-    """Where the name of the source container comes from."""
+    """SourceContainerName defines the source of the app container's name."""
 
     field_ref: FieldReference | None = None
     """The label or annotation of the Pod whose value is the name."""
 
 
 class TransferEnvVar(ApiModel):
-    """Environment variables to copy from one app container."""
+    """TransferEnvVar lists environment variables to copy from one app container."""
 
     source_container_name: str = ""
-    """The app container they are copied from."""
+    """Name of the app container to copy from."""
     source_container_name_from: SourceContainerName | None = None
-    """Reads the name of the app container from the Pod instead; wins over sourceContainerName."""
+    """Reads the name of the app container from the Pod. Takes precedence over sourceContainerName."""
     env_name: str = ""
-    """One variable to copy. What the app container does not have is skipped, what the sidecar has stays."""
+    """Name of a variable to copy. A variable the app container lacks is skipped; one the sidecar has is kept."""
     env_names: list[str] | None = None
-    """More variables to copy."""
+    """Names of more variables to copy."""
 
 
 class ResourceExpressions(ApiModel):
-    """Expressions for cpu and memory."""
+    """ResourceExpressions holds expressions for cpu and memory."""
 
     cpu: str = ""
-    """The amount of cpu, computed from the variable `cpu`, as in `max(cpu*50%, 50m)`."""
+    """Amount of cpu, computed from the variable `cpu`, as in `max(cpu*50%, 50m)`."""
     memory: str = ""
-    """The amount of memory, computed from the variable `memory`, as in `memory*20% + 100Mi`."""
+    """Amount of memory, computed from the variable `memory`, as in `memory*20% + 100Mi`."""
 
 
 class ResourcesExpression(ApiModel):
-    """How the sidecar's resources follow from those of the app containers."""
+    """ResourcesExpression defines how the sidecar's resources are computed from those of the app containers."""
 
     limits: ResourceExpressions | None = None
-    """The limits. Left out where one of the targets has no limit of that resource."""
+    """Limits. A limit is not set if one of the targets has no limit of that resource."""
     requests: ResourceExpressions | None = None
-    """The requests. A target without a request counts as 0."""
+    """Requests. A target without a request counts as 0."""
 
 
 class ResourcesPolicy(ApiModel):
-    """The sidecar's resources, computed when a Pod is created. Not together with limits or requests of its own."""
+    """ResourcesPolicy computes the sidecar's resources when a Pod is created. It cannot be combined with limits or
+    requests."""
 
     target_containers_mode: Annotated[str, enum("sum", "max")]
-    """What the variables of the expressions are: the sum or the largest of the targets' values."""
+    """Value of the variables in expressions: the sum or the maximum over the target containers."""
     target_containers_name_regex: Annotated[str, schema_default(MATCH_ALL_NAMES)] = ""
-    """Which containers of the Pod are the targets: those whose name this regular expression (RE2) matches. Sidecars are
-    never among them."""
+    """Selects the target containers of the Pod: those whose name matches this regular expression (RE2). Sidecars are
+    never targets."""
     resources_expr: ResourcesExpression
-    """The expressions, at least one of limits and requests."""
+    """Expressions to evaluate. At least one of limits and requests is required."""
 
 
 class SidecarContainer(ApiModel):
-    """A container to inject: all fields of a container of a Pod, and how it is injected and updated."""
+    """SidecarContainer is a container to inject, with all fields of a Pod's container."""
 
-    # SS-12, SS-13: the order of the fields, of these and of the structs in them, is part of a SidecarSet's hashes.
+    # The order of the fields, here and in nested structs, is part of a SidecarSet's hashes. [SS-12, SS-13]
     schema_keywords: ClassVar[Mapping[str, Any]] = {PRESERVE: True}
 
     pod_inject_policy: str = ""
-    """BeforeAppContainer puts it in front of the Pod's own containers, AfterAppContainer behind them. Containers
-    default to Before, init containers to After."""
+    """Position of the container: BeforeAppContainer or AfterAppContainer, relative to the Pod's own containers.
+    Defaults to BeforeAppContainer for containers and AfterAppContainer for init containers."""
     upgrade_strategy: UpgradeStrategy = Field(default_factory=UpgradeStrategy)
     """How the sidecar gets a new image in a running Pod."""
     share_volume_policy: SharePolicy = Field(default_factory=SharePolicy)
-    """enabled mounts the volumes of all app containers into the sidecar, at the same paths; disabled by default."""
+    """Whether to mount the volumes of all app containers into the sidecar, at the same paths. Defaults to disabled."""
     share_volume_device_policy: SharePolicy | None = None
-    """enabled gives the sidecar the volume devices of all app containers, at the same paths."""
+    """Whether to give the sidecar the volume devices of all app containers, at the same paths."""
     transfer_env: list[TransferEnvVar] | None = None
     """Environment variables to copy from app containers when the sidecar is injected."""
     resources_policy: ResourcesPolicy | None = None
@@ -138,7 +140,7 @@ class SidecarContainer(ApiModel):
 
     @cached_property
     def core(self) -> dict[str, Any]:
-        """The core Container, as it came: read, never changed."""
+        """The core Container, unchanged; do not modify it."""
         return self.unknown
 
     @property
@@ -153,7 +155,7 @@ class SidecarContainer(ApiModel):
 
     @property
     def keeps_running(self) -> bool:
-        """For an init container: whether it is a native sidecar (restartPolicy Always)."""
+        """Whether an init container is a native sidecar (restartPolicy Always)."""
         return self.core.get("restartPolicy") == "Always"
 
     @property
@@ -163,91 +165,91 @@ class SidecarContainer(ApiModel):
 
 
 class LocalObjectReference(ApiModel):
-    """The name of an object in the Pod's namespace."""
+    """LocalObjectReference names an object in the Pod's namespace."""
 
     schema_keywords: ClassVar[Mapping[str, Any]] = {MAP_TYPE: "atomic"}
 
     name: Annotated[str, schema_default("")] = ""
-    """The object's name."""
+    """Name of the object."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a change of the sidecars' images reaches running Pods."""
+    """UpdateStrategy defines how a change of the sidecars' images reaches running Pods."""
 
     type: str = ""
-    """RollingUpdate (the default) changes the images in running Pods, step by step; NotUpdate leaves running Pods as
-    they are, and only new Pods get the change."""
+    """Type of update. RollingUpdate changes the images in running Pods step by step. NotUpdate leaves running Pods
+    unchanged; only new Pods get the change. Defaults to RollingUpdate."""
     paused: bool = False
-    """Stops updating running Pods until it is set to false again. New Pods are injected all the same."""
+    """Stops updating running Pods while true. New Pods are still injected."""
     selector: LabelSelector | None = None
-    """Updates only those of the matched Pods that also have these labels. Not together with partition."""
+    """Updates only matched Pods that also match this selector. Cannot be combined with partition."""
     partition: IntOrString | None = None
-    """How many matched Pods keep the old sidecars, as a number or a percentage such as 30%. Lower it step by step to
-    roll a change out; 0 (the default) updates all."""
+    """Number or percentage of matched Pods that keep the old sidecars, such as 30%. Lower it step by step to roll out a
+    change. Defaults to 0, which updates all Pods."""
     max_unavailable: IntOrString | None = None
-    """How many matched Pods may be unavailable while they are updated, as a number or a percentage (rounded up); 1 by
-    default. Pods that are not ready anyway are updated without counting."""
+    """Maximum number or percentage (rounded up) of matched Pods that may be unavailable during the update. Pods
+    that are already not ready are updated without counting. Defaults to 1."""
     priority_strategy: UpdatePriorityStrategy | None = None
-    """Which Pods are updated first."""
+    """Determines which Pods are updated first."""
     scatter_strategy: list[UpdateScatterTerm] | None = None
-    """Spreads Pods with certain labels over the update, so that not all of them are updated at once."""
+    """Distributes Pods with certain labels over the update, so that they are not all updated at once."""
 
 
 class InjectRevision(ApiModel):
-    """A recorded revision of this SidecarSet that new Pods get instead of the current one."""
+    """InjectRevision selects a recorded revision of this SidecarSet for new Pods instead of the current one."""
 
     custom_version: str | None = None
-    """The newest revision that was given this customVersion."""
+    """Selects the newest revision with this customVersion."""
     revision_name: str | None = None
-    """The revision (ControllerRevision) of this name; wins over customVersion."""
+    """Name of the revision (ControllerRevision). Takes precedence over customVersion."""
     policy: Annotated[str, enum(*REVISION_POLICIES), schema_default(ALWAYS)] = ""
-    """Always injects the revision into every new Pod. Partial injects it into as many as updateStrategy keeps on the
-    old version, and the current one into the others."""
+    """Which new Pods get the revision. Always injects it into every new Pod. Partial injects it into the share of Pods
+    that updateStrategy keeps at the old version, and the current revision into the others."""
 
 
 class InjectionStrategy(ApiModel):
-    """What new Pods get."""
+    """InjectionStrategy defines what is injected into new Pods."""
 
     paused: bool = False
-    """Injects nothing into new Pods while true. Pods that were injected before go on being updated."""
+    """Injects nothing into new Pods while true. Pods that are already injected are still updated."""
     revision: InjectRevision | None = None
-    """Injects a recorded revision instead of the current spec, so that a roll-out reaches only the Pods it should."""
+    """Injects a recorded revision instead of the current spec, so that new Pods do not bypass a partial rollout."""
 
 
 class PatchPodMetadata(ApiModel):
-    """Annotations for the Pods, and what happens where a Pod has them already."""
+    """PatchPodMetadata lists annotations for the Pods, and what happens if a Pod already has them."""
 
     annotations: dict[str, str] | None = None
-    """The annotations. A key may stand in one entry only, and must be allowed by the administrator."""
+    """Annotations to write. A key may appear in one entry only, and must be allowed by the administrator."""
     patch_policy: str = ""
-    """Retain (the default) keeps what the Pod has, Overwrite replaces it, MergePatchJson merges it as JSON (RFC
-    7386)."""
+    """How to treat an existing annotation. Retain keeps it, Overwrite replaces it, MergePatchJson merges it as JSON
+    (RFC 7386). Defaults to Retain."""
 
 
 class _Spec(ApiModel):
-    """What both versions of the spec say."""
+    """Fields common to both versions of the spec."""
 
     selector: LabelSelector | None = None
-    """The Pods that get the sidecars when they are created and whose sidecars are updated. Needed; must not be
+    """Selects the Pods that get the sidecars on creation and whose sidecars are updated. Required; must not be
     empty."""
     namespace_selector: LabelSelector | None = None
-    """Only Pods in namespaces with these labels; all namespaces if left out."""
+    """Selects the namespaces of the Pods by label. Defaults to all namespaces."""
     init_containers: list[SidecarContainer] | None = None
-    """Init containers to inject; those with restartPolicy Always keep running beside the Pod's containers."""
+    """Init containers to inject. Those with restartPolicy Always keep running beside the Pod's containers."""
     containers: list[SidecarContainer] | None = None
-    """Containers to inject. Afterwards they can be changed and removed, but not added or renamed."""
+    """Containers to inject. They can be changed and removed later, but not added or renamed."""
     volumes: list[dict[str, Any]] | None = None
-    """Volumes for the sidecars. Only those a sidecar mounts reach the Pod."""
+    """Volumes for the sidecars. Only volumes that a sidecar mounts are added to the Pod."""
     image_pull_secrets: list[LocalObjectReference] | None = None
     """Secrets for pulling the sidecars' images, added to those of the Pod. They must exist in the Pod's namespace."""
     update_strategy: UpdateStrategy = Field(default_factory=UpdateStrategy)
-    """How a change reaches Pods that are running already."""
+    """How changes reach running Pods."""
     injection_strategy: InjectionStrategy = Field(default_factory=InjectionStrategy)
-    """What new Pods get."""
+    """What is injected into new Pods."""
     revision_history_limit: Int32 | None = None
-    """How many old revisions are kept; 10 by default, at least 1."""
+    """Number of old revisions to retain. Must be at least 1. Defaults to 10."""
     patch_pod_metadata: list[PatchPodMetadata] | None = None
-    """Annotations that are put on the Pods when they are injected and updated."""
+    """Annotations to write to the Pods when they are injected and updated."""
 
     @property
     def all_containers(self) -> list[SidecarContainer]:
@@ -256,72 +258,73 @@ class _Spec(ApiModel):
 
 
 class SidecarSetSpec(_Spec):
-    """What is injected into which Pods, and how it is kept up to date."""
+    """SidecarSetSpec defines what is injected into which Pods, and how it is updated."""
 
     custom_version: str = ""
-    """A name for the present revision, to be used in injectionStrategy.revision later."""
+    """Name for the current revision, for later use in injectionStrategy.revision."""
 
 
 class SidecarSetV1Alpha1Spec(_Spec):
-    """What is injected into which Pods, and how it is kept up to date."""
+    """SidecarSetSpec defines what is injected into which Pods, and how it is updated."""
 
     namespace: str = ""
-    """Only Pods in this namespace; wins over namespaceSelector."""
+    """Restricts the SidecarSet to Pods in this namespace. Takes precedence over namespaceSelector."""
 
 
 class SidecarSetCondition(ApiModel):
-    """One aspect of how the SidecarSet is."""
+    """SidecarSetCondition describes one aspect of the SidecarSet's state."""
 
     type: str
-    """PodsMissed: Pods it selects run without its containers, because no webhook was asked when they were created."""
+    """Type of the condition. PodsMissed: selected Pods run without the sidecars, because no webhook was called when
+    they were created."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_transition_time: str = ""
-    """When the status last changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """Machine-readable reason for the last transition, in CamelCase."""
     message: str = ""
-    """Why, in a sentence."""
+    """Human-readable explanation."""
 
 
 class SidecarSetStatus(ApiModel):
-    """How many Pods have the sidecars, and how far an update has come."""
+    """SidecarSetStatus reports how many Pods have the sidecars, and the progress of an update."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"matched_pods", "updated_pods", "ready_pods"})
 
     observed_generation: Int64 = 0
-    """The generation of the SidecarSet these numbers are about."""
+    """Generation of the SidecarSet this status is based on."""
     matched_pods: Int32 = 0
-    """Pods that match and carry the sidecars."""
+    """Number of matching Pods that have the sidecars."""
     updated_pods: Int32 = 0
-    """Those of them whose sidecars are up to date."""
+    """Number of matched Pods whose sidecars are up to date."""
     ready_pods: Int32 = 0
-    """Those of them that are ready."""
+    """Number of matched Pods that are ready."""
     updated_ready_pods: Int32 = 0
-    """Those of them that are both."""
+    """Number of matched Pods that are updated and ready."""
     latest_revision: str = ""
-    """The ControllerRevision that records the present spec."""
+    """Name of the ControllerRevision that records the current spec."""
     collision_count: Int32 | None = None
-    """How often the name of a revision was taken already."""
+    """Number of hash collisions when naming revisions."""
     conditions: list[SidecarSetCondition] | None = None
-    """What else there is to say; OpenKruise has no such field."""
+    """Conditions of the SidecarSet; OpenKruise has no such field."""
 
 
 class SidecarSet(KubeObject):
-    """SidecarSet injects sidecar containers into Pods when they are created, and updates them in place afterwards,
-    apart from the workloads the Pods belong to."""
+    """SidecarSet injects sidecar containers into Pods on creation and updates them in place later, independently of the
+    workloads that own the Pods."""
 
     spec: SidecarSetSpec = Field(default_factory=SidecarSetSpec)
-    """What is wanted."""
+    """Desired state of the SidecarSet."""
     status: SidecarSetStatus | None = None
-    """What is observed."""
+    """Most recently observed state of the SidecarSet."""
 
 
 class SidecarSetV1Alpha1(KubeObject):
-    """SidecarSet injects sidecar containers into Pods when they are created, and updates them in place afterwards,
-    apart from the workloads the Pods belong to."""
+    """SidecarSet injects sidecar containers into Pods on creation and updates them in place later, independently of the
+    workloads that own the Pods."""
 
     spec: SidecarSetV1Alpha1Spec = Field(default_factory=SidecarSetV1Alpha1Spec)
-    """What is wanted."""
+    """Desired state of the SidecarSet."""
     status: SidecarSetStatus | None = None
-    """What is observed."""
+    """Most recently observed state of the SidecarSet."""

@@ -42,41 +42,40 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
 from app.kube.validation import is_percent, max_len_message, regex_message, validate_annotations, validate_labels
 
-# What makes a SidecarSet wrong by itself (SS-16 … SS-25, SS-27). Pure; texts and their order are OpenKruise's.
-#
-# Conflicts with its former state and with other sets are in :mod:`app.features.sidecarset.conflicts`, rules that
-# OpenKruise does not have in :mod:`app.features.sidecarset.conflicts`.
+# Validation of a SidecarSet by itself [SS-16 … SS-25, SS-27]. Messages and their order are OpenKruise's. Conflicts with
+# its former state and with other sets, and rules that OpenKruise lacks, are in
+# :mod:`app.features.sidecarset.conflicts`.
 
 NAME_LIMIT: Final = 63
 _NAME: Final = r"^[a-zA-Z0-9\-]+$"
 _NAME_MESSAGE: Final = "sidecarset name must consist of alphanumeric characters or '-'"
 SPEC: Final = Path("spec")
-#: Behind OpenKruise's words.
+#: Appended to OpenKruise's message.
 NATIVE_SIDECARS_WAY_OUT: Final = f" Set updateStrategy.type: {NOT_UPDATE}; new Pods get native sidecars then"
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What else decides, looked up before."""
+    """Facts that validation needs, looked up in advance."""
 
-    #: SS-21: what Kubernetes says about the containers and volumes, with their paths in the SidecarSet.
+    #: Kubernetes' errors for the containers and volumes, with their paths in the SidecarSet. [SS-21]
     template_errors: Sequence[FieldError | str] = ()
-    #: SS-26: whether ``revision`` is the answer to a question, and None so means there is none.
+    #: Whether ``revision`` was looked up, so that None means it does not exist. [SS-26]
     revision_asked: bool = False
     revision: ControllerRevision | None = None
-    #: SS-31: why the whitelist does not allow the set's patchPodMetadata, or "".
+    #: Why the whitelist does not allow the set's patchPodMetadata, or "". [SS-31]
     metadata_refusal: str = ""
 
 
 def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
-    """Every mistake in the (defaulted) set, in OpenKruise's order."""
+    """Return every error in the (defaulted) set, in OpenKruise's order."""
     spec = sidecar_set.spec
     errors: list[FieldError | str] = [*metadata_errors(sidecar_set)]
     if spec.update_strategy.type == ROLLING_UPDATE and any(c.keeps_running for c in spec.init_containers or ()):
-        # SS-19
+        # [SS-19]
         detail = f"The initContainer in-place upgrade is not currently supported.{NATIVE_SIDECARS_WAY_OUT}"
         errors.append(required(SPEC.child("updateStrategy"), detail))
-    # SS-17
+    # [SS-17]
     if spec.selector is None:
         errors.append(required(SPEC.child("selector"), "no selector defined for SidecarSet"))
     else:
@@ -90,7 +89,7 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
         errors += _container_errors(spec.init_containers or (), spec.containers or ())
         errors += facts.template_errors
     else:
-        # SS-18
+        # [SS-18]
         errors.append(required(SPEC, "no initContainer or container defined for SidecarSet"))
     errors += patch_errors(spec.patch_pod_metadata or (), SPEC.child("patchPodMetadata"))
     if facts.metadata_refusal:
@@ -99,7 +98,7 @@ def set_errors(sidecar_set: SidecarSet, facts: Facts) -> list[FieldError | str]:
 
 
 def metadata_errors(sidecar_set: SidecarSet) -> list[FieldError]:
-    """SS-16. What the API server checks of every object is repeated for sets that come from files."""
+    """Check the metadata. The API server's own checks are repeated for sets that come from files. [SS-16]"""
     metadata, path = sidecar_set.metadata, Path("metadata")
     name = metadata.name
     errors: list[FieldError] = []
@@ -116,8 +115,8 @@ def metadata_errors(sidecar_set: SidecarSet) -> list[FieldError]:
 
 
 def selector_errors(selector: Mapping[str, Any], path: Path) -> list[FieldError]:
-    """SS-17: a selector must demand something, and be valid."""
-    # OpenKruise sees the object after Go has left out what is empty.
+    """A selector must have a requirement, and be valid. [SS-17]"""
+    # OpenKruise sees the object after Go has omitted empty fields.
     selector = _without_empties(selector)
     errors = validate_selector(selector, path)
     if not selector:
@@ -141,7 +140,7 @@ def _without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def asks_for_revision(sidecar_set: SidecarSet, older: SidecarSet | None) -> bool:
-    """SS-26: whether the revision to inject must be looked up: it is named, and was not named so before."""
+    """Return whether the revision to inject must be looked up: it is named, and was not named so before. [SS-26]"""
     named = _named_revision(sidecar_set)
     return any(named) and (older is None or named != _named_revision(older))
 
@@ -152,7 +151,7 @@ def _named_revision(sidecar_set: SidecarSet) -> tuple[str, str]:
 
 
 def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Facts) -> list[FieldError]:
-    """SS-26: one of the names is given, and stands for a revision there is."""
+    """One of the names must be set and refer to an existing revision. [SS-26]"""
     errors: list[FieldError] = []
     path = Path("revision")
     if not (revision.revision_name or revision.custom_version):
@@ -166,7 +165,7 @@ def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Fa
         detail = f'Cannot find specific ControllerRevision, err: ControllerRevision.apps "{name}" not found'
         errors.append(invalid(path, None, detail))
     elif facts.revision is not None:
-        # SS-34: what another set injects would be recorded as ours.
+        # The content of another set would be recorded as this one's. [SS-34]
         owner = facts.revision.metadata.labels.get(names.SIDECARSET_NAME, "")
         if owner != sidecar_set.name:
             at = SPEC.child("injectionStrategy", "revision", "revisionName")
@@ -179,7 +178,7 @@ def revision_errors(sidecar_set: SidecarSet, revision: InjectRevision, facts: Fa
 
 
 def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldError]:
-    """SS-24, SS-25: only what RollingUpdate makes use of is checked."""
+    """Check only what RollingUpdate uses. [SS-24, SS-25]"""
     if strategy.type != ROLLING_UPDATE:
         return []
     errors: list[FieldError] = []
@@ -198,7 +197,7 @@ def update_strategy_errors(strategy: UpdateStrategy, path: Path) -> list[FieldEr
 
 
 def _count_errors(value: int | str | None, path: Path) -> list[FieldError]:
-    """A number or a percentage, neither below 0."""
+    """Require a number or a percentage, not below 0."""
     if isinstance(value, str):
         return [invalid(path, go_int_or_string(value), message) for message in is_percent(value)]
     return [invalid(path, value, "must be greater than or equal to 0")] if value is not None and value < 0 else []
@@ -211,7 +210,7 @@ def _container_errors(
     for index, container in enumerate(init_containers):
         errors += _resources_errors(container, index)
         if container.resources_policy is not None and not container.keeps_running:
-            # SS-23
+            # [SS-23]
             at = SPEC.child("initContainers").index(index).child("resourcesPolicy")
             errors.append(forbidden(at, "may only be set for init containers with restartPolicy Always"))
     for index, container in enumerate(containers):
@@ -222,7 +221,7 @@ def _container_errors(
 
 
 def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldError]:
-    """SS-20, for ``containers``; OpenKruise's words, with the container's index and what there is to choose from."""
+    """Check ``containers`` with OpenKruise's message, plus the container's index and the valid values. [SS-20]"""
     errors: list[FieldError] = []
     if container.pod_inject_policy not in POD_INJECT_POLICIES:
         at = path.child("podInjectPolicy")
@@ -236,7 +235,7 @@ def _policy_word_errors(container: SidecarContainer, path: Path) -> list[FieldEr
 
 
 def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[FieldError]:
-    """SS-22: the name of the source container comes from a label or an annotation. ``path`` is the container's."""
+    """The name of the source container must come from a label or an annotation. ``path`` is the container's. [SS-22]"""
     errors: list[FieldError] = []
     for index, entry in enumerate(entries):
         source = entry.source_container_name_from
@@ -247,7 +246,7 @@ def transfer_errors(entries: Iterable[TransferEnvVar], path: Path) -> list[Field
 
 
 def _resources_errors(container: SidecarContainer, index: int) -> list[FieldError]:
-    """SS-23, at the path OpenKruise names: the container's index behind ``spec``."""
+    """Check the policy, at the path OpenKruise reports: the container's index after ``spec``. [SS-23]"""
     policy = container.resources_policy
     if policy is None:
         return []
@@ -255,12 +254,14 @@ def _resources_errors(container: SidecarContainer, index: int) -> list[FieldErro
     own = container.core.get("resources") or {}
     errors = policy_errors(policy.to_dict(), path)
     if own.get("limits") or own.get("requests"):
-        errors.append(forbidden(path, f"container {container.name}: not together with resources.limits or requests"))
+        errors.append(
+            forbidden(path, f"container {container.name}: cannot be combined with resources.limits or requests")
+        )
     return errors
 
 
 def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> list[FieldError]:
-    """SS-27: each entry has annotations, and no key stands in two entries."""
+    """Each entry must have annotations, and no key may appear in two entries. [SS-27]"""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, patch in enumerate(patches):
@@ -275,20 +276,20 @@ def patch_errors(patches: Iterable[PatchPodMetadata], path: Path) -> list[FieldE
     return errors
 
 
-# Which annotations SidecarSets may put on Pods: the administrator's whitelist (SS-31). Pure.
+# Annotations that SidecarSets may write to Pods: the administrator's whitelist. [SS-31]
 
 _WHERE = f"ConfigMap {names.CONFIGURATION_CONFIG_MAP}, key {names.PATCH_POD_METADATA_WHITELIST_KEY}"
 
 
 class WhitelistError(ValueError):
-    """A whitelist that cannot be read; says where it stands."""
+    """The whitelist cannot be parsed; the message names its location."""
 
 
 def refusal(text: str | None, labels: Mapping[str, str], keys: Iterable[str], *, defaults_allowed: bool) -> str:
-    """Why a set with these labels may not patch these annotations, or "".
+    """Return why a set with these labels may not patch these annotations, or "".
 
-    ``text`` is the whitelist as the ConfigMap has it, None or empty where there is none. ``defaults_allowed``: the
-    gate SidecarSetPatchPodMetadataDefaultsAllowed, which decides only where no pattern is meant for the set.
+    ``text`` is the whitelist from the ConfigMap, or None or empty without one. ``defaults_allowed`` is the gate
+    SidecarSetPatchPodMetadataDefaultsAllowed, which decides only if no rule applies to the set.
     """
     keys = sorted(keys)
     if not keys:
@@ -309,7 +310,7 @@ def refusal(text: str | None, labels: Mapping[str, str], keys: Iterable[str], *,
 
 
 def allowed(text: str, labels: Mapping[str, str]) -> list[Pattern]:
-    """The patterns of all rules meant for a set with these labels. Raises :class:`WhitelistError`."""
+    """Return the patterns of all rules that apply to a set with these labels. Raises :class:`WhitelistError`."""
     patterns: list[Pattern] = []
     for index, rule in enumerate(_rules(text)):
         selector, expressions = _value(rule, "selector"), _value(rule, "allowedAnnotationKeyExprs") or []
@@ -344,7 +345,7 @@ def _text(expression: Any) -> str:
 
 
 def _value(obj: Mapping[str, Any], name: str) -> Any:
-    """MGR-80: keys count whatever their case, as Go reads them."""
+    """Keys match regardless of case, as in Go. [MGR-80]"""
     if name in obj:
         return obj[name]
     return next((value for key, value in obj.items() if key.lower() == name.lower()), None)

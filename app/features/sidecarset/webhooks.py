@@ -72,18 +72,17 @@ from app.kube.store import Store
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import template_errors
 
-# The two webhooks of SidecarSet: fill in what is left out, refuse what cannot work (SS-5 … SS-34, SS-108).
-#
-# Both versions are judged alike: an older one is converted first, and patched in its own terms.
+# The two webhooks of SidecarSet: set defaults, and reject invalid sets [SS-5 … SS-34, SS-108]. Both versions are
+# handled alike: an older one is converted first, and patched in its own version.
 
 MUTATE: Final = mutating_webhook(
     SIDECAR_SET,
-    "Fills in the defaults of a SidecarSet and computes its hashes",
+    "Sets the defaults of a SidecarSet and computes its hashes",
     when=(),
 )
 VALIDATE: Final = validating_webhook(
     SIDECAR_SET,
-    "Refuses SidecarSets that cannot work, alone or beside others",
+    "Rejects SidecarSets that are invalid, by themselves or in combination with others",
     PolicyRule(("get", "list", "watch"), (names.APPS_GROUP,), (SIDECAR_SET.plural,)),
     PolicyRule(("get", "list"), ("apps",), ("controllerrevisions",), own_namespace=True),
     PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
@@ -94,47 +93,47 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
 class SidecarSetLookups(Protocol):
-    """What validation asks. Whoever has no cluster answers from files; see :mod:`.admission_lookups`."""
+    """Lookups of validation. Without a cluster they are answered from files."""
 
     #: The gate SidecarSetPatchPodMetadataDefaultsAllowed.
     defaults_allowed: bool
 
     def sidecarsets(self) -> Iterable[SidecarSet]:
-        """All SidecarSets, as far as known."""
+        """Return all known SidecarSets."""
         ...
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
-        """The SidecarSet of this name as it is now, for one that is not known yet."""
+        """Read the SidecarSet of this name, for a set that is not cached yet."""
         ...
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
-        """Those of these SidecarSets that are, now, in a state that injection does not know yet."""
+        """Read these SidecarSets and return those newer than the injection index."""
         ...
 
     async def revision(self, name: str) -> ControllerRevision | None:
-        """The ControllerRevision of this name in the manager's namespace."""
+        """Return the ControllerRevision of this name in the manager's namespace."""
         ...
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """The ControllerRevisions there that are labelled with this set."""
+        """Return the ControllerRevisions there that are labeled with this set."""
         ...
 
     async def whitelist(self) -> str | None:
-        """The whitelist of patchPodMetadata as the ConfigMap has it; None without one."""
+        """Return the whitelist of patchPodMetadata from the ConfigMap, or None."""
         ...
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
-        """What an API server says about a Pod template (paths from ``spec.`` on); None where none can be asked."""
+        """Return the API server's errors for a Pod template (paths from ``spec.``); None without an API server."""
         ...
 
 
 def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them; ``recent`` is told what was let through."""
+    """Return the webhook declarations with their handlers. ``recent`` records the admitted sets."""
     return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups, recent=recent)))
 
 
 def mutate(review: Review) -> Decision:
-    """Defaults (SS-5 … SS-7), then the hashes of what stands there now (SS-8)."""
+    """Set the defaults [SS-5 … SS-7], then the resulting hashes [SS-8]."""
     given = judged(review.object)
     version = version_to_default(SIDECAR_SET, given)
     if isinstance(version, Denied):
@@ -145,13 +144,13 @@ def mutate(review: Review) -> Decision:
     except GoTypeError as error:
         return Denied(str(error), code=400)
     if same(given, hashed):
-        # Where nothing is missing OpenKruise writes nothing, and so leaves what is empty.
+        # If no default is missing, OpenKruise writes nothing, and so keeps empty fields.
         return Allowed()
     return Patched((*diff(given, stored, rule="SS-5"), *diff(defaulted, hashed, rule="SS-8")))
 
 
 def _as_stored(defaulted: dict[str, Any], version: Version) -> dict[str, Any]:
-    """SS-5: what is empty is left out and quantities are canonical, as OpenKruise stores them. Raises GoTypeError."""
+    """Omit empty fields and write canonical quantities, as OpenKruise stores them. Raises GoTypeError. [SS-5]"""
     return {**defaulted, "spec": normalized(SPECS[version.name], defaulted.get("spec"), "spec")}
 
 
@@ -167,7 +166,7 @@ def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
-    """Every rule of SS-16 … SS-34; all mistakes are reported together."""
+    """Apply every rule of SS-16 … SS-34; all errors are reported together."""
     given = judged(review.object)
     version = version_to_judge(SIDECAR_SET, given)
     if isinstance(version, Denied):
@@ -179,7 +178,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
     if is_leaving(review):
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Remaining updates, such as removing a finalizer, must not fail on content that no longer matters.
         return Allowed()
     older = _former(review)
     others = await _others(lookups, sidecar_set, recent.unseen() if recent is not None else [])
@@ -189,7 +188,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
     errors += canary_errors(sidecar_set, older, {other.name: other for other in others}.get)
     errors += stricter_errors(sidecar_set, older)
     if not errors:
-        # SS-30: beside others only what is right by itself.
+        # Compare with other sets only if the set itself is valid. [SS-30]
         errors += conflict_errors(sidecar_set, others)
     if errors:
         return Denied(aggregate(errors), code=422)
@@ -200,7 +199,7 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Sequence[str]) -> Collection[SidecarSet]:
-    """All sets known, and those created a moment ago that may clash with this one, or are its base."""
+    """Return all known sets, and recently created ones that may conflict with this one or are its base."""
     known = {other.name: other for other in lookups.sidecarsets()}
     if unseen := [name for name in unseen if name != sidecar_set.name]:
         known |= {newer.name: newer for newer in await lookups.newer_sidecarsets(unseen)}
@@ -211,7 +210,7 @@ async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: S
 
 
 def read(obj: Mapping[str, Any]) -> SidecarSet:
-    """The SidecarSet of either version as its hub model, defaults filled in.
+    """Return a SidecarSet of either version as its hub model, with defaults.
 
     Raises ConversionError, or pydantic's ValidationError.
     """
@@ -223,7 +222,7 @@ def _former(review: Review) -> SidecarSet | None:
     try:
         return read(old) if old is not None else None
     except (ConversionError, ValidationError):
-        # What is stored cannot be read: then it must not stand in the way of something better.
+        # The stored object cannot be parsed: it must not prevent a correction.
         return None
 
 
@@ -255,7 +254,7 @@ async def _revision(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> Cont
 
 
 async def _template_errors(lookups: SidecarSetLookups, sidecar_set: SidecarSet) -> Sequence[FieldError | str]:
-    """SS-21: containers, init containers and volumes as one Pod template."""
+    """Validate containers, init containers and volumes as one Pod template. [SS-21]"""
     spec = sidecar_set.spec
     containers = [container.core for container in spec.containers or ()]
     init_containers = [container.core for container in spec.init_containers or ()]
@@ -263,7 +262,7 @@ async def _template_errors(lookups: SidecarSetLookups, sidecar_set: SidecarSet) 
     found = await lookups.template_errors(_fake_template(containers, init_containers, volumes))
     if found is None:
         return pod_errors(containers, init_containers, volumes, SPEC)
-    # A set of init containers alone is fine; the Pods it is for bring containers.
+    # A set with only init containers is valid; its Pods have containers.
     return [line for line in found if not line.startswith("spec.containers: Required value")]
 
 
@@ -279,7 +278,7 @@ def _fake_template(
 
 
 def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """What is admitted, but surely not meant."""
+    """Return warnings about settings that are admitted but surely unintended."""
     spec = given.get("spec") or {}
     found = [
         f'unknown field "{field}"'
@@ -293,12 +292,12 @@ def _warnings(given: Mapping[str, Any]) -> tuple[str, ...]:
         for field in unknown_fields(VOLUME, volume, f"spec.volumes[{index}]")
     ]
     if spec.get("namespace") and spec.get("namespaceSelector"):
-        # SS-1
+        # [SS-1]
         found.append("spec.namespaceSelector is ignored, because spec.namespace is set")
     return tuple(found)
 
 
-#: Between two lists of the sets, also for strangers, and how long a review waits for what it asks about them.
+#: Seconds between two lists of the sets (also for unknown callers), and the time a review waits for the result.
 LIST_INTERVAL: Final = 0.005
 STRANGERS_LIST_INTERVAL: Final = 0.02
 LIST_SECONDS: Final = 3.0
@@ -307,7 +306,7 @@ FindSets = Callable[[], Iterable[SidecarSet]]
 
 
 class StandaloneLookups:
-    """Without a cluster: what files say, and Pod templates are checked structurally."""
+    """Lookups without a cluster, answered from files; Pod templates are checked structurally."""
 
     def __init__(
         self,
@@ -325,43 +324,43 @@ class StandaloneLookups:
         self._configuration: Store[ConfigMap] = configuration if configuration is not None else Store()
 
     async def sidecarset(self, name: str) -> SidecarSet | None:  # noqa: ARG002  # the protocol's
-        """None: there is nothing beyond what is known."""
+        """Return None: all sets are already known."""
         return None
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:  # noqa: ARG002  # the protocol's
-        """None, likewise."""
+        """Return nothing: all sets are already known."""
         return ()
 
     async def revision(self, name: str) -> ControllerRevision | None:
-        """By name; the controller makes them, but a file may hold one."""
+        """Find a revision by name; the controller creates them, but a file may contain one."""
         return next((one for one in self._revisions.list() if one.metadata.name == name), None)
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """By label."""
+        """Find revisions by label."""
         return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def whitelist(self) -> str | None:
-        """That of the ConfigMap."""
+        """Return the whitelist of the ConfigMap."""
         found = (one for one in self._configuration.list() if one.metadata.name == names.CONFIGURATION_CONFIG_MAP)
         texts = (one.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY) for one in found)
         return next((text for text in texts if text is not None), None)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:  # noqa: ARG002
-        """Nobody to ask."""
+        """Return None: there is no API server."""
         return None
 
 
 class NewerSets:
-    """Reads the sets that were admitted a moment ago and that the index does not show.
+    """Reads recently admitted sets that the index does not show.
 
-    Whoever reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no request:
-    one list of metadata answers all reviews that arrive within a few milliseconds, and only a set that it shows in a
-    state unknown to the index is read. [SS-39]
+    Any client that reaches the webhook port may claim a hundred sets that are never stored, so a claim alone costs no
+    request: one list of metadata answers all reviews that arrive within a few milliseconds, and only a set in a state
+    unknown to the index is read. [SS-39]
     """
 
     def __init__(self, client: Client, shows: Callable[[str, str, int], bool]) -> None:
-        """``shows``: whether the index shows a set (name, uid, generation)."""
-        # Outside of the callers' budgets: the interval is the limit, and a Pod waits for the answer.
+        """``shows`` returns whether the index shows a set (name, uid, generation)."""
+        # Outside the callers' budgets: the interval is the limit, and a Pod waits for the result.
         self._client = client.named("admission")
         self._shows = shows
         self._listed: Coalesced[None, Mapping[str, ObjectMeta]] = Coalesced(self._list, interval=LIST_INTERVAL)
@@ -371,7 +370,7 @@ class NewerSets:
         self._set: Coalesced[str, Mapping[str, Any] | None] = Coalesced(self._get, shared=True)
 
     async def __call__(self, set_names: Iterable[str]) -> list[Mapping[str, Any]]:
-        """Those of these sets that are newer than the index. Raises KubeError, and TimeoutError after some seconds."""
+        """Return the sets newer than the index. Raises KubeError, and TimeoutError after some seconds."""
         async with asyncio.timeout(LIST_SECONDS):
             listed = await (self._listed_for_strangers if STRANGER.get() else self._listed)(None)
             newer = [
@@ -399,7 +398,7 @@ class NewerSets:
 
 
 class InjectionLookups:
-    """What injection asks: the caches first, the API server where they are behind."""
+    """Lookups of injection: the caches first, the API server where they are behind."""
 
     def __init__(
         self,
@@ -417,16 +416,16 @@ class InjectionLookups:
         self._newer = newer
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a cached namespace."""
+        """Return the labels of a cached namespace."""
         found = self._namespaces.get(namespace)
         return None if found is None else found.metadata.labels
 
     def revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Cached revisions of a set."""
+        """Return the cached revisions of a set."""
         return self._revisions.by_index(RECORDED_SET, set_name)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[Mapping[str, Any]]:
-        """Those of these SidecarSets that are newer than the index; none if they cannot be read."""
+        """Return the SidecarSets newer than the index; none if they cannot be read."""
         if self._newer is None:
             return ()
         try:
@@ -435,9 +434,9 @@ class InjectionLookups:
             return ()
 
     async def live_namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """Labels of a namespace as the API server has it now; None if it cannot be read (SS-35).
+        """Read the labels of a namespace; None if it cannot be read. [SS-35]
 
-        Without a cluster: its name, which every namespace has as a label.
+        Without a cluster, return its name label, which every namespace has.
         """
         if self._client is None:
             return {names.NAMESPACE_NAME: namespace}
@@ -448,7 +447,7 @@ class InjectionLookups:
         return found.metadata.labels
 
     async def live_revisions(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Revisions of a set as the API server has them now; none if they cannot be read."""
+        """Read the revisions of a set; none if they cannot be read."""
         if self._client is None:
             return ()
         try:
@@ -464,7 +463,7 @@ class InjectionLookups:
 
 
 class ClusterLookups:
-    """With a cluster: sets from a cache, everything else read when it is needed, which is when a set is written."""
+    """Lookups in a cluster: sets from a cache, everything else read on demand, when a set is written."""
 
     def __init__(
         self,
@@ -483,21 +482,21 @@ class ClusterLookups:
         self._namespace = namespace
 
     async def sidecarset(self, name: str) -> SidecarSet | None:
-        """As the API server has it now."""
+        """Read the set from the API server."""
         return await get_or_none(self._client, SIDECAR_SET.resource(), name, decode=read_sidecar_set)
 
     async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
-        """As the API server has them now."""
+        """Read the sets from the API server."""
         return [read_sidecar_set(orjson.dumps(found)) for found in await self._newer(set_names)]
 
     async def revision(self, name: str) -> ControllerRevision | None:
-        """By name, whosever it is."""
+        """Read a revision by name, whichever set it belongs to."""
         return await get_or_none(
             self._client, CONTROLLERREVISIONS, name, self._namespace, decode=decode_controller_revision
         )
 
     async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """By label."""
+        """Read the revisions by label."""
         listing = await self._client.list(
             CONTROLLERREVISIONS,
             self._namespace,
@@ -507,7 +506,7 @@ class ClusterLookups:
         return listing.items
 
     async def whitelist(self) -> str | None:
-        """Read at each use, as OpenKruise does: a change of the ConfigMap holds at once."""
+        """Read the whitelist at each use, as OpenKruise does: a change of the ConfigMap takes effect at once."""
         found = await get_or_none(
             self._client, CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._namespace, decode=decode_config_map
         )
@@ -516,5 +515,5 @@ class ClusterLookups:
         return found.data.get(names.PATCH_POD_METADATA_WHITELIST_KEY)
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
-        """By a dry run in the manager's namespace."""
+        """Check with a dry run in the manager's namespace."""
         return await template_errors(self._client, self._namespace, template, "")

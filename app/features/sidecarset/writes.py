@@ -1,7 +1,7 @@
-"""Carrying out the roll-out of a SidecarSet: the Pods that the plan names are written, each by itself.
+"""Carry out the rollout of a SidecarSet: write the planned Pods, each on its own.
 
-What one Pod's write says is counted at once, so that the next decision does not wait for the cache; what fails is put
-off for that Pod alone.
+The result of each write is counted at once, so that the next decision does not wait for the cache. A failure delays
+only that Pod.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from app.pods.budget import RETRY_SECONDS, Disruption, DisruptionBudget
 
 logger = logging.getLogger(__name__)
 
-#: Pods that are written in one go, how many of them at once, and how soon the next follow, in seconds.
+#: Pods written per batch, how many of them concurrently, and the seconds until the next batch.
 MAX_AT_A_TIME: Final = 100
 MAX_CONCURRENT: Final = 32
 REQUEUE_DELAY: Final = 0.01
-#: Seconds for which a Pod is put off after a failure: at first, and at most.
+#: Initial and maximum back-off of a Pod after a failure, in seconds.
 FIRST_HOLD: Final = 1.0
 LONGEST_HOLD: Final = 60.0
-#: SS-131: seconds after which is looked whether other sets are done.
+#: Seconds until checking again whether other sets are done. [SS-131]
 WAIT_FOR_OTHERS: Final = 0.5
 #: Seconds within which the cache shows a write, if it was carried out.
 UNCERTAIN: Final = 30.0
@@ -47,54 +47,54 @@ RESET: Final = "ResetContainerSucceed"
 RESET_FAILED: Final = "ResetContainerFailed"
 NOT_UPGRADABLE: Final = "NotUpgradablePods"
 
-#: Takes over what a write made of a Pod.
+#: Receives a Pod as changed by a write.
 Observe = Callable[[Pod], None]
 
 
 @dataclass(slots=True)
 class _Hold:
-    """A Pod that is put off until then (monotonic)."""
+    """A Pod in back-off until this time (monotonic)."""
 
     until: float
     delay: float
     why: str
-    #: Whether its update may have been carried out all the same.
+    #: Whether its update may nevertheless have been carried out.
     uncertain: bool = False
 
 
 @dataclass(slots=True)
 class Progress:
-    """What is remembered of one roll-out; all of it may be lost."""
+    """State kept for one rollout; all of it may be lost."""
 
     held: dict[str, _Hold] = field(default_factory=dict)
-    #: SS-123: the hash, and the number of Pods, of which was told that they cannot be updated.
+    #: The hash, and the number of Pods last reported as not upgradable. [SS-123]
     told: tuple[str, int] = ("", 0)
-    #: SS-131: whether Pods wait for another set to be done.
+    #: Whether Pods wait for another set to finish. [SS-131]
     waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SetReconcile:
-    """One reconcile of one set, and who takes over what it writes."""
+    """One reconcile of one set, and the receiver of its writes."""
 
     owner: SidecarSet
     view: SetView
     pod_counts: PodCounts
     progress: Progress
-    #: The ControllerRevision of the set as it is.
+    #: The ControllerRevision of the current set.
     latest: str
     observe: Observe
-    #: The sets beside it, and the Pods that are being written, by which set.
+    #: The other sets of its Pods, and the Pods that are being written, with the set that writes them.
     neighbour: Callable[[str], Neighbour | None]
     writing: dict[ObjectKey, str]
 
 
-#: What is done to one Pod.
+#: An operation on one Pod.
 Work = Callable[[SetReconcile, Pod], Awaitable[None]]
 
 
 class Roller:
-    """Writes Pods. ``budget`` is asked before a container is restarted; None: nobody keeps budgets."""
+    """Writes Pods. Restarting a container requires permission of ``budget``; None allows every restart."""
 
     def __init__(self, client: Client, events: EventRecorder, budget: DisruptionBudget | None) -> None:
         self._client = client
@@ -103,29 +103,30 @@ class Roller:
         self._budget = budget
 
     async def carry_out(self, one: SetReconcile) -> float:
-        """SS-83, SS-92 … SS-107: what is due on the set's Pods; in how many seconds to look again, 0 for none."""
+        """Carry out the pending work on the set's Pods; return the seconds until the next reconcile, or 0. [SS-83,
+        SS-92 … SS-107]"""
         began = self._clock.monotonic()
         self._release(one.progress)
         if not one.view.strategy.rolling:
             return 0.0
         one.progress.waits = False
-        more = await self._end_hot_upgrades(one)  # SS-83: while the roll-out is paused, too
+        more = await self._end_hot_upgrades(one)  # Also while the rollout is paused. [SS-83]
         if not one.view.strategy.paused:
             self._record_blocked(one)
             more |= await self._update(one)
-            # After the updates, so that a Pod just updated says so at once.
+            # After the updates, so that a Pod just updated shows it at once.
             more |= await self._each(one, one.pod_counts.untold, self._say)
         if more:
             return REQUEUE_DELAY
         if one.progress.waits:
             return WAIT_FOR_OTHERS
-        # A Pod whose time came while this pass went on may have been passed over just before.
+        # A Pod whose back-off ended during this reconcile may have been skipped just before.
         until = min((hold.until for hold in one.progress.held.values() if hold.until > began), default=None)
-        # A clock that counts in floats may not notice less, and the pass would come back for ever.
+        # A delay below the resolution of a float clock would requeue forever.
         return 0.0 if until is None else max(REQUEUE_DELAY, until - self._clock.monotonic())
 
     def _release(self, progress: Progress) -> None:
-        """Those whose time has come may be tried again; how long they waited is remembered for as long again."""
+        """Release Pods whose back-off has ended; its length is remembered for as long again."""
         now = self._clock.monotonic()
         for uid, hold in list(progress.held.items()):
             if now >= hold.until + hold.delay:
@@ -136,18 +137,19 @@ class Roller:
         return hold is not None and hold.until > self._clock.monotonic()
 
     def _holds(self, progress: Progress) -> dict[str, _Hold]:
-        """Who is put off now, by uid."""
+        """Return the Pods in back-off, by uid."""
         now = self._clock.monotonic()
         return {uid: hold for uid, hold in progress.held.items() if hold.until > now}
 
     async def _each(self, one: SetReconcile, due: Iterable[Judged], work: Work) -> bool:
-        """Do the same on every Pod that is not put off; whether some are left for the next pass."""
+        """Apply the operation to every Pod that is not in back-off; return whether some are left for the next
+        reconcile."""
         pods = [judged.pod for judged in due if not self._is_held(one.progress, judged.pod)]
         await concurrently((self._attempt(one, pod, work) for pod in pods[:MAX_AT_A_TIME]), MAX_CONCURRENT)
         return len(pods) > MAX_AT_A_TIME
 
     async def _end_hot_upgrades(self, one: SetReconcile) -> bool:
-        """SS-81. A Pod that is ready will not be for a moment, which its other sets must allow (SS-131)."""
+        """End hot upgrades. A ready Pod is briefly not ready, which its other sets must allow. [SS-81, SS-131]"""
         beside = Neighbours(one.view.name, one.neighbour, one.writing)
         due = next_to_idle(one.view.strategy, one.pod_counts, self._holds(one.progress), beside)
         one.progress.waits |= beside.waited
@@ -155,7 +157,8 @@ class Roller:
         return len(due) > MAX_AT_A_TIME
 
     async def _update(self, one: SetReconcile) -> bool:
-        """SS-95. SS-102: where a Pod fails, another takes its turn; whether some are left for the next pass."""
+        """Update Pods; if one fails, another takes its place. Returns whether some are left for the next reconcile.
+        [SS-95, SS-102]"""
         left = MAX_AT_A_TIME
         while left:
             holds = self._holds(one.progress)
@@ -170,7 +173,7 @@ class Roller:
         return True
 
     async def _written(self, one: SetReconcile, chosen: Sequence[Judged], work: Work) -> None:
-        """Write these Pods; who decides meanwhile knows of it from the moment they are chosen."""
+        """Write these Pods. Concurrent decisions take them into account from the moment they are chosen."""
         writing = dict.fromkeys((key_of(judged.pod) for judged in chosen), one.view.name)
         one.writing.update(writing)
         try:
@@ -180,12 +183,12 @@ class Roller:
                 one.writing.pop(key, None)
 
     async def _attempt(self, one: SetReconcile, pod: Pod, work: Work) -> None:
-        """SS-102: what fails on one Pod concerns no other."""
+        """Run the operation on one Pod; a failure does not affect others. [SS-102]"""
         progress, uid = one.progress, pod.metadata.uid
         try:
             await work(one, pod)
         except (NotFound, Conflict):
-            # It is gone, or somebody else wrote it; the cache will show what.
+            # It was deleted, or written by another client; the cache will show the result.
             progress.held[uid] = _Hold(self._clock.monotonic() + FIRST_HOLD, FIRST_HOLD, "")
         except CannotUpdateError as error:
             self._put_off(one, pod, str(error))
@@ -199,7 +202,8 @@ class Roller:
                 del progress.held[uid]
 
     async def _looked_up(self, one: SetReconcile, pod: Pod) -> bool:
-        """A write without an answer may have been carried out: whether it is known what became of the Pod."""
+        """Return whether the state of the Pod is known after a write without a response, which may have been carried
+        out."""
         with suppress(KubeError):
             found = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace, decode=decode_pod)
             if found.metadata.uid == pod.metadata.uid:
@@ -222,10 +226,10 @@ class Roller:
     def _regarding(self, one: SetReconcile) -> ObjectReference:
         return reference(SIDECAR_SET.resource(), one.owner)
 
-    # ---- what is done to one Pod
+    # ---- operations on one Pod
 
     async def _take(self, one: SetReconcile, pod: Pod) -> None:
-        """SS-98: update one Pod, if its budget lets it go."""
+        """Update one Pod, if its budget allows it. [SS-98]"""
         version = one.owner.metadata.resource_version
         update = updated(one.view, pod, one.latest, version, self._clock.now())
         if not await self._may(one, pod, update):
@@ -234,7 +238,7 @@ class Roller:
         self._events.event(reference(PODS, pod), "Normal", UPDATED, f"SidecarSet {one.view.name}: {update}")
 
     async def _idle(self, one: SetReconcile, pod: Pod) -> None:
-        """SS-81: end a hot upgrade."""
+        """End a hot upgrade. [SS-81]"""
         update = idled(one.view, pod, self._clock.now())
         if not await self._may(one, pod, update):
             return
@@ -250,7 +254,7 @@ class Roller:
         self._events.event(reference(PODS, pod), "Normal", RESET, why)
 
     async def _may(self, one: SetReconcile, pod: Pod, update: PodUpdate) -> bool:
-        """PM-171: whether the Pod's budget lets it be disturbed; annotations alone disturb nothing."""
+        """Return whether the Pod's budget allows the disruption; annotations alone disrupt nothing. [PM-171]"""
         if self._budget is None or not update.images:
             return True
         verdict = await self._budget.ask(pod, Disruption.UPDATE)
@@ -267,10 +271,10 @@ class Roller:
         logger.info("SidecarSet %s: Pod %s/%s: %s", one.view.name, namespace, name, update)
         one.observe(written)
 
-    # ---- what is told
+    # ---- conditions and events
 
     async def _say(self, one: SetReconcile, pod: Pod) -> None:
-        """SS-105: the Pod's condition."""
+        """Write the Pod's condition. [SS-105]"""
         facts = one.pod_counts.facts_of(pod)
         if facts is None or facts.upgradable is None:
             return
@@ -286,7 +290,7 @@ class Roller:
         one.observe(written)
 
     def _record_blocked(self, one: SetReconcile) -> None:
-        """SS-93, SS-123: when there are more Pods that cannot be updated than was told."""
+        """Record an event when more Pods cannot be updated than last reported. [SS-93, SS-123]"""
         blocked, progress = one.pod_counts.blocked, one.progress
         if blocked and (progress.told[0] != one.view.hash or blocked > progress.told[1]):
             text = f"SidecarSet in-place update detected {blocked} not upgradable pod(s) in this round, will skip them."

@@ -80,7 +80,7 @@ async def test_plan_tells_each_pod_its_step_and_its_change() -> None:
         await world.user.patch(SETS, "s", {"metadata": {"annotations": {names.SIDECARSET_HASH: "later"}}})
         text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
         rows = [re.split(r" {2,}", line) for line in text.splitlines()]
-        assert rows[0] == ["SidecarSet s: 3 Pods matched, 0 of them updated already"]
+        assert rows[0] == ["SidecarSet s: 3 Pods matched, 0 of them already updated"]
         assert rows[1] == ["STEP", "NAMESPACE", "POD", "ACTION", "WHAT"]
         assert sorted(row[0] for row in rows[2:]) == ["1", "1", "2"]
         assert {tuple(row[1:]) for row in rows[2:]} == {
@@ -90,7 +90,7 @@ async def test_plan_tells_each_pod_its_step_and_its_change() -> None:
         await world.user.patch(SETS, "s", {"metadata": {"annotations": without}})
         changed["containers"][0]["env"] = [{"name": "A", "value": "1"}]
         text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
-        why = "cannot be updated in place: spec.containers[shipper].env; create it anew"
+        why = "cannot be updated in place: spec.containers[shipper].env; recreate it"
         assert [re.split(r" {2,}", line)[2:] for line in text.splitlines()[2:]] == [
             [name, "keep", why] for name in "abc"
         ]
@@ -138,7 +138,7 @@ async def test_restart_goes_to_the_owners_of_the_pods() -> None:
         text = await restarted(world.user, "default", WHAT)
         assert text == (
             "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
-            "left to you: Pod shop/b (1 Pods); pykruise rollout restart KIND NAME, or delete the Pods"
+            "not restarted: Pod shop/b (1 Pods); use pykruise rollout restart KIND NAME, or delete the Pods"
         )
         annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"][
             "annotations"
@@ -157,7 +157,12 @@ def owner(made: dict, kind: str) -> dict:
     ("status", "strategy", "text", "done"),
     [
         (None, {}, "waiting for the controller to observe the change", False),
-        ((4, 2, 2, 2), {"partition": "50%"}, "2 of 2 Pods updated, 2 ready; the partition keeps 2 as they are", True),
+        (
+            (4, 2, 2, 2),
+            {"partition": "50%"},
+            "2 of 2 Pods updated, 2 ready; the partition keeps 2 at the old revision",
+            True,
+        ),
         ((4, 1, 4, 1), {}, "1 of 4 Pods updated, 1 ready", False),
         (
             (4, 1, 4, 1),
@@ -168,7 +173,7 @@ def owner(made: dict, kind: str) -> dict:
         (
             (4, 1, 4, 1),
             {"selector": {"matchLabels": {"a": "b"}}},
-            "1 of 4 Pods updated, 1 ready; updateStrategy.selector keeps the others",
+            "1 of 4 Pods updated, 1 ready; updateStrategy.selector excludes the others",
             False,
         ),
     ],

@@ -23,11 +23,11 @@ def with_container(**fields: Any) -> dict[str, Any]:
         (with_container(), ()),
         (
             with_container(transferEnv=[{"envName": "A"}]),
-            (f"{TRANSFER}: names no source container, nothing is copied; set sourceContainerName",),
+            (f"{TRANSFER}: names no source container, so nothing is copied; set sourceContainerName",),
         ),
         (
             with_container(transferEnv=[{"sourceContainerName": "main"}]),
-            (f"{TRANSFER}: names no variable, nothing is copied; set envName or envNames",),
+            (f"{TRANSFER}: names no variable, so nothing is copied; set envName or envNames",),
         ),
         (with_container(transferEnv=[{"sourceContainerName": "main", "envName": "A"}]), ()),
         (
@@ -49,7 +49,7 @@ def test_what_does_nothing_is_told(obj: dict[str, Any], said: tuple[str, ...]) -
 
 
 CHANGED = "no running Pod can take this change in place, only new Pods get it"
-UNTOUCHED = "running Pods are not updated for this change, only new Pods get it"
+UNTOUCHED = "running Pods are not updated for this change; only new Pods get it"
 
 
 @pytest.mark.behaviour("SS-135")

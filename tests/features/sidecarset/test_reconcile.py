@@ -447,7 +447,7 @@ def test_a_set_that_cannot_be_read_is_told_on_it_and_left_alone_until_it_is_repa
             await until(lambda: bool(world.events.events), 1)
             [(name, type_, reason, message)] = world.events.events
             assert (name, type_, reason) == ("broken", "Warning", "Malformed")
-            assert message.startswith(f"set aside, no Pod gets its containers: {field}")
+            assert message.startswith(f"ignored, no Pod gets its containers: {field}")
             assert world.status("broken") == {}
             del world.objects[path]["spec"]
             world.apply("broken")

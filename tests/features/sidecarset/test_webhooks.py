@@ -416,7 +416,7 @@ def policy(**fields: Any) -> dict[str, Any]:
     ("fields", "message"),
     [
         ({**policy(), "resources": {"limits": {"cpu": "1"}}},
-         "spec[0].resourcesPolicy: Forbidden: container sidecar: not together with resources.limits or requests"),
+         "spec[0].resourcesPolicy: Forbidden: container sidecar: cannot be combined with resources.limits or requests"),
         (policy(targetContainersNameRegex="("), "spec[0].resourcesPolicy.targetContainersNameRegex: Invalid value"),
         (policy(resourcesExpr={}), "spec[0].resourcesPolicy.resourcesExpr: Required value"),
         (policy(resourcesExpr={"requests": {"memory": "memory-100Mi"}}),
@@ -697,7 +697,7 @@ def test_an_update_that_is_held_by_max_unavailable_is_admitted_with_a_warning(
 ) -> None:
     warnings = write(sidecar_set(updateStrategy=strategy)).warnings
     zero = strategy["maxUnavailable"]
-    said = "with partition 0: no Pod that is ready is updated until it is raised"
+    said = "with partition 0: no ready Pod is updated until it is raised"
     assert warnings == ((f"spec.updateStrategy.maxUnavailable: {zero} {said}",) if warned else ())
 
 

@@ -1,1 +1,1 @@
-"""Injection of sidecars into a new Pod: pure, except for what ``selection`` and ``prepared`` are given."""
+"""Injection of sidecars into a new Pod. Pure, except for the inputs of ``selection`` and ``prepared``."""

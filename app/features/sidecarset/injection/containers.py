@@ -17,16 +17,16 @@ from app.kube.selectors import Selector, compile_selector
 
 
 class UnusableSidecarSetError(ValueError):
-    """A SidecarSet (or a revision of one) that cannot be injected as it stands; says which field and why."""
+    """A SidecarSet, or a revision of one, that cannot be injected. The message names the field and the reason."""
 
 
 class MalformedSidecarSetError(UnusableSidecarSetError):
-    """A SidecarSet with a field of another type than it must have. It was stored past all checks, so that nothing it
-    says can be relied on: it is not injected, and keeps no Pod from being created."""
+    """A SidecarSet with a field of the wrong type. It was stored past all checks, so none of its fields can be trusted:
+    it is not injected, and does not prevent any Pod from being created."""
 
 
 def selector_of(spec: Mapping[str, Any], field: str) -> Selector | None:
-    """The selector in a field of a spec; None where there is none. Raises UnusableSidecarSetError."""
+    """Return the selector in a field of a spec, or None. Raises UnusableSidecarSetError."""
     value = spec.get(field)
     if value is None:
         return None
@@ -39,7 +39,7 @@ def selector_of(spec: Mapping[str, Any], field: str) -> Selector | None:
 
 
 def mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping[str, Any]:
-    """The object in a field, an empty one where there is none. Raises MalformedSidecarSetError."""
+    """Return the object in a field, or an empty one. Raises MalformedSidecarSetError."""
     value = holder.get(field)
     if value is None:
         return {}
@@ -49,7 +49,7 @@ def mapping(holder: Mapping[str, Any], field: str, prefix: str = "") -> Mapping[
 
 
 def refuse_other_than_text(holder: Mapping[str, Any], field: str, prefix: str) -> None:
-    """Raises MalformedSidecarSetError for a field that is there and no text."""
+    """Raise MalformedSidecarSetError if the field is present but not a string."""
     if not isinstance(holder.get(field) or "", str):
         raise MalformedSidecarSetError(f"{prefix}{field}: expected a string")
 
@@ -57,7 +57,7 @@ def refuse_other_than_text(holder: Mapping[str, Any], field: str, prefix: str) -
 def objects(
     holder: Mapping[str, Any], field: str, parent: str = "spec", *, named: bool = False
 ) -> Sequence[Mapping[str, Any]]:
-    """The objects in a list, each with a name where they are ``named``. Raises MalformedSidecarSetError."""
+    """Return the objects in a list, each of which must have a name if ``named``. Raises MalformedSidecarSetError."""
     value = holder.get(field)
     if value is None:
         return ()
@@ -72,7 +72,7 @@ def objects(
 
 
 def twins(container: Mapping[str, Any], empty_image: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """SS-78: the working container ``<name>-1`` and the idle one ``<name>-2``, which runs ``empty_image``."""
+    """Return the working container ``<name>-1`` and the idle one ``<name>-2``, which runs ``empty_image``. [SS-78]"""
     name = container["name"]
     return _twin(container, f"{name}-1", container.get("image")), _twin(container, f"{name}-2", empty_image)
 
@@ -94,11 +94,11 @@ def _from_annotation(env_name: str, key: str) -> Mapping[str, Any]:
 
 
 def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[str, str]:
-    """SS-79: what a Pod with annotations ``present`` gets for the hot-upgradable sidecars ``hot``; else nothing."""
+    """Return the annotations for the hot-upgradable sidecars ``hot`` of a Pod with annotations ``present``. [SS-79]"""
     annotations: dict[str, str] = {}
     working = _working(present.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER, ""))
     for name in hot:
-        # "1" and "0": just injected; "0" and "1": the idle twin of that one.
+        # "1" and "0": just injected; "0" and "1": its idle twin.
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-1"] = "1"
         annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{name}-1"] = "0"
         annotations[f"{names.SIDECARSET_VERSION_PREFIX}{name}-2"] = "0"
@@ -110,7 +110,7 @@ def version_annotations(hot: Iterable[str], present: Mapping[str, str]) -> dict[
 
 
 def _working(text: str) -> dict[str, str]:
-    """The annotation's entries. An unreadable one says nothing (SS-80) and is written anew."""
+    """Return the annotation's entries. An unreadable annotation is ignored and rewritten. [SS-80]"""
     try:
         value = orjson.loads(text) if text else None
     except orjson.JSONDecodeError:
@@ -122,7 +122,7 @@ def _working(text: str) -> dict[str, str]:
 
 _INJECTED_ENV: Mapping[str, str] = {"name": names.ENV_IS_INJECTED, "value": "true"}
 
-#: The fields a sidecar has beyond a core Container; a Pod must not get them.
+#: The fields a sidecar has beyond a core Container; they must not reach a Pod.
 _EXTENSIONS = frozenset(
     {
         "podInjectPolicy",
@@ -138,22 +138,22 @@ _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 @dataclass(frozen=True, slots=True)
 class EnvTransfer:
-    """SS-47: copy ``names`` (sorted) from an app container: ``container``, or the one a label or annotation names."""
+    """Copy ``names`` (sorted) from an app container, fixed or named by a label or annotation. [SS-47]"""
 
     names: tuple[str, ...]
     container: str = ""
-    #: "labels" or "annotations" and the key, where the container's name comes from the Pod.
+    #: "labels" or "annotations" and the key, if the container's name comes from the Pod.
     source: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SidecarContainer:
-    """A container as it enters a Pod. ``rendered`` is it in JSON, where it is the same for every Pod."""
+    """A container to add to a Pod. ``rendered`` is its JSON if it is the same for every Pod."""
 
     name: str
     body: Mapping[str, Any]
     before: bool
-    #: What a patch operation for it is traced back to: the rule and the SidecarSet.
+    #: Origin of the patch operation: the rule and the SidecarSet.
     rule: str
     rendered: orjson.Fragment | None = None
 
@@ -166,17 +166,17 @@ class PreparedSidecar:
     base: Mapping[str, Any]
     before: bool
     rule: str
-    #: SS-78: the image of the idle twin; None for a sidecar that is not hot-upgradable.
+    #: The image of the idle twin; None for a sidecar that is not hot-upgradable. [SS-78]
     empty_image: str | None
     share_volumes: bool
     share_devices: bool
     transfers: tuple[EnvTransfer, ...]
     resources: ResourcesPolicy | None
-    #: What enters the Pod (one container, or the twins) if that is the same for every Pod, else empty.
+    #: The containers to add (one, or the twins) if they are the same for every Pod, else empty.
     ready: tuple[SidecarContainer, ...]
 
     def containers(self, body: Mapping[str, Any]) -> tuple[SidecarContainer, ...]:
-        """What enters the Pod, given the base as rendered for it."""
+        """Return the containers to add, given the base as rendered for the Pod."""
         if self.empty_image is None:
             return (SidecarContainer(self.name, body, self.before, self.rule),)
         return tuple(
@@ -185,12 +185,12 @@ class PreparedSidecar:
 
 
 def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) -> PreparedSidecar:
-    """An entry of the spec, worked out as far as it is the same for every Pod. Raises UnusableSidecarSetError."""
+    """Precompute the part of an entry that is the same for every Pod. Raises UnusableSidecarSetError."""
     name: str = container["name"]
     field = f"spec.{'initContainers' if init else 'containers'}[{name}]"
     policy = container.get("podInjectPolicy")
     upgrade = mapping(container, "upgradeStrategy", f"{field}.")
-    # HotUpgrade means nothing on an init container that does not keep running (SS-34 as corrected).
+    # HotUpgrade has no effect on a plain init container. [SS-34 as corrected]
     hot = upgrade.get("upgradeType") == "HotUpgrade" and (not init or container.get("restartPolicy") == "Always")
     base = {key: value for key, value in container.items() if key not in _EXTENSIONS}
     base["env"] = [*objects(container, "env", field), _INJECTED_ENV]
@@ -201,7 +201,7 @@ def prepare_sidecar(container: Mapping[str, Any], set_name: str, *, init: bool) 
     sidecar = PreparedSidecar(
         name=name,
         base=base,
-        # SS-42, SS-44: an empty policy means behind; the defaults were filled in when the set was written.
+        # An empty policy means after; defaults were set when the set was written. [SS-42, SS-44]
         before=policy == "BeforeAppContainer",
         rule=f"{'SS-44' if init else 'SS-45' if hot else 'SS-42'} SidecarSet {set_name}",
         empty_image=(upgrade.get("hotUpgradeEmptyImage") or "") if hot else None,
@@ -236,15 +236,15 @@ def _with_ready(sidecar: PreparedSidecar) -> PreparedSidecar:
 def _transfer(entry: Mapping[str, Any]) -> EnvTransfer:
     wanted = tuple(sorted({entry.get("envName"), *(entry.get("envNames") or ())} - {None, ""}))
     field_ref = (entry.get("sourceContainerNameFrom") or {}).get("fieldRef")
-    if not field_ref:  # SS-9: a sourceContainerNameFrom without fieldRef counts as absent
+    if not field_ref:  # A sourceContainerNameFrom without fieldRef counts as absent. [SS-9]
         return EnvTransfer(wanted, container=entry.get("sourceContainerName") or "")
     found = _SUBSCRIPTED.fullmatch(field_ref.get("fieldPath") or "")
-    # SS-22: nothing else is admitted; a path of another form finds nothing.
+    # No other path is admitted; a path of another form matches nothing. [SS-22]
     return EnvTransfer(wanted, source=(found[1], found[2])) if found else EnvTransfer(())
 
 
 def names_in_pod(sidecars: Iterable[PreparedSidecar]) -> list[str]:
-    """The names that sidecars have in a Pod, twins by their own."""
+    """Return the names of sidecars in a Pod, with both names of twins."""
     return [
         name
         for sidecar in sidecars

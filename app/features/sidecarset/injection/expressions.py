@@ -1,8 +1,8 @@
 """The expressions of a resourcesPolicy, such as ``max(cpu*50%, 50m)``: parsed once, evaluated for every Pod.
 
-Grammar (SS-64): ``+ - * /``, unary minus, parentheses, ``max(a, b)`` and ``min(a, b)`` in any case, numbers,
+Grammar [SS-64]: ``+ - * /``, unary minus, parentheses, ``max(a, b)`` and ``min(a, b)`` in any case, numbers,
 percentages, quantities with a suffix, and one variable named like the resource. A value is a plain number (floating
-point) or a quantity (SS-65). An expression compiles to a short program for a stack machine, so that no text can make
+point) or a quantity [SS-65]. An expression compiles to a short program for a stack machine, so that no input can make
 evaluation recurse.
 """
 
@@ -21,7 +21,7 @@ from app.kube.quantities import Quantity, parse
 MAX_LENGTH = 512
 MAX_DEPTH = 32
 
-#: Beyond this no quantity is meant; in thousandths.
+#: Upper limit of a plausible quantity, in thousandths.
 _MAX_MILLI = 2**63 * 1000
 _SUFFIXES = ("m", "k", "M", "G", "T", "P", "Ki", "Mi", "Gi", "Ti", "Pi")
 _FUNCTIONS = ("max", "min")
@@ -30,11 +30,11 @@ Value: TypeAlias = float | Quantity
 
 
 class ExpressionError(ValueError):
-    """An expression that cannot be parsed, or has no usable value for what it is given."""
+    """An expression that cannot be parsed, or has no usable value for its input."""
 
 
 class NegativeResultError(ExpressionError):
-    """An expression whose value is below zero, which no amount of a resource can be."""
+    """An expression with a value below zero, which is no valid amount of a resource."""
 
 
 class _Operation(Enum):
@@ -59,19 +59,19 @@ class Expression:
     program: tuple[_Instruction, ...]
 
     def evaluate(self, variable: Value) -> Quantity:
-        """The value for this value of the variable, as a quantity that is not negative. Raises ExpressionError."""
+        """Return the result for a value of the variable, as a non-negative quantity. Raises ExpressionError."""
         try:
             result = _as_quantity(_run(self.program, variable))
         except ExpressionError as error:
             raise ExpressionError(f"expression {quote(self.text)}: {error}") from None
         if result.sign < 0:
-            # SS-65: negative on the way is fine, negative at the end is not.
+            # Intermediate results may be negative, the final result must not. [SS-65]
             raise NegativeResultError(f"expression {quote(self.text)} gives {result}, which is negative")
         return result
 
 
 def compile_expression(text: str, variable: str) -> Expression:
-    """The expression ``text`` with its one variable. Raises :class:`ExpressionError` naming the column."""
+    """Parse the expression ``text`` with its one variable. Raises :class:`ExpressionError` naming the column."""
     if len(text) > MAX_LENGTH:
         raise ExpressionError(f"expression has {len(text)} characters, more than the {MAX_LENGTH} allowed")
     return Expression(text, _Parser(text, variable).program())
@@ -96,7 +96,7 @@ def _run(program: tuple[_Instruction, ...], variable: Value) -> Value:
 
 
 def _as_quantity(value: Value) -> Quantity:
-    """SS-65, SS-66: a plain number counts in whole thousandths; what is finer is cut off."""
+    """Convert a plain number to whole thousandths, truncating the rest. [SS-65, SS-66]"""
     return value if isinstance(value, Quantity) else Quantity.of_milli(_truncated(value * 1000))
 
 
@@ -193,7 +193,7 @@ class _Token:
 
 
 class _Parser:
-    """Recursive descent; writes the program in postfix order as it goes."""
+    """Recursive descent parser that emits the program in postfix order."""
 
     def __init__(self, text: str, variable: str) -> None:
         self._text = text
@@ -234,7 +234,7 @@ class _Parser:
         self._take()
 
     def _sum(self) -> None:
-        # Everything that nests comes through here, so this is where the depth is bounded.
+        # All nesting passes through here, so the depth is limited here.
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise ExpressionError(f"column {self._next.column}: nested deeper than {MAX_DEPTH} levels")

@@ -26,23 +26,22 @@ from app.pods.draft import Container, ContainerList, PodDraft, PodRefusedError
 
 
 class InjectionRefusedError(PodRefusedError):
-    """A Pod cannot be created while these SidecarSets apply to it (SS-120: each is told)."""
+    """A Pod cannot be created while these SidecarSets apply to it. An event is recorded on each. [SS-120]"""
 
     def __init__(self, message: str, *sets: str) -> None:
         super().__init__(message)
         self.sets = sets
 
 
-# What a sidecar takes over from the Pod's app containers: env entries, volume mounts and devices. Rules SS-46 … SS-51.
-#
-# Pure: the Pod as it was before anything was merged in, and one prepared sidecar, give the container's body.
+# What a sidecar shares with the Pod's app containers: env entries, volume mounts and devices. Builds the container's
+# body from the original Pod and one prepared sidecar. [SS-46 … SS-51]
 
-#: SS-50: a variable in a subPathExpr.
+#: A variable in a subPathExpr. [SS-50]
 _VARIABLE = re.compile(r"\$\(([-._a-zA-Z][-._a-zA-Z0-9]*)\)")
 
 
 class SharingSource:
-    """What one Pod has to give: its containers before merging, its labels and its (patched) annotations."""
+    """The Pod that sidecars share with: its containers before merging, its labels and its (patched) annotations."""
 
     __slots__ = ("_env", "_variables", "annotations", "app_containers", "labels")
 
@@ -51,18 +50,18 @@ class SharingSource:
     ) -> None:
         self.labels = labels
         self.annotations = annotations
-        #: SS-49, SS-59: former sidecars of an exported Pod are no app containers.
+        #: Former sidecars in a Pod manifest exported from a cluster are not app containers. [SS-49, SS-59]
         self.app_containers = [container for container in containers if not _is_injected(container)]
         self._env = {
             (container["name"], entry.get("name")): entry
             for container in containers
             for entry in container.get("env") or ()
         }
-        #: Position of an app container → its variables by name; of several the first counts.
+        #: Position of an app container → its variables by name; the first of each name wins.
         self._variables: dict[int, Mapping[Any, Mapping[str, Any]]] = {}
 
     def variables(self, position: int) -> Mapping[Any, Mapping[str, Any]]:
-        """The env of the app container at a position, by name. Looked through once, however many mounts use it."""
+        """Return the env of the app container at a position, by name. Computed once, however many mounts use it."""
         known = self._variables.get(position)
         if known is None:
             env = self.app_containers[position].get("env") or ()
@@ -70,7 +69,7 @@ class SharingSource:
         return known
 
     def transferred(self, transfer: EnvTransfer) -> list[Mapping[str, Any]]:
-        """SS-47: the entries one transfer copies; what is missing is skipped."""
+        """Return the entries one transfer copies; missing variables are skipped. [SS-47]"""
         container = transfer.container
         if transfer.source is not None:
             holder, key = transfer.source
@@ -80,9 +79,9 @@ class SharingSource:
 
 
 def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> dict[str, Any]:
-    """The sidecar's container for one Pod, with what it takes over from it.
+    """Return the sidecar's container for one Pod, with everything it shares.
 
-    Raises InjectionRefusedError where a shared subPathExpr could not mean the same in the sidecar (SS-50).
+    Raises InjectionRefusedError if a shared subPathExpr could resolve differently in the sidecar. [SS-50]
     """
     body = dict(sidecar.base)
     env = _Env(sidecar, set_name)
@@ -104,7 +103,7 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
         if mounts:
             body["volumeMounts"] = mounts
     if sidecar.share_devices:
-        # SS-51: after the mounts, so that a path taken by any of them is skipped.
+        # After the mounts, so that a path used by any of them is skipped. [SS-51]
         devices = list(body.get("volumeDevices") or ())
         for container in source.app_containers:
             for device in container.get("volumeDevices") or ():
@@ -118,7 +117,8 @@ def rendered(sidecar: PreparedSidecar, source: SharingSource, set_name: str) -> 
 
 
 class _Env:
-    """SS-46: own env, IS_INJECTED, transferred entries, then those shared mounts need; of one name the first stays."""
+    """The sidecar's env: its own, IS_INJECTED, transferred entries, then those that shared mounts need. The first of
+    each name wins. [SS-46]"""
 
     __slots__ = ("_origin", "_set_name", "_sidecar", "entries")
 
@@ -126,13 +126,13 @@ class _Env:
         self._sidecar = sidecar
         self._set_name = set_name
         self.entries: list[Mapping[str, Any]] = list(sidecar.base["env"])
-        #: Name → the entry that counts and where it is from.
+        #: Name → the effective entry and its origin.
         self._origin: dict[Any, tuple[Mapping[str, Any], str]] = {
             entry.get("name"): (entry, f"its own env in SidecarSet {set_name}") for entry in self.entries
         }
 
     def add(self, entry: Mapping[str, Any], origin: str) -> None:
-        """Append an entry unless there is one of its name."""
+        """Append an entry unless its name exists."""
         if entry.get("name") not in self._origin:
             self._origin[entry.get("name")] = (entry, origin)
             self.entries.append(entry)
@@ -144,7 +144,7 @@ class _Env:
         variables: Mapping[Any, Mapping[str, Any]],
         shared: bool,
     ) -> None:
-        """SS-50: copy the variables of a mount's subPathExpr, also where the mount itself was skipped.
+        """Copy the variables of a mount's subPathExpr, even if the mount itself was skipped. [SS-50]
 
         ``variables`` is the container's env by name.
         """
@@ -155,7 +155,7 @@ class _Env:
             self.add(entry, f"container {container['name']}")
             present, origin = self._origin[name]
             if shared and not _same_value(present, entry):
-                # The sidecar would silently write to another directory than the app container.
+                # The sidecar would silently write to a different directory than the app container.
                 raise InjectionRefusedError(
                     f"SidecarSet {self._set_name}: container {self._sidecar.name} cannot share mount "
                     f"{mount.get('mountPath')} of container {container['name']}: its subPathExpr uses $({name}), which "
@@ -179,25 +179,24 @@ def _same_value(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _reference(entry: Mapping[str, Any]) -> Any:
-    """``valueFrom`` with the API version the API server fills in."""
+    """Return ``valueFrom`` with the API version that the API server defaults."""
     value_from = entry.get("valueFrom")
     if value_from and value_from.get("fieldRef"):
         return {**value_from, "fieldRef": {"apiVersion": "v1", **value_from["fieldRef"]}}
     return value_from or None
 
 
-# What SidecarSets do to a new Pod: ``plan_injection`` decides, ``inject`` writes the decision into the draft.
-#
-# Pure: the sets are chosen, the time is given. Rules SS-41 … SS-59, in the order SS-41 gives.
+# Injection of SidecarSets into a new Pod: ``plan_injection`` decides, ``inject`` writes the plan into the draft. Pure:
+# the sets and the time are given. The rules are SS-41 … SS-59, in the order of SS-41.
 
 _NOTHING: Mapping[str, str] = {}
 
 
-# Named tuples, not dataclasses: both are made for every Pod, and take a third of the time to make.
+# Named tuples, not dataclasses: both are created for every Pod, and take a third of the time.
 
 
 class Placement(NamedTuple):
-    """A sidecar and its place in the list: it replaces what is there, or is inserted before it."""
+    """A sidecar and its position in the list, where it replaces a container or is inserted."""
 
     container: SidecarContainer
     position: int
@@ -205,17 +204,18 @@ class Placement(NamedTuple):
 
 
 class InjectionPlan(NamedTuple):
-    """Everything the applied sets change in one Pod. Placements are to be carried out in order."""
+    """Everything the applied sets change in one Pod. Placements must be applied in order."""
 
-    #: SS-53: annotations from patchPodMetadata and the sets that have one; these alone if no set has a sidecar.
+    #: Annotations from patchPodMetadata and the sets that define one; nothing else is written if no set has a sidecar.
+    #: [SS-53]
     metadata: Mapping[str, str]
     patching: tuple[str, ...] = ()
     init_containers: tuple[Placement, ...] = ()
     containers: tuple[Placement, ...] = ()
     volumes: tuple[PreparedVolume, ...] = ()
-    #: All imagePullSecrets of the Pod, or None if they stay as they are.
+    #: All imagePullSecrets of the Pod, or None if unchanged.
     image_pull_secrets: tuple[Mapping[str, Any], ...] | None = None
-    #: SS-56, SS-57, and SS-79 if ``hot``: some sidecar is hot-upgradable.
+    #: The recorded annotations [SS-56, SS-57]; if ``hot``, some sidecar is hot-upgradable [SS-79].
     annotations: Mapping[str, str] | None = None
     hot: bool = False
 
@@ -223,10 +223,10 @@ class InjectionPlan(NamedTuple):
 def plan_injection(
     pod: PodDraft, contents: Sequence[PreparedContent], now: str, *, sort_by_name: bool = False
 ) -> InjectionPlan:
-    """What these contents, one per applied set and in the sets' order, do to ``pod``.
+    """Return what these contents, one per applied set in the sets' order, change in ``pod``.
 
-    ``now`` is the time the hash annotations get (RFC 3339). ``sort_by_name`` is feature gate
-    EnableSortSidecarContainerByName (SS-43). Raises PodRefusedError; InjectionRefusedError where a set is the cause.
+    ``now`` is the time written to the hash annotations (RFC 3339). ``sort_by_name`` is feature gate
+    EnableSortSidecarContainerByName [SS-43]. Raises PodRefusedError; InjectionRefusedError if a set is the cause.
     """
     annotations = pod.annotations
     patching = tuple([content.set_name for content in contents if content.metadata])
@@ -238,7 +238,7 @@ def plan_injection(
     if metadata:
         annotations = {**annotations, **metadata}
     init_containers, containers = _sidecars(pod, annotations, injecting)
-    # SS-44: always by name; SS-43: only with the gate. Sorting is stable.
+    # Always by name [SS-44], or only with the gate [SS-43]. Sorting is stable.
     init_containers.sort(key=_name)
     if sort_by_name:
         containers.sort(key=_name)
@@ -290,7 +290,7 @@ def _name(container: SidecarContainer) -> str:
 def _sidecars(
     pod: PodDraft, annotations: Mapping[str, str], contents: Sequence[PreparedContent]
 ) -> tuple[list[SidecarContainer], list[SidecarContainer]]:
-    """The init containers and containers of all sets, in set order and then spec order, each as this Pod gets it."""
+    """Return the init containers and containers of all sets for this Pod, in set order and then spec order."""
     source: SharingSource | None = None
     init_containers: list[SidecarContainer] = []
     containers: list[SidecarContainer] = []
@@ -311,7 +311,7 @@ def _sidecars(
 
 
 def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContainer]) -> tuple[Placement, ...]:
-    """SS-42: a sidecar the list has already takes that position; the others stand in front of the list or behind it."""
+    """A sidecar already in the list keeps its position; the others are added before or after the list. [SS-42]"""
     if not sidecars:
         return ()
     positions = {container["name"]: index for index, container in enumerate(present)}
@@ -330,7 +330,7 @@ def _placements(present: Sequence[Container], sidecars: Sequence[SidecarContaine
 def _new_volumes(
     present: Sequence[Mapping[str, Any]], contents: Iterable[PreparedContent]
 ) -> tuple[PreparedVolume, ...]:
-    """SS-48: volumes the sidecars use; of equal names the Pod's wins, then the first set's."""
+    """Return the volumes the sidecars use; of equal names the Pod's wins, then the first set's. [SS-48]"""
     taken = {volume.get("name") for volume in present}
     new = []
     for content in contents:
@@ -344,14 +344,14 @@ def _new_volumes(
 def _secrets(
     present: Sequence[Mapping[str, Any]], contents: Iterable[PreparedContent]
 ) -> tuple[Mapping[str, Any], ...] | None:
-    """SS-52: the Pod's, then the sets', each name once."""
+    """Return the Pod's secrets, then the sets', each name once. [SS-52]"""
     merged: dict[Any, Mapping[str, Any]] = {}
     for secret in present:
         merged.setdefault(secret.get("name"), secret)
     for content in contents:
         for secret in content.image_pull_secrets:
             merged.setdefault(secret.get("name"), secret)
-    # Not by their number: one that is dropped and one that is added would cancel out.
+    # Comparing lengths is not enough: one dropped and one added would cancel out.
     return tuple(merged.values()) if list(merged.values()) != list(present) else None
 
 
@@ -362,7 +362,7 @@ def _records(
     injecting: Sequence[PreparedContent],
     now: str,
 ) -> dict[str, str]:
-    """The annotations by which the Pod remembers its sets."""
+    """Return the annotations that record the sets of the Pod."""
     written = {}
     for key, entries in (
         (names.SIDECARSET_HASH, [content.hash_entry for content in injecting]),
@@ -382,12 +382,12 @@ def _records(
 def _resources(
     pod: PodDraft, policy: ResourcesPolicy, contents: Sequence[PreparedContent], set_name: str, where: str
 ) -> Mapping[str, Any]:
-    """SS-60, SS-61: worked out from the Pod's own containers; those of any applied set never count."""
+    """Compute the resources from the Pod's own containers; containers of applied sets never count. [SS-60, SS-61]"""
     injected = frozenset[str]().union(*(content.all_names for content in contents))
     try:
         counted = targets(policy, pod.init_containers, pod.containers, injected)
     except ResourcesPolicyError as error:
-        # To the letter what OpenKruise says; log and event name the Pod and the set.
+        # Exactly OpenKruise's message; log and event name the Pod and the set.
         raise InjectionRefusedError(str(error), set_name) from error
     try:
         return evaluate(policy, counted)
@@ -396,7 +396,7 @@ def _resources(
 
 
 def _refuse_clashes(pod: PodDraft, contents: Sequence[PreparedContent]) -> None:
-    """SS-117: a container name can stand in a Pod once; say who brings it twice, not only that it is there twice."""
+    """Refuse duplicate container names and name both origins. [SS-117]"""
     if len(contents) > 1:
         brought: dict[str, str] = {}
         for content in contents:

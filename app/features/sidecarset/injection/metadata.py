@@ -16,30 +16,29 @@ from app.api.gojson import STRING, GoField, GoType, GoTypeError, dumps_go, go_va
 from app.kube.fielderrors import shortened
 from app.pods.draft import PodRefusedError
 
-# The annotations by which a Pod remembers its SidecarSets: the injected list and the two hash records, to the byte.
-#
-# OpenKruise's controller and users' tools read these texts, so they are written exactly as Go would: struct fields in
-# order, map keys sorted. Rules SS-56 … SS-59.
+# The annotations that record the SidecarSets of a Pod: the injected list and the two hash records, byte for byte.
+# OpenKruise's controller and users' tools read them, so they are written exactly as Go would: struct fields in order,
+# map keys sorted. [SS-56 … SS-59]
 
-# time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds must be given.
+# time.Parse(time.RFC3339): fractions are accepted though not in the layout; seconds are required.
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)", re.ASCII)
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 
 
 def timestamp(now: datetime) -> str:
-    """An aware time as Kubernetes prints it: RFC 3339, UTC, whole seconds."""
+    """Format an aware time as Kubernetes does: RFC 3339, UTC, whole seconds."""
     return f"{now.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def injected_list(present: str, applied: Iterable[str]) -> str:
-    """SS-56: the sets applied, merged with those the annotation names already, sorted."""
+    """Return the applied sets merged with those the annotation already lists, sorted. [SS-56]"""
     known = {name for name in present.split(",") if name} if present else ()
     return ",".join(sorted({*known, *applied}))
 
 
 @dataclass(frozen=True, slots=True)
 class RecordEntry:
-    """SS-57: one set's entry in a hash annotation; the time stands between ``head`` and ``tail``."""
+    """One set's entry in a hash annotation; the time goes between ``head`` and ``tail``. [SS-57]"""
 
     set_name: str
     head: str
@@ -47,7 +46,7 @@ class RecordEntry:
 
 
 def record_entry(set_name: str, digest: str, sidecars: Sequence[str], revision: str) -> RecordEntry:
-    """The entry of a set with this hash; ``revision`` is left out while it is empty."""
+    """Return the entry of a set with this hash; an empty ``revision`` is omitted."""
     fields: dict[str, Any] = {"hash": digest, "sidecarSetName": set_name, "sidecarList": list(sidecars)}
     if revision:
         fields["controllerRevision"] = revision
@@ -55,16 +54,17 @@ def record_entry(set_name: str, digest: str, sidecars: Sequence[str], revision: 
 
 
 def hash_record(kept: Mapping[str, str], entries: Sequence[RecordEntry], now: str) -> str:
-    """SS-57: a hash annotation with the members ``kept`` (set name → member) and the entries of the injected sets."""
+    """Return a hash annotation with the members ``kept`` (set name → member) and the entries of the injected sets.
+    [SS-57]"""
     members = {**kept, **{entry.set_name: f"{entry.head}{now}{entry.tail}" for entry in entries}}
     return f"{{{','.join([members[name] for name in sorted(members)])}}}"
 
 
 def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
-    """SS-59: the members a hash annotation has already (set name → ``"name":{…}`` as Go writes it); both forms are
-    read.
+    """Return the existing members of a hash annotation (set name → ``"name":{…}`` as Go writes it), in either form.
+    [SS-59]
 
-    ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if it is neither form.
+    ``pod`` is ``namespace/name`` for the message. Raises PodRefusedError if it has neither form.
     """
     try:
         value = orjson.loads(text)
@@ -74,7 +74,7 @@ def kept_members(pod: str, key: str, text: str) -> Mapping[str, str]:
         entries = go_value(_RECORD, value) or {}
         return {name: f"{dumps_go(name)}:{dumps_go(entry)}" for name, entry in entries.items()}
     except (ValueError, GoTypeError) as error:
-        reason = shortened(str(error).removeprefix(": "))  # of the whole, which has no path
+        reason = shortened(str(error).removeprefix(": "))  # the error concerns the whole document, which has no path
         raise PodRefusedError(
             f"pod({pod}) invalid annotations[{key}] value {shortened(text)}, unmarshal failed: {reason}; remove the "
             "annotation",
@@ -86,7 +86,7 @@ def _read_time(value: Any, path: str) -> str | None:
     if not isinstance(value, str) or not _RFC3339.fullmatch(value):
         raise GoTypeError(f"{path}: {value!r} is not an RFC 3339 time")
     try:
-        # Python knows microseconds, Go nanoseconds; whole seconds are printed.
+        # Python has microseconds, Go nanoseconds; whole seconds are printed.
         moment = datetime.fromisoformat(re.sub(r"[.,]\d+", "", value)).astimezone(UTC)
     except (ValueError, OverflowError) as error:
         raise GoTypeError(f"{path}: {error}") from error
@@ -106,11 +106,9 @@ _RECORD = map_of(
 )
 
 
-# ``spec.patchPodMetadata``: annotations a SidecarSet puts into the Pods it is injected into, and updates with them.
-#
-# Rules SS-53 … SS-55. The same functions serve injection and in-place update. A patch that has been applied changes
-# nothing when it is applied again (D-21): a text that equals the patch is left alone, and so is one whose merge would
-# say the same.
+# ``spec.patchPodMetadata``: annotations that a SidecarSet adds to Pods on injection and on update [SS-53 … SS-55].
+# Injection and in-place update share these functions. Applying a patch a second time changes nothing [D-21]: an
+# annotation that equals the patch, or whose merge would have the same meaning, is left unchanged.
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _TEXT_OR_SPACE = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\n\r]+')
@@ -118,11 +116,11 @@ _MAX_DEPTH = 200
 
 
 class NotJsonError(ValueError):
-    """A merge of two texts of which one is not JSON."""
+    """One of the texts to merge is not JSON."""
 
 
 class MetadataPatchError(ValueError):
-    """A patch of a SidecarSet that cannot be applied; names the set and the annotation."""
+    """A patch of a SidecarSet cannot be applied; the message names the set and the annotation."""
 
     def __init__(self, set_name: str, key: str, cause: NotJsonError) -> None:
         super().__init__(f"SidecarSet {set_name}: spec.patchPodMetadata: annotation {key}: {cause}")
@@ -131,7 +129,7 @@ class MetadataPatchError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class MetadataPatch:
-    """One entry: annotations (key → value, sorted) and how they meet those the Pod has."""
+    """One entry: annotations (key → value, sorted) and the policy for those the Pod already has."""
 
     set_name: str
     policy: str
@@ -139,7 +137,7 @@ class MetadataPatch:
 
 
 def patched_annotations(present: Mapping[str, str], patches: Iterable[MetadataPatch]) -> dict[str, str]:
-    """SS-53: the annotations these patches change (key → new value), applied in order.
+    """Return the annotations these patches change (key → new value), applied in order. [SS-53]
 
     Raises MetadataPatchError.
     """
@@ -158,9 +156,10 @@ def patched_annotations(present: Mapping[str, str], patches: Iterable[MetadataPa
 
 
 def merged(current: str | None, patch: str) -> str:
-    """RFC 7386 on JSON texts: a missing or empty text takes the patch as it is; a merge is compact with sorted keys.
+    """Merge JSON texts by RFC 7386. A missing or empty text becomes the patch verbatim; a merge is compact with sorted
+    keys.
 
-    What a merge does not touch keeps its spelling and order, as in Go. Raises NotJsonError.
+    Untouched parts keep their spelling and order, as in Go. Raises NotJsonError.
     """
     if not current or current == patch:
         return patch
@@ -168,7 +167,7 @@ def merged(current: str | None, patch: str) -> str:
     _require_json(patch, "the patch")
     try:
         result = _merge(current.strip(), patch.strip(), 0)
-        # D-21: a merge that says nothing new must not respell what the first one wrote.
+        # A merge without effect must not reformat the result of the first one. [D-21]
         return current if _loads(result) == _loads(current) else result
     except RecursionError:
         raise NotJsonError("the Pod's value is nested too deep") from None
@@ -184,13 +183,13 @@ def _merge(current: str, patch: str, depth: int) -> str:
         if value != "null":
             members[key] = _merge(members.get(key, ""), value, depth + 1)
         elif members.get(key) != "null":
-            # A null that a first set wrote stays when its patch is applied again (D-21).
+            # A null that an earlier set wrote is kept when its patch is applied again. [D-21]
             members.pop(key, None)
     return "{" + ",".join(f"{dumps_go(key)}:{_compact(members[key])}" for key in sorted(members)) + "}"
 
 
 def _members(text: str) -> dict[str, str]:
-    """The members of a JSON object with their values as they are spelled; the last of equal keys counts."""
+    """Return the members of a JSON object with their values verbatim; the last of equal keys wins."""
     members: dict[str, str] = {}
     position = _skip_space(text, 1)
     while text[position] != "}":
@@ -209,7 +208,7 @@ def _skip_space(text: str, position: int) -> int:
 
 
 def _compact(text: str) -> str:
-    """A JSON text without space between tokens, with the escapes Go's encoder makes."""
+    """Return a JSON text without space between tokens, escaped as by Go's encoder."""
     squeezed = _TEXT_OR_SPACE.sub(lambda found: found[1] or "", text)
     for char, escaped in (("<", "\\u003c"), (">", "\\u003e"), ("&", "\\u0026")):
         squeezed = squeezed.replace(char, escaped)
@@ -230,7 +229,7 @@ def _reject(constant: str) -> Any:
     raise NotJsonError(f"{constant} is not JSON")
 
 
-#: Numbers are compared as they are spelled: 1 and 1.0 are different texts, none is rounded, and none is too long.
+#: Numbers are compared as text: 1 and 1.0 differ, none is rounded, and none is too long.
 _DECODER = json.JSONDecoder(
     parse_constant=_reject, parse_float=lambda text: ("number", text), parse_int=lambda text: ("number", text)
 )

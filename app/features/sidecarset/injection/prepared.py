@@ -34,15 +34,15 @@ from app.kube.selectors import Selector, compile_selector
 
 @dataclass(frozen=True, slots=True)
 class RevisionChoice:
-    """SS-68, SS-70: ``spec.injectionStrategy.revision`` with what of the update strategy it depends on."""
+    """``spec.injectionStrategy.revision`` with the parts of the update strategy it depends on. [SS-68, SS-70]"""
 
     revision_name: str
     custom_version: str
-    #: policy Partial, and updates are not paused: the recorded revision is not for every Pod.
+    #: Policy is Partial and updates are not paused: the recorded revision is not for every Pod.
     partial: bool
-    #: With Partial: Pods outside of it get the recorded revision. None matches all.
+    #: With Partial: Pods that do not match get the recorded revision. None matches all.
     update_selector: Selector | None
-    #: With Partial: how many of the others, out of 100, get the recorded revision.
+    #: With Partial: the percentage of matching Pods that get the recorded revision.
     percent: int
 
     @property
@@ -54,9 +54,9 @@ class RevisionChoice:
 
 
 def revision_choice(revision: Mapping[str, Any] | None, update_strategy: Mapping[str, Any]) -> RevisionChoice | None:
-    """The choice a set leaves, from the JSON of its spec; None if every Pod gets the current spec.
+    """Parse the choice from the JSON of a set's spec; None if every Pod gets the current spec.
 
-    Raises SelectorError for an unusable ``updateStrategy.selector``.
+    Raises SelectorError for an invalid ``updateStrategy.selector``.
     """
     revision_name = (revision or {}).get("revisionName") or ""
     custom_version = (revision or {}).get("customVersion") or ""
@@ -74,7 +74,7 @@ def revision_choice(revision: Mapping[str, Any] | None, update_strategy: Mapping
 
 
 def takes_recorded(choice: RevisionChoice, labels: Mapping[str, str], random: Callable[[], float]) -> bool:
-    """SS-70: whether a Pod with these labels gets the recorded revision. ``random()`` is in [0, 1)."""
+    """Return whether a Pod with these labels gets the recorded revision. ``random()`` is in [0, 1). [SS-70]"""
     if not choice.partial:
         return True
     if choice.update_selector is not None and not choice.update_selector.matches(labels):
@@ -85,9 +85,9 @@ def takes_recorded(choice: RevisionChoice, labels: Mapping[str, str], random: Ca
 def recorded_revision(
     set_name: str, choice: RevisionChoice, revisions: Iterable[ControllerRevision]
 ) -> ControllerRevision | None:
-    """SS-68: the revision the choice names, among those of the manager's namespace; None if it is not there.
+    """Return the chosen revision among those of the manager's namespace, or None. [SS-68]
 
-    A revision is one of this set if its label says so; one that names another set is not taken (SS-34).
+    The set's label decides whose revision it is; one that names another set is ignored. [SS-34]
     """
     own = [r for r in revisions if r.metadata.labels.get(names.SIDECARSET_NAME) == set_name]
     if choice.revision_name:
@@ -96,12 +96,10 @@ def recorded_revision(
     return max(tagged, key=lambda revision: revision.revision, default=None)
 
 
-# What a SidecarSet injects, worked out once per change of the set so that a review only matches and copies.
-#
-# Built from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs
-# nothing of the Pod (no shared mounts, no transferred env, no computed resources) is serialised here and goes into
-# patches as bytes (:mod:`app.features.sidecarset.injection.containers`). Prepared objects are shared by all reviews
-# and never changed.
+# What a SidecarSet injects, precomputed on every change of the set, so that a review only matches and copies. Built
+# from the JSON of a defaulted v1beta1 SidecarSet, or of a ControllerRevision of one. A container that needs nothing of
+# the Pod (no shared mounts, transferred env or computed resources) is serialized here and copied into patches as bytes
+# (:mod:`app.features.sidecarset.injection.containers`). Prepared objects are shared by all reviews and never modified.
 
 _HASHES = (names.SIDECARSET_HASH, names.SIDECARSET_HASH_WITHOUT_IMAGE)
 
@@ -111,7 +109,7 @@ _RECORDED = struct(*(GoField(name, go_type) for name, go_type in RECORDED_FIELDS
 
 @dataclass(frozen=True, slots=True)
 class PreparedVolume:
-    """A volume of the set that its sidecars use. ``rendered`` is it in JSON."""
+    """A volume of the set that its sidecars use. ``rendered`` is its JSON."""
 
     name: str
     body: Mapping[str, Any]
@@ -121,29 +119,29 @@ class PreparedVolume:
 
 @dataclass(frozen=True, slots=True)
 class PreparedContent:
-    """What a set injects: its current spec, or a recorded revision of it (SS-69)."""
+    """What a set injects: its current spec, or a recorded revision of it. [SS-69]"""
 
     set_name: str
     containers: tuple[PreparedSidecar, ...]
     init_containers: tuple[PreparedSidecar, ...]
-    #: SS-48: the volumes its sidecars use, in order of use.
+    #: The volumes its sidecars use, in order of use. [SS-48]
     volumes: tuple[PreparedVolume, ...]
     image_pull_secrets: tuple[Mapping[str, Any], ...]
     metadata: tuple[MetadataPatch, ...]
-    #: Names of the Pod's containers and init containers this leads to, twins by their own names.
+    #: Names of the resulting containers and init containers of the Pod, with both names of twins.
     names: frozenset[str]
     init_names: frozenset[str]
-    #: SS-61: all of them and, for twins, the name the set gives both; no resources policy counts these as targets.
+    #: These names and, for twins, their common name in the set; no resources policy counts them as targets. [SS-61]
     all_names: frozenset[str]
-    #: SS-80: hot-upgradable sidecars, by the set's name for them.
+    #: Hot-upgradable sidecars, by their name in the set. [SS-80]
     hot: tuple[str, ...]
-    #: SS-57: the set's entries in the two hash annotations.
+    #: The set's entries in the two hash annotations. [SS-57]
     hash_entry: RecordEntry
     hash_without_image_entry: RecordEntry
 
     @property
     def injects(self) -> bool:
-        """Whether there is any sidecar in it."""
+        """Whether it contains any sidecar."""
         return bool(self.containers or self.init_containers)
 
 
@@ -153,29 +151,29 @@ class PreparedSet:
 
     name: str
     uid: str
-    #: None selects nothing (SS-35).
+    #: None selects nothing. [SS-35]
     selector: Selector | None
     #: None selects every namespace.
     namespace_selector: Selector | None
-    #: SS-36: namespaces it is filed under; empty means all.
+    #: Namespaces it is indexed under; empty means all. [SS-36]
     namespaces: tuple[str, ...]
-    #: False where the namespace's name decides alone, so that its labels need not be known.
+    #: False if the namespace's name alone decides, so that its labels are not needed.
     needs_namespace_labels: bool
-    #: SS-38, SS-39: injection-paused, or being deleted.
+    #: Injection is paused, or the set is being deleted. [SS-38, SS-39]
     dormant: bool
-    #: SS-77: the base this canary replaces, or "".
+    #: The base this canary replaces, or "". [SS-77]
     canary_of: str
-    #: SS-68: None injects the current spec.
+    #: None injects the current spec. [SS-68]
     revision: RevisionChoice | None
-    #: The current spec, or why it cannot be injected: Pods it matches must not start without their sidecars.
+    #: The current spec, or why it cannot be injected: matching Pods must not start without their sidecars.
     content: PreparedContent | UnusableSidecarSetError
 
 
 def prepare(obj: Mapping[str, Any]) -> PreparedSet:
-    """The prepared form of a SidecarSet in its defaulted v1beta1 JSON.
+    """Prepare a SidecarSet from its defaulted v1beta1 JSON.
 
-    Raises UnusableSidecarSetError, naming the field, where it cannot be told which Pods it matches;
-    MalformedSidecarSetError where any field is of a wrong type.
+    Raises UnusableSidecarSetError, naming the field, if its Pods cannot be determined; MalformedSidecarSetError if any
+    field has the wrong type.
     """
     metadata = mapping(obj, "metadata")
     name = metadata.get("name")
@@ -190,7 +188,7 @@ def prepare(obj: Mapping[str, Any]) -> PreparedSet:
 
 
 def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
-    """Why a SidecarSet (defaulted v1beta1 JSON) is not injected anywhere; None if it is."""
+    """Return why a SidecarSet (defaulted v1beta1 JSON) is injected nowhere; None if it is usable."""
     try:
         prepare(obj)
     except UnusableSidecarSetError as error:
@@ -199,7 +197,7 @@ def unusable(obj: Mapping[str, Any]) -> UnusableSidecarSetError | None:
 
 
 def _refuse_mistyped(obj: Mapping[str, Any]) -> None:
-    """Whoever reads the set relies on the types of its fields, at any depth."""
+    """All code that reads the set relies on the types of its fields, at any depth."""
     if field := nested_deeper(judged(obj)):
         raise MalformedSidecarSetError(f"{field}: nested deeper than {MAX_DEPTH} levels")
     metadata = mapping(obj, "metadata")
@@ -251,7 +249,7 @@ def _current(
 
 
 def prepare_revision(set_name: str, revision: ControllerRevision) -> PreparedContent:
-    """What a recorded revision of a set injects (SS-69).
+    """Return what a recorded revision of a set injects. [SS-69]
 
     Raises UnusableSidecarSetError naming the revision and the field.
     """
@@ -274,11 +272,11 @@ def _content(set_name: str, spec: Mapping[str, Any], hashes: tuple[str | None, .
     containers = tuple(prepare_sidecar(container, set_name, init=False) for container in raw)
     init_containers = tuple(prepare_sidecar(container, set_name, init=True) for container in raw_init)
     if hashes[0] is None or hashes[1] is None:
-        # SS-69: recomputed where the annotations are missing.
-        # SS-12: a list that is not there hashes as null, not as an empty one.
+        # Recomputed if the annotations are missing [SS-69]. A missing list hashes as null, not as an empty list
+        # [SS-12].
         computed = sidecarset_hashes(*(spec.get(field) for field in ("containers", "initContainers")))
         hashes = (hashes[0] or computed[0], hashes[1] or computed[1])
-    # SS-58
+    # [SS-58]
     listed = sorted({c["name"] for c in raw} | {c["name"] for c in raw_init if c.get("restartPolicy") == "Always"})
     container_names = names_in_pod(containers)
     init_names = names_in_pod(init_containers)
@@ -313,7 +311,7 @@ def _metadata_patch(entry: Mapping[str, Any], set_name: str) -> MetadataPatch:
 def _used_volumes(
     spec: Mapping[str, Any], init_containers: Iterable[Mapping[str, Any]], containers: Iterable[Mapping[str, Any]]
 ) -> dict[str, Mapping[str, Any]]:
-    """SS-48: the set's volumes its sidecars mount, in order of use; the others never reach a Pod."""
+    """Return the set's volumes that its sidecars mount, in order of use; the others never reach a Pod. [SS-48]"""
     pool = {volume.get("name"): volume for volume in objects(spec, "volumes")}
     used: dict[str, Mapping[str, Any]] = {}
     for container in (*init_containers, *containers):
@@ -331,11 +329,11 @@ def _refuse_duplicates(taken: Sequence[str]) -> None:
 
 
 def _namespaces(selector: Selector | None) -> tuple[str, ...]:
-    """SS-36: the namespaces a selector names by their own label."""
+    """Return the namespaces a selector names by their metadata.name label. [SS-36]"""
     if selector is None:
         return ()
     named = [r for r in selector.requirements if r.key == names.NAMESPACE_NAME and r.operator == "In"]
-    # matchLabels is a comparison with one value and wins over an In with several.
+    # matchLabels is a comparison with one value and takes precedence over an In with several.
     return min((requirement.values for requirement in named), key=len, default=())
 
 

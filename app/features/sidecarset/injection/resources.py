@@ -1,7 +1,7 @@
-"""A sidecar's resources worked out from those of the app containers it joins (SS-60 … SS-67).
+"""A sidecar's resources, computed from those of the app containers in its Pod. [SS-60 … SS-67]
 
-The policy is compiled once per change of the SidecarSet and evaluated for every Pod that is created. It never touches a
-running Pod.
+The policy is compiled once per change of the SidecarSet and evaluated for every new Pod. It never affects a running
+Pod.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ RESOURCES = ("cpu", "memory")
 MODES = ("sum", "max")
 MATCH_ALL = ".*"
 _KINDS = ("limits", "requests")
-#: Finest amount that means something, as a power of ten: a thousandth of a cpu, a byte.
+#: Finest meaningful amount, as a power of ten: a thousandth of a cpu, a byte.
 _FINEST = {"cpu": -3, "memory": 0}
-#: Amounts an expression is tried with before a SidecarSet is admitted: from tiny to large containers.
+#: Amounts an expression is tested with before a SidecarSet is admitted, from tiny to large containers.
 _TRIALS = {
     "cpu": tuple(map(parse, ("10m", "100m", "1", "10", "100"))),
     "memory": tuple(map(parse, ("1Mi", "100Mi", "1Gi", "100Gi", "1Ti"))),
@@ -48,7 +48,7 @@ class ResourcesPolicy:
 
 
 def compile_policy(policy: Mapping[str, Any]) -> ResourcesPolicy:
-    """The compiled form of a container's ``resourcesPolicy`` in its JSON form. Raises :class:`ResourcesPolicyError`."""
+    """Compile a container's ``resourcesPolicy`` from JSON. Raises :class:`ResourcesPolicyError`."""
     if errors := policy_errors(policy, Path("resourcesPolicy"), tried=False):
         raise ResourcesPolicyError(str(errors[0]))
     expressions = policy["resourcesExpr"]
@@ -62,7 +62,7 @@ def compile_policy(policy: Mapping[str, Any]) -> ResourcesPolicy:
 
 
 def _compiled(expressions: Mapping[str, str]) -> dict[str, Expression]:
-    # SS-63: an empty expression sets nothing.
+    # An empty expression sets nothing. [SS-63]
     return {name: compile_expression(expressions[name], name) for name in RESOURCES if expressions.get(name)}
 
 
@@ -72,7 +72,7 @@ def targets(
     containers: Iterable[Mapping[str, Any]],
     injected: Collection[str],
 ) -> list[Mapping[str, Any]]:
-    """SS-61: the Pod's own containers the policy counts: init containers that keep running, then containers.
+    """Return the Pod's own containers that the policy counts: native sidecars, then containers. [SS-61]
 
     ``injected`` names every container of every SidecarSet applied to this Pod; those never count. Raises
     :class:`ResourcesPolicyError` if none is left.
@@ -90,15 +90,15 @@ def targets(
 
 
 def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """SS-60: the sidecar's whole ``resources``, given the containers that count.
+    """Return the sidecar's complete ``resources`` for the counted containers. [SS-60]
 
-    Raises :class:`ResourcesPolicyError` where an expression has no usable value for them.
+    Raises :class:`ResourcesPolicyError` if an expression has no usable value for them.
     """
     resources = [target.get("resources") or {} for target in counted]
     limits: dict[str, Quantity] = {}
     for name, expression in policy.limits.items():
         aggregate = _aggregate(policy, resources, "limits", name)
-        # SS-63: even a constant is dropped where some target is unlimited.
+        # Even a constant is dropped if a target is unlimited. [SS-63]
         if aggregate is not None:
             limits[name] = _amount(expression, aggregate, "limits", name)
     requests: dict[str, Quantity] = {}
@@ -106,7 +106,7 @@ def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> d
         aggregate = _aggregate(policy, resources, "requests", name)
         requests[name] = _amount(expression, aggregate or ZERO, "requests", name)
     for name in limits.keys() & requests.keys():
-        # SS-67: the API server refuses a limit below its request, and then no Pod could be created.
+        # The API server rejects a limit below its request, and then no Pod could be created. [SS-67]
         limits[name] = max(limits[name], requests[name])
     result = (("limits", limits), ("requests", requests))
     return {
@@ -117,7 +117,7 @@ def evaluate(policy: ResourcesPolicy, counted: Sequence[Mapping[str, Any]]) -> d
 def _aggregate(
     policy: ResourcesPolicy, resources: Iterable[Mapping[str, Any]], kind: str, name: str
 ) -> Quantity | None:
-    """SS-62: the sum or the largest; None for a limit that one target does not have."""
+    """Return the sum or the maximum; None for a limit that one target lacks. [SS-62]"""
     total = ZERO
     for requirements in resources:
         given = (requirements.get(kind) or {}).get(name)
@@ -140,15 +140,15 @@ def _amount(expression: Expression, variable: Quantity, kind: str, name: str) ->
         raise ResourcesPolicyError(
             f"resourcesPolicy.resourcesExpr.{kind}.{name} for {name}={variable}: {error}"
         ) from error
-    # SS-67: there is no third of a byte.
+    # There are no fractions of a byte. [SS-67]
     return amount.round_up(_FINEST[name])
 
 
 def policy_errors(policy: Mapping[str, Any], path: Path, *, tried: bool = True) -> list[FieldError]:
-    """Everything wrong with a ``resourcesPolicy`` by itself (SS-23, SS-67); ``path`` is where it stands.
+    """Return every error in a ``resourcesPolicy`` itself; ``path`` is its location. [SS-23, SS-67]
 
-    ``tried``: also refuse an expression that has a value for no amount a container could have. What it must not stand
-    together with (own resources, an init container that ends) is for the caller to check.
+    ``tried``: also reject an expression that has no value for any amount a container could have. Conflicts with other
+    fields (own resources, a plain init container) are checked by the caller.
     """
     if not isinstance(policy, Mapping):
         return [invalid(path, policy, "must be an object")]
@@ -199,10 +199,10 @@ def _expression_errors(text: Any, name: str, path: Path, *, tried: bool) -> list
 
 
 def _never_usable(expression: Expression, name: str) -> str:
-    """Why an expression is refused before any Pod meets it; empty if it is not.
+    """Return why an expression is rejected on admission; '' if it is not. [SS-67]
 
-    SS-67: OpenKruise tries it with the plain number 1, and what is negative then is refused here as well: it would
-    refuse small containers. It is tried with quantities too, which finds what no Pod could ever make work, such as
+    OpenKruise evaluates it with the plain number 1; a negative result is rejected here as well, since small containers
+    would be refused. It is also evaluated with quantities, which finds expressions that no Pod could satisfy, such as
     ``cpu*cpu``.
     """
     try:

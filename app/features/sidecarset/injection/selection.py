@@ -1,7 +1,8 @@
-"""Which SidecarSets apply to a Pod: an index of prepared sets that looks at the few whose labels can match.
+"""Which SidecarSets apply to a Pod: an index of prepared sets that checks only the few whose labels can match.
 
-Each set is filed under the namespaces it names (SS-36) and, within them, under one label its selector requires: of
-several the one that tells the sets apart best. A thousand sets of which one matches so cost about as much as one.
+Each set is indexed under the namespaces it names [SS-36] and, within them, under one label its selector requires: the
+most selective one. A lookup among a thousand sets of which one matches therefore costs about as much as a lookup in a
+single set.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from app.kube.selectors import Operator, Selector
 from app.kube.store import Change, Store
 
 SETTLING: Final = 2.0
-"""Seconds in which a set that was admitted is stored and shown by a watch, if it is stored at all."""
+"""Seconds until an admitted set is stored and shown by a watch, if it is stored at all."""
 
 MAX_EXPECTED: Final = 100
 MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""How many sets may be waited for so, of one caller and of all strangers: nobody creates more at once."""
+"""Maximum number of expected sets, per caller and for all unknown callers: nobody creates more at once."""
 
-#: A label with its value, or a key alone for "exists".
+#: A label with its value, or only a key for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"
 
 
 def _terms(selector: Selector) -> list[tuple[_Term, ...]]:
-    """For each requirement that can be looked up: the terms of which a matching Pod has at least one."""
+    """Return, for each indexable requirement, the terms of which a matching Pod has at least one."""
     choices: list[tuple[_Term, ...]] = []
     for requirement in selector.requirements:
         if requirement.operator is Operator.IN:
@@ -43,16 +44,16 @@ def _terms(selector: Selector) -> list[tuple[_Term, ...]]:
 
 
 class _Group:
-    """The sets of one namespace, or of all: found by label."""
+    """The sets of one namespace, or those for all namespaces, by label."""
 
     __slots__ = ("_by_term", "_load", "_others", "_terms")
 
     def __init__(self) -> None:
         self._by_term: dict[_Term, dict[str, PreparedSet]] = {}
-        #: Sets whose selector says only what a Pod must not have.
+        #: Sets whose selector only excludes labels.
         self._others: dict[str, PreparedSet] = {}
         self._terms: dict[str, tuple[_Term, ...]] = {}
-        #: How many sets require each term: the rarest is the one to file under.
+        #: Number of sets that require each term; sets are indexed under the rarest.
         self._load: Counter[_Term] = Counter()
 
     def add(self, prepared: PreparedSet, selector: Selector) -> None:
@@ -69,7 +70,7 @@ class _Group:
     def remove(self, name: str, selector: Selector) -> None:
         for choice in _terms(selector):
             self._load.subtract(choice)
-        self._load += Counter()  # drops the zeroes
+        self._load += Counter()  # drops zero counts
         self._others.pop(name, None)
         for term in self._terms.pop(name):
             sets = self._by_term[term]
@@ -82,7 +83,7 @@ class _Group:
         return not self._terms
 
     def matching(self, labels: Mapping[str, str]) -> list[PreparedSet]:
-        """The sets whose selector matches, ordered by name (SS-37)."""
+        """Return the sets whose selector matches, ordered by name. [SS-37]"""
         found = list(self._others.values()) if self._others else []
         by_term = self._by_term
         for pair in labels.items():
@@ -101,7 +102,7 @@ class _Group:
 
 
 class _Expected(NamedTuple):
-    """The state of a set that the index is to show soon."""
+    """The state of a set that the index is expected to show soon."""
 
     uid: str
     generation: int
@@ -109,10 +110,10 @@ class _Expected(NamedTuple):
 
 
 class SidecarSetIndex:
-    """All SidecarSets, prepared; changed one at a time by whoever watches them.
+    """All SidecarSets, prepared; updated one at a time from a watch.
 
-    What is expected is noted by whoever judges sets, for large ones in a thread beside (MGR-149): each step over it is
-    one that another thread cannot come between.
+    Expected states are recorded by validation, which runs in a separate thread for large sets [MGR-149]: each step over
+    them is atomic with respect to other threads.
     """
 
     def __init__(self) -> None:
@@ -122,7 +123,7 @@ class SidecarSetIndex:
         self._everywhere = _Group()
         self._unusable: dict[str, str] = {}
         self._expected: dict[str, _Expected] = {}
-        #: The same for reviews of strangers, by address and name. They stay until their time is up.
+        #: The same for reviews from unknown callers, by address and name. They stay until they expire.
         self._claimed: dict[tuple[str, str], _Expected] = {}
 
     def __len__(self) -> int:
@@ -130,18 +131,18 @@ class SidecarSetIndex:
 
     @property
     def unusable(self) -> Mapping[str, str]:
-        """Sets of which it cannot be told which Pods they match (name → why). They match none."""
+        """Sets whose Pods cannot be determined (name → reason). They match none."""
         return self._unusable
 
     def get(self, name: str) -> PreparedSet | None:
-        """The prepared set of this name."""
+        """Return the prepared set of this name."""
         return self._sets.get(name)
 
     def expect(self, name: str, uid: str, generation: int, until: float, *, stranger: str = "") -> None:
-        """SS-39: this state of a set is about to be stored; ``until`` then (monotonic) the index may be behind.
+        """Expect this state of a set to be stored; the index may be behind until ``until`` (monotonic). [SS-39]
 
-        No more than MAX_EXPECTED are remembered for known callers, as many for the stranger of an address, and
-        MAX_CLAIMED for all strangers. A uid that no API server gives is not remembered.
+        At most MAX_EXPECTED states are kept for known callers, the same number for each address of unknown callers, and
+        MAX_CLAIMED for all unknown callers. A uid that no API server generates is ignored.
         """
         if len(uid) > MAX_UID or self.shows(name, uid, generation):
             return
@@ -156,10 +157,10 @@ class SidecarSetIndex:
             self._claimed[stranger, name] = state
 
     def behind(self, now: float, *, stranger: bool = False) -> list[str]:
-        """The sets of which a newer state was admitted than the index shows.
+        """Return the sets that were admitted in a newer state than the index shows.
 
-        Claims of strangers count for strangers alone: among them may be an API server that calls from an address that
-        nobody knows, but they must not delay the Pods of one that is known. [SS-39]
+        Claims of unknown callers count only for unknown callers: one of them may be an API server that calls from an
+        unknown address, but they must not delay the Pods of a known API server. [SS-39]
         """
         if not self._expected and not self._claimed:
             return []
@@ -174,14 +175,15 @@ class SidecarSetIndex:
         return list({**self._expected, **dict.fromkeys(name for _, name in list(self._claimed))})
 
     def shows(self, name: str, uid: str, generation: int) -> bool:
-        """Whether the index shows this state of a set, or a later one."""
+        """Return whether the index shows this state of a set, or a later one."""
         seen = self._seen.get(name)
         return seen is not None and _shows(seen[0], seen[1], uid, generation)
 
     def update(self, obj: Mapping[str, Any]) -> PreparedSet | None:
-        """Take over a new or changed set (defaulted v1beta1 JSON). None, and an entry in ``unusable``, if it cannot be.
+        """Add or replace a set (defaulted v1beta1 JSON). Returns None and adds an entry to ``unusable`` if it cannot be
+        prepared.
 
-        A set that was usable before and is not any more stops matching: what it matched last is not what it says now.
+        A set that becomes unusable stops matching: its last usable state is no longer its spec.
         """
         name = _name_of(obj)
         fingerprint = _fingerprint(obj)
@@ -190,7 +192,7 @@ class SidecarSetIndex:
             self._expected.pop(name, None)
         known = self._sets.get(name)
         if known is not None and fingerprint is not None and self._seen.get(name) == fingerprint:
-            return known  # only its status counts moved
+            return known  # only its status changed
         self.remove(name)
         try:
             prepared = prepare(obj)
@@ -208,12 +210,12 @@ class SidecarSetIndex:
         return prepared
 
     def set_aside(self, name: str, why: str) -> None:
-        """A set that cannot be read: it matches nothing until it changes."""
+        """Ignore a set that cannot be parsed; it matches nothing until it changes."""
         self.remove(name)
         self._unusable[name] = why
 
     def remove(self, name: str) -> None:
-        """Forget a set; unknown names are fine."""
+        """Remove a set; unknown names are ignored."""
         self._seen.pop(name, None)
         self._unusable.pop(name, None)
         prepared = self._sets.pop(name, None)
@@ -226,7 +228,7 @@ class SidecarSetIndex:
                 del self._by_namespace[namespace]
 
     def replace(self, objects: Iterable[Mapping[str, Any]]) -> None:
-        """Take over exactly these sets, as after a list."""
+        """Replace the content with exactly these sets, as after a list."""
         given = {_name_of(obj): obj for obj in objects}
         for name in [*self._sets, *self._unusable]:
             if name not in given:
@@ -235,9 +237,10 @@ class SidecarSetIndex:
             self.update(obj)
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> list[PreparedSet]:
-        """The sets whose selector matches ``labels``: those filed under the namespace, then the others (SS-36, SS-37).
+        """Return the sets whose selector matches ``labels``: those indexed under the namespace, then the others.
+        [SS-36, SS-37]
 
-        Paused sets and sets being deleted are not among them. Whether the namespace's labels match is still to be seen.
+        Paused sets and sets being deleted are left out. The namespace's labels are not checked yet.
         """
         group = self._by_namespace.get(namespace)
         everywhere = self._everywhere.matching(labels)
@@ -250,7 +253,7 @@ class SidecarSetIndex:
 
 
 class RecentSets:
-    """SS-39: the sets that validation let through a moment ago, for whoever must not miss them."""
+    """The sets that validation admitted a moment ago, for injection, which must not miss them. [SS-39]"""
 
     def __init__(self, index: SidecarSetIndex, clock: Clock) -> None:
         self._index = index
@@ -262,17 +265,17 @@ class RecentSets:
         self._index.expect(name, uid, generation, until, stranger=STRANGER.get())
 
     def unseen(self) -> list[str]:
-        """The sets that the index does not show as they were let through."""
+        """Return the sets that the index does not show as admitted."""
         return self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get()))
 
 
 def need_namespace_labels(candidates: Iterable[PreparedSet]) -> bool:
-    """Whether the namespace's labels decide about any of the candidates."""
+    """Return whether any of the candidates depends on the namespace's labels."""
     return any(prepared.needs_namespace_labels for prepared in candidates)
 
 
 def indexed(sets: Store[SidecarSet]) -> SidecarSetIndex:
-    """An index of the sets in a store, which follows its changes."""
+    """Return an index that follows the changes of a store."""
     index = SidecarSetIndex()
 
     def follow(change: Change[SidecarSet]) -> None:
@@ -288,7 +291,7 @@ def indexed(sets: Store[SidecarSet]) -> SidecarSetIndex:
 
 
 def in_scope(candidates: Iterable[PreparedSet], namespace_labels: Mapping[str, str] | None) -> list[PreparedSet]:
-    """The candidates whose namespaceSelector matches these labels; None: the namespace is not known (SS-35)."""
+    """Return the candidates whose namespaceSelector matches these labels; None means an unknown namespace. [SS-35]"""
     return [
         prepared
         for prepared in candidates
@@ -298,7 +301,7 @@ def in_scope(candidates: Iterable[PreparedSet], namespace_labels: Mapping[str, s
 
 
 def replaced_bases(sets: Iterable[PreparedSet]) -> frozenset[str]:
-    """SS-77: names of the sets that a canary among these stands in for."""
+    """Return the names of the sets that a canary among these replaces. [SS-77]"""
     return frozenset(prepared.canary_of for prepared in sets if prepared.canary_of)
 
 
@@ -309,12 +312,12 @@ def _name_of(obj: Mapping[str, Any]) -> str:
 
 
 def _shows(shown_uid: object, shown_generation: object, uid: str, generation: int) -> bool:
-    """Whether a state of a set is the other one, or a later one."""
+    """Return whether the shown state of a set is the given one, or a later one."""
     return shown_uid == uid and isinstance(shown_generation, int) and shown_generation >= generation
 
 
 def _fingerprint(obj: Mapping[str, Any]) -> tuple[object, ...] | None:
-    """What injection depends on. None where there is no generation to tell one spec from the next (sets from files)."""
+    """Return what injection depends on; None for sets from files, which have no generation to compare."""
     metadata, status = obj.get("metadata"), obj.get("status") or {}
     annotations = (metadata.get("annotations") or {}) if isinstance(metadata, Mapping) else None
     if not isinstance(metadata, Mapping) or not isinstance(annotations, Mapping) or not isinstance(status, Mapping):

@@ -15,25 +15,25 @@ from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.resources import ObjectKey
 from app.pods.order import default_update_key
 
-# The sums over all Pods of a SidecarSet, kept current one Pod at a time, and its status. Pure. SS-89, SS-106.
+# The sums over all Pods of a SidecarSet, updated one Pod at a time, and its status. [SS-89, SS-106]
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A Pod and what it says about the set."""
+    """A Pod and its state relative to the set."""
 
     pod: Pod
     facts: PodFacts
 
     @cached_property
     def rank(self) -> tuple[Any, ...]:
-        """By what Pods are ordered that no strategy orders otherwise (SS-94)."""
+        """Sort key of Pods that no strategy orders otherwise. [SS-94]"""
         return default_update_key(self.pod)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """SS-106: the four numbers of the status."""
+    """The four numbers of the status. [SS-106]"""
 
     matched: int = 0
     updated: int = 0
@@ -41,7 +41,7 @@ class Counts:
     updated_ready: int = 0
 
 
-#: The Pods that something is due on, by what it is.
+#: The Pods with pending work, by kind of work.
 _KINDS: Final[Mapping[str, Callable[[PodFacts], bool]]] = {
     "waiting": lambda facts: facts.outdated and facts.wait is Wait.NO,
     "migrated": lambda facts: facts.migrated,
@@ -58,7 +58,7 @@ class PodCounts:
     _due: dict[str, dict[ObjectKey, Judged]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
     def observe(self, key: ObjectKey, facts: PodFacts, pod: Pod) -> None:
-        """Take a Pod's facts in place of what was known of it."""
+        """Replace the facts of a Pod."""
         known = self._judged.get(key)
         if known is None or known.facts != facts:
             if known is not None:
@@ -72,7 +72,7 @@ class PodCounts:
                 self._due[kind].pop(key, None)
 
     def forget(self, key: ObjectKey) -> None:
-        """Drop a Pod; one that is not known is no error."""
+        """Remove a Pod; an unknown one is ignored."""
         known = self._judged.pop(key, None)
         if known is not None:
             self._subtract(known.facts)
@@ -86,11 +86,11 @@ class PodCounts:
 
     @property
     def pods(self) -> Iterable[ObjectKey]:
-        """The Pods known."""
+        """The known Pods."""
         return self._judged.keys()
 
     def clear(self) -> None:
-        """Forget every Pod, as when the set itself has changed."""
+        """Forget every Pod, as when the set itself changed."""
         self._judged.clear()
         self._sums.clear()
         for due in self._due.values():
@@ -100,46 +100,46 @@ class PodCounts:
 
     @property
     def waiting(self) -> Iterable[Judged]:
-        """SS-92: the candidates."""
+        """The candidates for an update. [SS-92]"""
         return self._due["waiting"].values()
 
     @property
     def migrated(self) -> Iterable[Judged]:
-        """SS-81: the Pods whose former twin may idle."""
+        """The Pods whose former twin may become idle. [SS-81]"""
         return self._due["migrated"].values()
 
     @property
     def untold(self) -> Iterable[Judged]:
-        """SS-105: the Pods whose condition is to change."""
+        """The Pods whose condition must change. [SS-105]"""
         return self._due["untold"].values()
 
     def all(self) -> list[Judged]:
-        """Every Pod known, matched or not."""
+        """Every known Pod, matched or not."""
         return list(self._judged.values())
 
     def facts_of(self, pod: Pod) -> PodFacts | None:
-        """What is known of one Pod."""
+        """Return the facts of one Pod."""
         judged = self._judged.get(ObjectKey(pod.metadata.namespace, pod.metadata.name))
         return judged.facts if judged is not None else None
 
     def has(self, key: ObjectKey) -> bool:
-        """Whether this Pod counts."""
+        """Return whether this Pod counts."""
         judged = self._judged.get(key)
         return judged is not None and judged.facts.matched
 
     def matched(self) -> list[Pod]:
-        """All Pods that count."""
+        """Return all Pods that count."""
         return [judged.pod for judged in self._judged.values() if judged.facts.matched]
 
-    # ---- sums; there are only a few different facts, so they do not grow with the Pods
+    # ---- sums; their cost depends on the number of distinct facts, which is small, not on the number of Pods
 
     def number(self, wanted: Callable[[PodFacts], bool]) -> int:
-        """How many of the matched Pods are so."""
+        """Return the number of matched Pods that satisfy the predicate."""
         return sum(number for facts, number in self._sums.items() if facts.matched and wanted(facts))
 
     @property
     def counts(self) -> Counts:
-        """SS-106."""
+        """Return the counts of the status. [SS-106]"""
         return Counts(
             matched=self.number(lambda _: True),
             updated=self.number(lambda facts: facts.updated),
@@ -149,32 +149,32 @@ class PodCounts:
 
     @property
     def unavailable(self) -> int:
-        """SS-95: Pods that are unavailable because of updates: updated and not ready, or left so by the last one."""
+        """Number of Pods unavailable because of updates: updated and not ready, or left so by the last. [SS-95]"""
         return self.number(lambda facts: facts.disturbed or (facts.updated and not facts.ready))
 
     @property
     def updating(self) -> int:
-        """Pods that this set's updates have taken out of service."""
+        """Number of Pods that this set's updates have taken out of service."""
         return self.number(lambda facts: facts.disturbed)
 
     @property
     def disturbed(self) -> int:
-        """Pods that are unavailable because of updates, by this set or another."""
+        """Number of Pods unavailable because of updates, by this set or another."""
         return self.number(lambda facts: facts.disturbed or facts.by_others or (facts.updated and not facts.ready))
 
     @property
     def down(self) -> int:
-        """Pods that are not ready because of updates: a Pod whose former twin is still to idle may be."""
+        """Number of Pods not ready because of updates. A Pod whose former twin is not idle yet may be ready."""
         return self.number(lambda facts: facts.down)
 
     @property
     def blocked(self) -> int:
-        """SS-93: Pods that cannot be updated in place."""
+        """Number of Pods that cannot be updated in place. [SS-93]"""
         return self.number(lambda facts: facts.wait is Wait.BLOCKED)
 
     @property
     def revisions(self) -> frozenset[str]:
-        """The ControllerRevisions named by some Pod (SS-76)."""
+        """The ControllerRevisions named by some Pod. [SS-76]"""
         return frozenset(facts.revision for facts in self._sums if facts.revision)
 
 
@@ -185,14 +185,14 @@ def status_patch(
     latest_revision: str,
     collision_count: int,
 ) -> dict[str, Any]:
-    """SS-89: the status fields to write as a merge patch: only those that differ from ``present``; {} if none does."""
+    """Return a merge patch of the status fields that differ from ``present``; {} if none does. [SS-89]"""
     wanted: dict[str, Any] = {
         "observedGeneration": max(generation, present.get("observedGeneration") or 0),
-        # SS-106: these three are there from the start, as zeroes.
+        # These three are present from the start, as zeroes. [SS-106]
         "matchedPods": counts.matched,
         "updatedPods": counts.updated,
         "readyPods": counts.ready,
-        # Those that Go leaves out when empty: null takes them away.
+        # Fields that Go omits when empty: null removes them.
         "updatedReadyPods": counts.updated_ready or None,
         "latestRevision": latest_revision or None,
         "collisionCount": collision_count,
@@ -200,11 +200,11 @@ def status_patch(
     return {field: value for field, value in wanted.items() if present.get(field) != value}
 
 
-# Other sets of the same Pods: while they roll out too, nobody breaks the limit of another. Pure. SS-131.
+# Other sets with the same Pods: concurrent rollouts respect each other's limit. [SS-131]
 
 
 def max_unavailable_of(value: int | str | None, matched: int) -> int:
-    """SS-95: how many Pods may be unavailable; what cannot be read allows none."""
+    """Return how many Pods may be unavailable; an invalid value allows none. [SS-95]"""
     try:
         return max(0, scaled(value, matched, True))
     except IntOrPercentError:
@@ -213,20 +213,20 @@ def max_unavailable_of(value: int | str | None, matched: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another set: what it allows, and how its Pods are."""
+    """Another set: its limit, and the state of its Pods."""
 
     strategy: Strategy
     pod_counts: PodCounts
-    #: Whether its Pods have been judged, all of them.
+    #: Whether all its Pods have been evaluated.
     known: bool = True
 
 
 @dataclass(slots=True)
 class Neighbours:
-    """The sets beside one, and the Pods (with the set) that are being written just now."""
+    """The other sets of the Pods, and the Pods (with the set) that are being written now."""
 
     own_name: str
-    #: The set of that name; None where nobody knows it.
+    #: Finds a set by name; None if it is unknown.
     find: Callable[[str], Neighbour | None]
     written_now: Mapping[ObjectKey, str]
     #: Whether a Pod had to wait for another set.
@@ -234,12 +234,12 @@ class Neighbours:
     _taken: dict[str, int] = field(default_factory=dict)
 
     def writing(self, pod_counts: PodCounts) -> int:
-        """How many Pods that are counted here are being written by other sets."""
+        """Return how many of these Pods are being written by other sets."""
         return sum(name != self.own_name and pod_counts.has(key) for key, name in self.written_now.items())
 
     def take(self, pod: Pod, *, idle: bool = False) -> bool:
-        """Whether this Pod, which is ready, may be taken out of service; then that is counted. ``idle``: for a moment,
-        as its former twin is to idle."""
+        """Return whether this ready Pod may be taken out of service; if so, count it. ``idle``: only for a moment,
+        because its former twin becomes idle."""
         others = [name for name in injected_sets(pod.metadata.annotations) if name != self.own_name]
         if not all(self._has_room(name, idle=idle) for name in others):
             self.waited = True
@@ -256,11 +256,11 @@ class Neighbours:
             return False
         begun = sum(by == name for by in self.written_now.values())
         if not other.pod_counts.updating + begun:
-            return True  # it updates nobody now
+            return True  # it updates no Pod now
         limit = max_unavailable_of(other.strategy.max_unavailable, other.pod_counts.counts.matched)
         if idle:
-            # Pods that wait to idle themselves count as unavailable there. Were they to keep others from idling, two
-            # sets would wait for each other for ever.
+            # Pods that wait to become idle themselves count as unavailable there. If they kept others from becoming
+            # idle, two sets would deadlock.
             return other.pod_counts.down + begun + self._taken.get(name, 0) < max(1, limit)
         return other.pod_counts.disturbed + begun + self._taken.get(name, 0) < limit
 

@@ -27,7 +27,7 @@ from app.pods.inplace.completion import has_digest, is_image_changed, same_image
 from app.pods.inplace.state import ContainerBefore
 from app.pods.predicates import is_active, is_running_and_ready
 
-# Condition SidecarSetUpgradable of a Pod: which of its sets can update it in place (SS-105). Pure.
+# Condition SidecarSetUpgradable of a Pod: which of its sets can update it in place. [SS-105]
 
 ALL_UPGRADABLE: Final = "AllSidecarsetUpgradable"
 NOT_UPGRADABLE: Final = "UpdateImmutableField"
@@ -36,7 +36,7 @@ _MESSAGE = msgspec.json.Decoder(dict[str, bool])
 
 
 def _condition_message(pod: Pod) -> dict[str, bool]:
-    """Set → whether it can update the Pod, as the condition says; empty where it says nothing that can be read."""
+    """Parse set → whether it can update the Pod from the condition; empty if it is unreadable."""
     found = pod.condition(SIDECARSET_UPGRADABLE_CONDITION)
     if found is None:
         return {}
@@ -47,12 +47,12 @@ def _condition_message(pod: Pod) -> dict[str, bool]:
 
 
 def condition_for(pod: Pod, set_name: str) -> bool | None:
-    """What the condition says of one set; None for nothing."""
+    """Return the condition's value for one set, or None."""
     return _condition_message(pod).get(set_name)
 
 
 def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) -> dict[str, Any]:
-    """The strategic merge patch of the Pod's status that says so; what other sets said stays."""
+    """Return the strategic merge patch of the Pod's status that sets the value; those of other sets are kept."""
     said = {**_condition_message(pod), set_name: upgradable}
     status = "True" if all(said.values()) else "False"
     condition: dict[str, Any] = {
@@ -68,19 +68,17 @@ def condition_patch(pod: Pod, set_name: str, upgradable: bool, now: datetime) ->
     return {"metadata": metadata, "status": {"conditions": [condition]}}
 
 
-# How one Pod stands to one SidecarSet: whether it counts, is updated, is ready, waits for an update, and for what.
-#
-# Pure. An event costs the judgement of the one Pod it is about, however many belong to the set. Rules SS-82, SS-91,
-# SS-92, SS-96.
+# State of one Pod relative to one SidecarSet: whether it counts, is updated, is ready, or waits for an update, and why.
+# An event costs the evaluation of one Pod, however many Pods the set has. [SS-82, SS-91, SS-92, SS-96]
 
-#: What a Pod records of each set's last change; None where that cannot be read.
+#: A Pod's record of each set's last change; None if unreadable.
 States: TypeAlias = "Mapping[str, InPlaceState] | None"
 
 
 class Wait(StrEnum):
-    """Why an outdated Pod is no candidate (SS-92)."""
+    """Why an outdated Pod is not a candidate. [SS-92]"""
 
-    #: It is one.
+    #: It is a candidate.
     NO = ""
     UNSELECTED = "updateStrategy.selector does not match its labels"
     BLOCKED = "the set differs in more than images from what the Pod was created with"
@@ -89,7 +87,7 @@ class Wait(StrEnum):
 
 
 class PodFacts(NamedTuple):
-    """What one Pod says about one set. ``revision`` is the ControllerRevision its annotation names, '' if none."""
+    """Facts about one Pod and one set. ``revision`` is the ControllerRevision in its annotation, or ''."""
 
     matched: bool
     updated: bool
@@ -97,18 +95,18 @@ class PodFacts(NamedTuple):
     revision: str
     #: Of an outdated Pod: why it cannot be updated now.
     wait: Wait = Wait.NO
-    #: Of an outdated Pod: to update it makes nothing unavailable that is not so already.
+    #: Of an outdated Pod: whether it is already unavailable, so that an update costs nothing.
     free: bool = False
-    #: Unavailable because of what this set changed last.
+    #: Unavailable because of this set's last change.
     disturbed: bool = False
-    #: Unavailable, or about to be, because of what another set changed last.
+    #: Unavailable, or about to be, because of another set's last change.
     by_others: bool = False
-    #: Because of either it is not ready now, or will not be in a moment.
+    #: Not ready, or about to be, because of either.
     down: bool = False
-    #: A hot upgrade has come so far that the former twin may idle.
+    #: The hot upgrade has advanced so far that the former twin may become idle.
     migrated: bool = False
-    #: What condition SidecarSetUpgradable must say of this set; None if it need not change. A Pod that was updated
-    #: in place says true, whether or not it said false before. [SS-105]
+    #: The value to write for this set in condition SidecarSetUpgradable; None if it need not change. A Pod that was
+    #: updated in place gets true, even if it never had false. [SS-105]
     upgradable: bool | None = None
 
     @property
@@ -118,7 +116,8 @@ class PodFacts(NamedTuple):
 
 
 def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> PodFacts:
-    """What ``pod`` contributes; ``namespace_labels`` is None while the Namespace is unknown: in no scope (SS-35)."""
+    """Return the facts of ``pod``. ``namespace_labels`` is None while the Namespace is unknown, which puts it in no
+    scope. [SS-35]"""
     digest, revision = recorded(pod.metadata.annotations, view.name)
     if not is_matched(view, pod, namespace_labels):
         return PodFacts(False, False, False, revision)
@@ -165,14 +164,14 @@ def pod_facts(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | Non
 
 
 def _condition_to_write(wait: Wait, said: bool | None) -> bool | None:
-    """SS-105: what the condition is to say that it does not; that nothing stands in the way only after it once did."""
+    """Return the condition value to write, if it differs. True is written only after the Pod had false. [SS-105]"""
     if wait is Wait.BLOCKED:
         return None if said is False else False
     return True if said is False and wait is not Wait.UNSELECTED else None
 
 
 def _wait(view: SetView, pod: Pod, late: frozenset[str], *, migrated: bool) -> Wait:
-    """SS-92, SS-93."""
+    """Return why the outdated Pod must wait. [SS-92, SS-93]"""
     selector = view.strategy.selector
     if selector is not None and not selector.matches(pod.metadata.labels):
         return Wait.UNSELECTED
@@ -187,12 +186,12 @@ def _wait(view: SetView, pod: Pod, late: frozenset[str], *, migrated: bool) -> W
 
 
 def is_matched(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | None) -> bool:
-    """SS-91: in scope, active, listed as injected, and holding every sidecar of the set as it is now."""
+    """Return whether the Pod is in scope, active, listed as injected, and has every sidecar of the set. [SS-91]"""
     if not is_active(pod) or view.name not in injected_sets(pod.metadata.annotations):
         return False
     if view.namespaces is not None and (namespace_labels is None or not view.namespaces.matches(namespace_labels)):
         return False
-    # SS-35: an empty selector matches nothing.
+    # An empty selector matches nothing. [SS-35]
     if view.selector.empty or not view.selector.matches(pod.metadata.labels):
         return False
     if not view.sidecars <= {container.name for container in pod.spec.containers}:
@@ -204,17 +203,17 @@ def is_matched(view: SetView, pod: Pod, namespace_labels: Mapping[str, str] | No
 
 
 def working_twin(sidecar: HotSidecar, working: Mapping[str, str]) -> str:
-    """SS-80: anything but the first twin's name means that the second works."""
+    """Return the working twin: the first if the annotation names it, else the second. [SS-80]"""
     return sidecar.first if working.get(sidecar.name) == sidecar.first else sidecar.second
 
 
 def twins_are_idle(view: SetView, pod: Pod) -> bool:
-    """SS-82: in every pair the twin that does not work is set to the empty image."""
+    """Return whether the non-working twin of every pair has the empty image. [SS-82]"""
     return not view.hot or not _busy_twins(view, pod)
 
 
 def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
-    """The twins that do not work and have another image than the empty one, with those that do."""
+    """Return the non-working twins with an image other than the empty one, with their working twins."""
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
     pairs = ((sidecar, working_twin(sidecar, working)) for sidecar in view.hot)
@@ -226,9 +225,9 @@ def _busy_twins(view: SetView, pod: Pod) -> dict[str, str]:
 
 
 def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
-    """The former working twins (with their successors) that an upgrade of ours left on their image.
+    """Return the former working twins, with their successors, that one of our upgrades left on their image.
 
-    One that idles on an empty image that is no longer the set's was not: its version says 0.
+    A twin that is idle on a former empty image of the set is left out: its version says 0.
     """
     if not view.hot:
         return {}
@@ -244,19 +243,19 @@ def twins_to_idle(view: SetView, pod: Pod) -> dict[str, str]:
 
 
 def is_migrated(view: SetView, pod: Pod, late: frozenset[str], *, up: bool) -> bool:
-    """SS-81: every sidecar but the former twins runs what it should, and nothing but those keeps the Pod from being
-    ready."""
+    """Return whether every sidecar but the former twins runs its image, and only those keep the Pod from being ready.
+    [SS-81]"""
     former = twins_to_idle(view, pod)
     if not former or not _all_reported(pod) or not late <= former.keys():
         return False
     return up or all(status.ready for status in pod.status.container_statuses if status.name not in former)
 
 
-# ---- whether the containers run what the spec says
+# ---- whether the containers match the spec
 
 
 def is_consistent(view: SetView, pod: Pod) -> bool:
-    """SS-96: whether the set's containers in the Pod run what its spec says, as far as can be told."""
+    """Return whether the set's containers in the Pod run what its spec says, as far as is known. [SS-96]"""
     return _all_reported(pod) and not unsettled(view, pod, in_place_states(pod))
 
 
@@ -265,7 +264,7 @@ def _all_reported(pod: Pod) -> bool:
 
 
 def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
-    """SS-96: those of the set's containers that do not run what the spec says. ``states``: what the Pod records."""
+    """Return the set's containers that do not run what the spec says. ``states`` is the Pod's record. [SS-96]"""
     images = {container.name: container.image for container in pod.spec.containers if container.name in view.sidecars}
     if all(map(has_digest, images.values())):
         statuses = {status.name: status.image_id for status in pod.status.container_statuses}
@@ -277,7 +276,7 @@ def unsettled(view: SetView, pod: Pod, states: States) -> frozenset[str]:
 
 
 def _outstanding(pod: Pod, state: InPlaceState) -> frozenset[str]:
-    """The containers a set changed that run what they ran before."""
+    """Return the containers a set changed that still run the former image."""
     images = {container.name: container.image for container in pod.spec.containers}
     before = state.before
     return frozenset(
@@ -295,7 +294,7 @@ def _outstanding(pod: Pod, state: InPlaceState) -> frozenset[str]:
 
 
 def _is_disturbed(set_name: str, pod: Pod, late: frozenset[str], states: States) -> bool:
-    """Whether a container that this set changed is on its way, or is not ready since."""
+    """Return whether a container that this set changed is still changing, or has not become ready since."""
     state = (states or {}).get(set_name)
     before = state.before if state is not None else {}
     return bool(before) and any(
@@ -304,7 +303,7 @@ def _is_disturbed(set_name: str, pod: Pod, late: frozenset[str], states: States)
 
 
 def _is_disturbed_by_others(view: SetView, pod: Pod, states: States) -> bool:
-    """The same of every other set."""
+    """Like :func:`_is_disturbed`, for every other set."""
     return any(
         _is_disturbed(name, pod, _outstanding(pod, state), states)
         for name, state in (states or {}).items()

@@ -1,4 +1,4 @@
-"""Pods that bypassed injection: which they are, why, and how they can be repaired. Pure."""
+"""Pods that bypassed injection: which they are, why, and how to repair them. Pure."""
 
 from __future__ import annotations
 
@@ -17,25 +17,24 @@ from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.selectors import Selector
 from app.pods.predicates import is_active, is_ready
 
-# Pods that were created without their sidecars, as their own condition and that of their SidecarSet tell it. Pure.
-#
-# Condition ``SidecarsMissing`` of a Pod names the sets; it is written once, after the webhook was away (MGR-123), and
-# so outlives whoever found the Pod. Condition ``PodsMissed`` of a set counts such Pods that still run. SS-136.
+# Conditions about Pods that were created without their sidecars. Condition ``SidecarsMissing`` of a Pod names the sets;
+# it is written once, after the webhook was missing [MGR-123], and so survives a restart of the manager. Condition
+# ``PodsMissed`` of a set counts such Pods that still run. [SS-136]
 
 #: The index of Pods by the sets whose containers they lack.
 MISSED_BY: Final = "missed-by-sidecarset"
 SIDECARS_MISSING: Final = "SidecarsMissing"
 PODS_MISSED: Final = "PodsMissed"
 CREATED_UNREVIEWED: Final = "CreatedWithoutReview"
-#: Pods that a set's condition names.
+#: Maximum number of Pods named in a set's condition.
 NAMED: Final = 3
-#: Characters of a condition's message that are read: more than any list of ours needs.
+#: Maximum length of a condition message that is parsed: more than our own lists need.
 _READ: Final = 16384
 _SETS: Final = re.compile(r"SidecarSet ([a-z0-9.-]+(?:, [a-z0-9.-]+)*)")
 
 
 def message(sets: Sequence[str]) -> str:
-    """What a Pod's event and its condition say."""
+    """Return the message of a Pod's event and condition."""
     return (
         "created while the webhook was not registered, without the containers of SidecarSet "
         f"{', '.join(sets)}; delete the Pod, so that it is created anew with them"
@@ -43,7 +42,7 @@ def message(sets: Sequence[str]) -> str:
 
 
 def missing_from(pod: Pod) -> tuple[str, ...]:
-    """The sets that the Pod's condition names, none of which has injected it meanwhile; the index function."""
+    """Return the sets that the Pod's condition names and that have not injected it since; the index function."""
     condition = pod.condition(SIDECARS_MISSING)
     if condition is None or condition.status != "True" or not is_active(pod):
         return ()
@@ -55,7 +54,7 @@ def missing_from(pod: Pod) -> tuple[str, ...]:
 
 
 def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
-    """The strategic merge patch of the Pod's status that says which sets it lacks."""
+    """Return the strategic merge patch of the Pod's status that names the missing sets."""
     condition = {
         "type": SIDECARS_MISSING,
         "status": "True",
@@ -67,13 +66,13 @@ def pod_patch(pod: Pod, sets: Sequence[str], now: datetime) -> dict[str, Any]:
 
 
 def missed_pods(pods: Iterable[Pod], name: str) -> list[Pod]:
-    """Those of the Pods that lack this set, by namespace and name."""
+    """Return the Pods that lack this set, by namespace and name."""
     found = [pod for pod in pods if name in missing_from(pod)]
     return sorted(found, key=lambda pod: (pod.metadata.namespace, pod.metadata.name))
 
 
 def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> list[Mapping[str, Any]] | None:
-    """A set's conditions as they are to be; those of others stay. None where nothing is to be written."""
+    """Return the set's conditions, keeping those of other types; None if nothing changes."""
     conditions = [one for one in present if isinstance(one, Mapping)] if isinstance(present, list) else []
     known = next((one for one in conditions if one.get("type") == PODS_MISSED), None)
     others = [one for one in conditions if one.get("type") != PODS_MISSED]
@@ -98,12 +97,12 @@ def set_conditions(present: object, missed: Sequence[Pod], now: datetime) -> lis
     ]
 
 
-# Which Pod that lacks its sidecars is evicted next, so that its workload creates it anew with them. Pure. SS-137.
+# Which Pod without its sidecars to evict next, so that its workload recreates it with them. [SS-137]
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many Pods a workload wants, and how many of them may be unavailable by its own update strategy."""
+    """Replicas of a workload, and how many may be unavailable by its own update strategy."""
 
     replicas: int
     max_unavailable: int
@@ -111,7 +110,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What to do about the Pods of one workload: evict one, wait for its others, or leave it, and why."""
+    """Next action for the Pods of one workload: evict one, wait for the others, or leave them, and why."""
 
     evict: Pod | None = None
     waits: str = ""
@@ -119,7 +118,7 @@ class Step:
 
 
 def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
-    """The limits that a stored workload names; its kind's default where it names none. Raises IntOrPercentError."""
+    """Return the limits of a stored workload, or the defaults of its kind. Raises IntOrPercentError."""
     spec, status = _mapping(workload, "spec"), _mapping(workload, "status")
     strategy = _mapping(spec, "strategy" if kind == "Deployment" else "updateStrategy")
     rolling = _mapping(strategy, "rollingUpdate")
@@ -127,7 +126,7 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
         replicas = _count(status.get("desiredNumberScheduled"), 0)
     else:
         replicas = _count(spec.get("replicas"), 1)
-    # A Deployment rounds down and never ends at nothing unless its surge says so; the others round up.
+    # A Deployment rounds down, but never to zero unless maxSurge is set; the others round up.
     if kind == "Deployment":
         surge = scaled(rolling.get("maxSurge", "25%"), replicas, round_up=True)
         allowed = scaled(rolling.get("maxUnavailable", "25%"), replicas, round_up=False)
@@ -140,9 +139,10 @@ def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
 
 
 def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Step:
-    """``pods``: the active Pods of the workload; ``missed``: those of them that lack their sidecars, in their order.
+    """Return the next action. ``pods`` are the active Pods of the workload, ``missed`` those that lack their sidecars,
+    in order.
 
-    One at a time: none goes before as many Pods are there as are wanted. One that is not ready goes first.
+    Pods go one at a time, and only while all replicas exist. A Pod that is not ready goes first.
     """
     if not missed:
         return Step()
@@ -168,19 +168,17 @@ def _count(value: object, default: int) -> int:
     if value is None:
         return default
     if isinstance(value, bool) or not isinstance(value, int):
-        raise IntOrPercentError("the number of Pods is no integer")
+        raise IntOrPercentError("the number of Pods is not an integer")
     return value
 
 
-# Pods that came past admission: selected by a SidecarSet, created without its containers. Pure.
-#
-# It happens while the webhook is not registered: somebody deleted or changed its configuration, and until that is
-# repaired (or while no replica is there to do it) the API server asks nobody. Such Pods run without their sidecars,
-# and nobody would know. MGR-123.
+# Pods that bypassed admission: selected by a SidecarSet, created without its containers. This happens while the webhook
+# is not registered: its configuration was deleted or changed, and until it is restored (or while no replica is running
+# to do so) the API server does not call it. Such Pods run without their sidecars, unnoticed. [MGR-123]
 
 REASON: Final = "SidecarsMissing"
-#: By how much the API server's clock may differ from ours. Looking too far back does no harm: a Pod that was reviewed
-#: carries its sets.
+#: Maximum difference between the API server's clock and ours. Looking too far back does no harm: a reviewed Pod records
+#: its sets.
 CLOCK_SKEW: Final = timedelta(seconds=30)
 
 
@@ -193,7 +191,7 @@ class Bypassed:
 
     @property
     def message(self) -> str:
-        """What the Pod's event says."""
+        """Message of the Pod's event."""
         return message(self.sets)
 
 
@@ -205,10 +203,10 @@ def bypassed_pods(
     namespaces: Mapping[str, Mapping[str, str]],
     reviewed: Selector,
 ) -> list[Bypassed]:
-    """Those of ``pods`` created after ``since`` (aware, by our clock) that lack a set which was there before them.
+    """Return the Pods created after ``since`` (aware, by our clock) that lack a set which is older than they are.
 
-    ``created``: when each set was created. ``namespaces``: their labels. ``reviewed`` selects the namespaces whose
-    Pods the API server asks about at all.
+    ``created`` holds the creation time of each set, ``namespaces`` the labels of each namespace. ``reviewed`` selects
+    the namespaces whose Pods the API server sends to the webhook.
     """
     found = []
     for pod in pods:
@@ -226,7 +224,7 @@ def bypassed_pods(
 
 
 def lacking_sets(pod: Pod, index: SidecarSetIndex, labels: Mapping[str, str]) -> list[str]:
-    """The sets that would inject the Pod, were it created now in a namespace with these labels, and have not."""
+    """Return the sets that would inject the Pod if it were created now, but have not."""
     sets = in_scope(index.candidates(pod.metadata.namespace, pod.metadata.labels), labels)
     present, replaced = injected_sets(pod.metadata.annotations), replaced_bases(sets)
     return [prepared.name for prepared in sets if prepared.name not in present and prepared.name not in replaced]

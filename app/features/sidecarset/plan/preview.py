@@ -1,4 +1,4 @@
-"""The preview of a rollout, and what stands in the way of each Pod. Pure."""
+"""The preview of a rollout, and what blocks each Pod. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from app.features.sidecarset.plan.view import SetView
 from app.kube.objects import Pod
 from app.kube.store import key_of
 
-#: Of one Pod: the labels of its namespace, None where it is not known.
+#: Returns the namespace labels of a Pod, or None if the namespace is unknown.
 NamespaceLabels = Callable[[Pod], Mapping[str, str] | None]
-#: Of a Pod that cannot be updated: which field forbids it.
+#: Returns the field that prevents the update of a Pod.
 Obstacle = Callable[[Pod], str]
 
 _DONE: Final = PodFacts(True, True, True, "")
@@ -24,7 +24,7 @@ _DONE: Final = PodFacts(True, True, True, "")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What comes of one Pod. Step 0: it is not touched."""
+    """The outcome for one Pod. Step 0 means it is not changed."""
 
     number: int
     pod: Pod
@@ -33,7 +33,7 @@ class Step:
 
 
 def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> PodCounts:
-    """All Pods as the set sees them."""
+    """Return the facts of all Pods."""
     pod_counts = PodCounts()
     for pod in pods:
         pod_counts.observe(key_of(pod), pod_facts(view, pod, labels_of(pod)), pod)
@@ -41,9 +41,9 @@ def judged(view: SetView, pods: Sequence[Pod], labels_of: NamespaceLabels) -> Po
 
 
 def preview(view: SetView, pod_counts: PodCounts, now: datetime, obstacle: Obstacle) -> list[Step]:
-    """What happens to each matched Pod: in which order, what changes, and which are left and why.
+    """Return what happens to each matched Pod: in which order, what changes, and which are skipped and why.
 
-    Each step begins when the Pods of the one before are ready; ``pod_counts`` is used up.
+    Each step begins when the Pods of the previous one are ready; ``pod_counts`` is consumed.
     """
     steps: list[Step] = []
     failed: set[str] = set()
@@ -66,12 +66,12 @@ def preview(view: SetView, pod_counts: PodCounts, now: datetime, obstacle: Obsta
 
 def _left(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstacle) -> tuple[str, str]:
     if one.facts.wait is Wait.BLOCKED:
-        return "keep", f"cannot be updated in place: {obstacle(one.pod) or one.facts.wait.value}; create it anew"
+        return "keep", f"cannot be updated in place: {obstacle(one.pod) or one.facts.wait.value}; recreate it"
     return "wait", waits_for(view, one.facts, pod_counts)
 
 
 def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
-    """What keeps an outdated Pod as it is."""
+    """Return why an outdated Pod is not updated now."""
     strategy, matched = view.strategy, pod_counts.counts.matched
     if not strategy.rolling:
         return "updateStrategy.type is NotUpdate"
@@ -84,41 +84,42 @@ def waits_for(view: SetView, facts: PodFacts, pod_counts: PodCounts) -> str:
         return f"partition {strategy.partition} keeps {kept} of {matched} Pods"
     limit = max_unavailable_of(strategy.max_unavailable, matched)
     if pod_counts.unavailable >= limit:
-        return f"{pod_counts.unavailable} of {limit} Pods that may be unavailable (maxUnavailable) are"
+        return f"{pod_counts.unavailable} of at most {limit} Pods are unavailable (maxUnavailable)"
     if pod_counts.disturbed >= limit:
-        return "other sets have taken as many Pods out of service as may be unavailable"
+        return "other sets have already taken the maximum number of Pods out of service"
     return "its turn"
 
 
 def standing(view: SetView, one: Judged, pod_counts: PodCounts, obstacle: Obstacle) -> tuple[str, str]:
-    """How one Pod stands: a word, and what it waits for."""
+    """Return the state of one Pod in a word, and what it waits for."""
     facts = one.facts
     if not facts.matched:
         return "not matched", ""
     if facts.updated:
         if facts.ready:
             return "updated", ""
-        return "updating", "the former twin idles next" if facts.migrated else "its containers are not ready yet"
+        return "updating", "the former twin becomes idle next" if facts.migrated else "its containers are not ready yet"
     if facts.wait is Wait.BLOCKED:
         field = obstacle(one.pod)
-        return "not upgradable", f"{field} differs; create it anew" if field else facts.wait.value
+        return "not upgradable", f"{field} differs; recreate it" if field else facts.wait.value
     return "outdated", waits_for(view, facts, pod_counts)
 
 
 def progress_counts(status: Mapping[str, Any], strategy_partition: int | str | None) -> tuple[int, int, int]:
-    """Updated, updated and ready, and how many are to be, by a status."""
+    """Return the numbers of updated, updated and ready, and desired updated Pods from a status."""
     matched = int(status.get("matchedPods") or 0)
     expected = matched - partition_of(strategy_partition, matched)
     return int(status.get("updatedPods") or 0), int(status.get("updatedReadyPods") or 0), expected
 
 
-# Why a Pod cannot be updated in place: the first field besides images in which the set is another. Pure. SS-93.
+# Why a Pod cannot be updated in place: the first field besides images in which the set differs. [SS-93]
 
 _LISTS = ("containers", "initContainers")
 
 
 def obstacle(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first difference of two contents of a set (``spec`` as JSON) that only new Pods can take; '' if none."""
+    """Return the first difference between two contents of a set (``spec`` as JSON) that only new Pods can take; '' if
+    none."""
     for kind in _LISTS:
         if found := _difference(_by_name(before.get(kind)), _by_name(now.get(kind)), kind):
             return found
@@ -130,7 +131,7 @@ def _by_name(containers: Sequence[Mapping[str, Any]] | None) -> dict[str, Mappin
 
 
 def _difference(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mapping[str, Any]], kind: str) -> str:
-    # Plain init containers have run when a Pod is updated; they count only among those that keep running (SS-10).
+    # Plain init containers have already run when a Pod is updated; only native sidecars count. [SS-10]
     if kind == "initContainers" and not any(
         one.get("restartPolicy") == "Always" for one in (*before.values(), *now.values())
     ):

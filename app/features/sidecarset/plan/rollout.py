@@ -28,11 +28,11 @@ from app.pods.inplace.batch import PodChange
 from app.pods.order import by_priority, scattered
 from app.pods.predicates import is_ready
 
-# How many Pods of a SidecarSet are updated now, which, and in which order. Pure. Rules SS-92 … SS-97, SS-124.
+# How many Pods of a SidecarSet are updated now, which, and in which order. [SS-92 … SS-97, SS-124]
 
 
 def partition_of(value: int | str | None, matched: int) -> int:
-    """SS-95: how many Pods stay as they are; a percentage below 100 updates one Pod at least."""
+    """Return how many Pods keep the old revision; a percentage below 100 updates at least one Pod. [SS-95]"""
     try:
         kept = scaled(value, matched, True) if value is not None else 0
     except IntOrPercentError:
@@ -47,18 +47,18 @@ class Room(NamedTuple):
 
     #: By the partition.
     pods: int
-    #: By maxUnavailable, of those that this costs something.
+    #: By maxUnavailable, for Pods that become unavailable.
     costly: int
-    #: By maxUnavailable, if the updates of other sets count as well: of those that are ready. Below 0 no Pod that
-    #: another set has taken down is updated, either.
+    #: By maxUnavailable if the updates of other sets count as well, for ready Pods. Below 0, Pods that another set has
+    #: taken down are not updated either.
     ready: int
 
 
 def room(strategy: Strategy, pod_counts: PodCounts, uncertain: int = 0, elsewhere: int = 0) -> Room:
-    """SS-124: the partition is kept of all outdated Pods, also of those that cannot be updated now.
+    """Return the limits. The partition counts all outdated Pods, including those that cannot be updated now. [SS-124]
 
-    ``uncertain``: Pods of which is not known whether they were updated; ``elsewhere``: those that other sets are
-    writing just now.
+    ``uncertain``: Pods whose update may or may not have been written; ``elsewhere``: Pods that other sets are writing
+    now.
     """
     counts = pod_counts.counts
     outdated = counts.matched - counts.updated - uncertain
@@ -79,8 +79,8 @@ def next_pods(
     limit: int = 0,
     neighbours: Neighbours = ALONE,
 ) -> list[Judged]:
-    """SS-95: the Pods to update now. ``held``: uids of those that are not to be tried; ``limit``: so many at most, 0
-    for all; ``neighbours``: the other sets of these Pods, whose limits hold as well."""
+    """Return the Pods to update now. Pods in ``held`` (uids) are skipped; ``limit`` caps the result (0 means no limit);
+    ``neighbours`` are the other sets of these Pods, whose limits apply as well. [SS-95]"""
     if strategy.paused or not strategy.rolling:
         return []
     allowed, costly, ready = room(strategy, pod_counts, uncertain, neighbours.writing(pod_counts))
@@ -108,8 +108,8 @@ def next_pods(
 def next_to_idle(
     strategy: Strategy, pod_counts: PodCounts, held: Collection[str], neighbours: Neighbours
 ) -> list[Judged]:
-    """SS-81: the Pods whose former twin takes the empty image now. One that is ready will not be for a moment: of
-    those go no more than may be unavailable, but one always."""
+    """Return the Pods whose former twin gets the empty image now. A ready Pod is briefly unavailable: at most
+    maxUnavailable of those are returned, but always at least one. [SS-81]"""
     limit = max(1, max_unavailable_of(strategy.max_unavailable, pod_counts.counts.matched))
     left = limit - pod_counts.down - neighbours.writing(pod_counts)
     taken: list[Judged] = []
@@ -125,7 +125,7 @@ def next_to_idle(
 
 
 def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCounts) -> Sequence[Judged]:
-    """SS-94: who has least to lose first, then by priority, then scattered."""
+    """Sort by default order, then by priority, then scatter. [SS-94]"""
     ordered = sorted(candidates, key=lambda one: one.rank)
     if strategy.priority is None and not strategy.scatter:
         return ordered
@@ -138,7 +138,7 @@ def in_order(strategy: Strategy, candidates: Iterable[Judged], pod_counts: PodCo
 
 
 def expanded(terms: Sequence[UpdateScatterTerm], pods: Iterable[Pod]) -> list[UpdateScatterTerm]:
-    """SS-94: a term with value ``*`` stands for each value that the Pods have, each once."""
+    """Expand a term with value ``*`` to one term for each value that the Pods have. [SS-94]"""
     found: dict[tuple[str, str], UpdateScatterTerm] = {}
     present = list(pods)
     for term in terms:
@@ -150,7 +150,7 @@ def expanded(terms: Sequence[UpdateScatterTerm], pods: Iterable[Pod]) -> list[Up
     return list(found.values())
 
 
-# A hot upgrade: one twin takes the new image, and when it has taken over, the other idles. Pure. SS-80 … SS-85.
+# Hot upgrade: one twin takes the new image, and once it has taken over, the other becomes idle. [SS-80 … SS-85]
 
 
 @dataclass(slots=True)
@@ -161,14 +161,14 @@ class HotUpgradeChange:
     annotations: dict[str, str] = field(default_factory=dict)
 
     def idle(self, former: str, works: str, empty_image: str) -> None:
-        """The former twin takes the empty image, and the versions say that there is nothing to migrate."""
+        """Set the former twin to the empty image, and the versions to show that no migration is pending."""
         self.images[former] = empty_image
         self.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{former}"] = "0"
         self.annotations[f"{names.SIDECARSET_VERSION_ALT_PREFIX}{works}"] = "0"
 
 
 def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
-    """SS-81: each pair of the set on its way to the set's image. ``version``: the resourceVersion of the set."""
+    """Move each pair of the set towards the set's image. ``version`` is the resourceVersion of the set. [SS-81]"""
     change = HotUpgradeChange()
     images = {container.name: container.image for container in pod.spec.containers}
     working = working_twins(pod)
@@ -184,7 +184,7 @@ def upgraded(view: SetView, pod: Pod, version: str) -> HotUpgradeChange:
 
 
 def twin_to_upgrade(sidecar: HotSidecar, images: Mapping[str, str], working: str, good: Collection[str]) -> str:
-    """SS-81: the one that idles; of two that run, the one that does not do so well; else the one that does not work."""
+    """Return the idle twin; if both run, the one in worse condition, else the non-working one. [SS-81]"""
     if images.get(sidecar.first) == sidecar.empty_image:
         return sidecar.first
     if images.get(sidecar.second) == sidecar.empty_image:
@@ -207,7 +207,7 @@ def _upgrade(
     wanted = sidecar.image
     if images.get(other) == wanted:
         if images.get(target) != sidecar.empty_image and wanted != sidecar.empty_image:
-            # SS-85: the other has what is wanted; it works on, and the one that was to follow it idles.
+            # The other twin has the target image: it keeps working, and the intended successor becomes idle. [SS-85]
             change.idle(target, other, sidecar.empty_image)
             working[sidecar.name] = other
         return
@@ -217,7 +217,7 @@ def _upgrade(
         change.images[target] = wanted
     elif working_twin(sidecar, working) == target:
         return
-    # The set is back at what the former twin runs still: that one works again, and the other is to idle.
+    # The set was rolled back to the image the former twin still runs: it works again, and the other becomes idle.
     working[sidecar.name] = target
     before = annotations.get(f"{names.SIDECARSET_VERSION_PREFIX}{other}", "0")
     change.annotations[f"{names.SIDECARSET_VERSION_PREFIX}{target}"] = version
@@ -226,7 +226,7 @@ def _upgrade(
 
 
 def migrated(view: SetView, pod: Pod) -> HotUpgradeChange:
-    """SS-81: the former twins of all pairs take the empty image."""
+    """Set the former twins of all pairs to the empty image. [SS-81]"""
     change = HotUpgradeChange()
     empty = {twin: sidecar.empty_image for sidecar in view.hot for twin in (sidecar.first, sidecar.second)}
     for former, works in twins_to_idle(view, pod).items():
@@ -234,28 +234,28 @@ def migrated(view: SetView, pod: Pod) -> HotUpgradeChange:
     return change
 
 
-# What is written to one Pod: new images and the records of it, in one patch. Pure. Rules SS-55, SS-98 … SS-101.
+# The patch of one Pod: new images and their records, in one write. [SS-55, SS-98 … SS-101]
 
 
 class CannotUpdateError(Exception):
-    """Something in the Pod or the set makes this update impossible; the message says what."""
+    """The Pod or the set makes this update impossible; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodUpdate:
-    """A strategic merge patch of a Pod that holds for the Pod that was looked at alone, and what it changes."""
+    """A strategic merge patch that applies only to the observed version of a Pod, and what it changes."""
 
     patch: Mapping[str, Any]
-    #: Container → the image it ran and the one it shall run.
+    #: Container → its former and its new image.
     images: Mapping[str, tuple[str, str]]
 
     def __str__(self) -> str:
         changes = (f"{name} {before} → {after}" for name, (before, after) in self.images.items())
-        return ", ".join(changes) or "its containers run the set's images already"
+        return ", ".join(changes) or "its containers already run the set's images"
 
 
 def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -> PodUpdate:
-    """The update of a Pod to the set as it is: revision ``latest``, resourceVersion ``version``.
+    """Return the update of a Pod to the current set: revision ``latest``, resourceVersion ``version``.
 
     Raises CannotUpdateError.
     """
@@ -285,7 +285,7 @@ def updated(view: SetView, pod: Pod, latest: str, version: str, now: datetime) -
 
 
 def idled(view: SetView, pod: Pod, now: datetime) -> PodUpdate:
-    """SS-81: the end of a hot upgrade: the former twins take the empty image."""
+    """Return the end of a hot upgrade: the former twins get the empty image. [SS-81]"""
     twins = migrated(view, pod)
     state = with_state(pod, view.name, view.hash, timestamp(now), twins.images)
     return _change(pod, twins.images, {**twins.annotations, names.SIDECARSET_IN_PLACE_UPDATE_STATE: state})

@@ -1,4 +1,4 @@
-"""A SidecarSet and the records its Pods keep of it, in the terms of the plan. Pure."""
+"""A SidecarSet as the plan sees it, and its records in Pods. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NOTHING: Final = compile_selector(
 
 @dataclass(frozen=True, slots=True)
 class HotSidecar:
-    """A sidecar with a twin (SS-45): the base name, the image the idle one runs, and the one the other shall run."""
+    """A sidecar with a twin: the base name, the image of the idle twin, and the image of the working one. [SS-45]"""
 
     name: str
     empty_image: str
@@ -35,16 +35,16 @@ class HotSidecar:
 
     @property
     def first(self) -> str:
-        """The twin that works in a fresh Pod."""
+        """The twin that works in a new Pod."""
         return f"{self.name}-1"
 
     @property
     def second(self) -> str:
-        """The twin that idles in a fresh Pod."""
+        """The twin that is idle in a new Pod."""
         return f"{self.name}-2"
 
     def other(self, twin: str) -> str:
-        """The twin of a twin."""
+        """Return the other twin."""
         return self.second if twin == self.first else self.first
 
 
@@ -54,7 +54,7 @@ class Strategy:
 
     rolling: bool = False
     paused: bool = False
-    #: None: every Pod.
+    #: None selects every Pod.
     selector: Selector | None = None
     partition: int | str | None = None
     max_unavailable: int | str | None = None
@@ -64,28 +64,28 @@ class Strategy:
 
 @dataclass(frozen=True, slots=True)
 class SetView:
-    """What judging and updating Pods needs of a SidecarSet."""
+    """The parts of a SidecarSet needed to evaluate and update Pods."""
 
     name: str
     hash: str
-    #: SS-35: an empty one matches nothing here.
+    #: An empty selector matches nothing here. [SS-35]
     selector: Selector
-    #: None: every namespace.
+    #: None selects every namespace.
     namespaces: Selector | None
-    #: Every container the set brings, by the name it has in a Pod: twins by their own. Init containers do not count.
+    #: Every container of the set, by its name in a Pod, with both names of twins. Init containers do not count.
     sidecars: frozenset[str]
     hot: tuple[HotSidecar, ...] = ()
     hash_without_image: str = ""
-    #: Sidecar without a twin → the image it shall run.
+    #: Sidecar without a twin → its target image.
     images: Mapping[str, str] = field(default_factory=dict)
-    #: SS-58
+    #: [SS-58]
     sidecar_list: tuple[str, ...] = ()
     patches: tuple[MetadataPatch, ...] = ()
     strategy: Strategy = Strategy()
 
 
 def set_view(sidecar_set: SidecarSet) -> SetView:
-    """The view of a set. Raises ``SelectorError`` for a selector that admission would have refused."""
+    """Return the view of a set. Raises ``SelectorError`` for a selector that admission would have rejected."""
     spec = sidecar_set.spec
     containers = spec.containers or ()
     hot = tuple(HotSidecar(c.name, c.upgrade_strategy.hot_upgrade_empty_image, c.image) for c in containers if c.hot)
@@ -126,7 +126,7 @@ def _strategy(sidecar_set: SidecarSet) -> Strategy:
 
 
 def _update_selector(given: Mapping[str, Any] | None) -> Selector | None:
-    """SS-92: no selector selects every Pod, one that cannot be read none."""
+    """Return the selector: a missing one selects every Pod, an invalid one none. [SS-92]"""
     if given is None:
         return None
     try:
@@ -140,7 +140,7 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     stored = annotations.get(names.SIDECARSET_HASH), annotations.get(names.SIDECARSET_HASH_WITHOUT_IMAGE)
     if all(stored):
         return SidecarSetHashes(stored[0] or "", stored[1] or "")
-    # Written past admission, which would have put them there (SS-8).
+    # Written past admission, which would have set it. [SS-8]
     spec = sidecar_set.spec.to_dict()
     try:
         computed = sidecarset_hashes(spec.get("containers"), spec.get("initContainers"))
@@ -149,8 +149,8 @@ def _hashes(sidecar_set: SidecarSet) -> SidecarSetHashes:
     return SidecarSetHashes(stored[0] or computed.hash, stored[1] or computed.without_image)
 
 
-#: Sets that a Pod is believed to have been injected by: anybody may annotate his Pod, and each name costs an entry of
-#: an index.
+#: Maximum number of injecting sets accepted from a Pod: any user may annotate a Pod, and each name costs an index
+#: entry.
 MAX_SETS: Final = 256
 
 
@@ -164,29 +164,29 @@ class _Before(msgspec.Struct, frozen=True):
 
 
 class InPlaceState(msgspec.Struct, frozen=True, rename="camel"):
-    """SS-99: one set's entry in the state annotation. The ids of containers are a key of ours, which others ignore."""
+    """One set's entry in the state annotation. The container ids are our own key, which others ignore. [SS-99]"""
 
     last_container_statuses: dict[str, _Before] | None = None
     last_container_ids: dict[str, str] | None = msgspec.field(default=None, name="lastContainerIDs")
 
     @property
     def before(self) -> Mapping[str, str]:
-        """Container → the id of the image it ran before it was changed."""
+        """Container → the id of its former image."""
         return {name: before.image_id for name, before in (self.last_container_statuses or {}).items()}
 
     def container_before(self, name: str) -> str:
-        """The id of the container that ran before, '' where nobody wrote it down."""
+        """Return the id of the former container, or '' if it was not recorded."""
         return (self.last_container_ids or {}).get(name, "")
 
 
-# SS-59: a bare hash instead of the record is the oldest form of the annotation.
+# A bare hash instead of the record is the oldest form of the annotation. [SS-59]
 _RECORDS = msgspec.json.Decoder(dict[str, _Record | str])
 _STATES = msgspec.json.Decoder(dict[str, InPlaceState])
 _WORKING = msgspec.json.Decoder(dict[str, str])
 
 
 def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
-    """SS-56: the names of the sets a Pod was injected by."""
+    """Return the names of the sets that injected a Pod. [SS-56]"""
     listed = annotations.get(names.SIDECARSET_INJECTED_LIST)
     if not listed:
         return ()
@@ -195,7 +195,7 @@ def injected_sets(annotations: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SIDECARSET_HASH) -> tuple[str, str]:
-    """Hash and ControllerRevision a Pod records for the set (SS-57); both '' where nothing readable is recorded."""
+    """Return the hash and ControllerRevision a Pod records for the set, or '' for both. [SS-57]"""
     text = annotations.get(key)
     if not text:
         return "", ""
@@ -207,7 +207,7 @@ def recorded(annotations: Mapping[str, str], set_name: str, key: str = names.SID
 
 
 def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
-    """SS-99: what each set last changed in the Pod; None where the annotation cannot be read."""
+    """Return each set's last change to the Pod; None if the annotation is unreadable. [SS-99]"""
     text = pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE)
     if text is None:
         return {}
@@ -218,9 +218,9 @@ def in_place_states(pod: Pod) -> Mapping[str, InPlaceState] | None:
 
 
 def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[str, str]) -> str:
-    """SS-99, SS-100: the state annotation after the containers ``changed`` (name → new image) of this set were.
+    """Return the state annotation after this set changed the containers ``changed`` (name → new image). [SS-99, SS-100]
 
-    Entries of other sets stay as they are.
+    Entries of other sets are kept.
     """
     entries = _objects(pod.metadata.annotations.get(names.SIDECARSET_IN_PLACE_UPDATE_STATE, ""))
     mine = entries.get(set_name)
@@ -249,18 +249,18 @@ def with_state(pod: Pod, set_name: str, digest: str, now: str, changed: Mapping[
 
 
 def _objects(text: str) -> dict[str, object]:
-    """The entries of an annotation; one that cannot be read says nothing and is written anew."""
+    """Return the entries of an annotation; an unreadable one is ignored and rewritten."""
     try:
         found = orjson.loads(text) if text else {}
     except orjson.JSONDecodeError:
         return {}
     if nested_deeper(found):
-        return {}  # it could not be written again
+        return {}  # it could not be serialized again
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)} if isinstance(found, dict) else {}
 
 
 def working_twins(pod: Pod) -> dict[str, str]:
-    """SS-79: hot-upgrade sidecar → the name of the twin that works; empty if nothing readable is recorded."""
+    """Return hot-upgrade sidecar → the name of its working twin; empty if nothing readable is recorded. [SS-79]"""
     try:
         return _WORKING.decode(pod.metadata.annotations.get(names.SIDECARSET_WORKING_HOT_UPGRADE_CONTAINER) or "{}")
     except (msgspec.DecodeError, RecursionError):
