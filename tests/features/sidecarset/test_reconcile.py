@@ -402,7 +402,7 @@ async def test_a_selector_written_past_admission_matches_nothing_and_is_named(ca
         world.pod("a")
         world.apply(selector={"matchExpressions": [{"key": "app", "operator": "Near"}]})
         await until(counts(world, 0, 0, 0, 0))
-    assert 'SidecarSet s: matches no Pod, its selector cannot be read: "Near"' in caplog.text
+    assert 'SidecarSet s matches no Pod, its selector is invalid: "Near"' in caplog.text
 
 
 @virtual
