@@ -175,7 +175,7 @@ async def explain(client: Client, pod: Pod, stored: Stored, enabled: Enabled) ->
     if node is None:
         lines.append("its node is gone")
     elif not node.eligibility.should_run:
-        stays = "it is kept" if node.eligibility.should_continue else "it has to go"
+        stays = "it is kept" if node.eligibility.should_continue else "it will be deleted"
         lines.append(f"the node should not run one: {node.eligibility.reason}; {stays}")
     if mine.preparing_delete and mine.hooked:
         lines.append("its deletion waits for the preDelete hook")

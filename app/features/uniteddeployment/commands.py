@@ -1,4 +1,4 @@
-"""The commands about UnitedDeployments: progress, explanations, history."""
+"""Commands for UnitedDeployments: rollout progress, plan, explain and history."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ from app.workloads.settings import Revisions
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """The situation, and workloads that are no subset's any more."""
+    """The situation, and surplus workloads."""
 
     here: Situation
     claims: Claims
-    #: Whether the present template is recorded already.
+    #: Whether the current template is recorded in a revision.
     recorded: bool
 
 
 def parsed(obj: Mapping[str, Any]) -> UnitedDeployment:
-    """The model of a stored (v1beta1) object. Raises CommandError."""
+    """Return the model of a stored (v1beta1) object. Raises CommandError."""
     defaulted = {**with_defaults(obj), "status": obj.get("status")}
     united = stored_model(UNITED_DEPLOYMENT, UnitedDeployment, obj, defaulted)
     if template_of(united.spec) is None:
@@ -69,19 +69,19 @@ def parsed(obj: Mapping[str, Any]) -> UnitedDeployment:
 
 
 async def pods_of(client: Client, stored: Mapping[str, Any]) -> Sequence[Pod]:
-    """The Pods of all its subsets."""
+    """Return the Pods of all subsets."""
     found = (await read_situation(client, parsed(stored))).here
     return [pod for pods in found.pods.values() for pod in pods]
 
 
 async def revisions_of(client: Client, united: UnitedDeployment) -> list[Revision]:
-    """Those that were recorded, oldest first."""
+    """Return the recorded revisions, oldest first."""
     stored = await client.list(CONTROLLERREVISIONS, united.metadata.namespace or "", decode=decode_controller_revision)
     return in_order(of_owner(map(revision_of, stored.items), KIND.owner(united.metadata)))
 
 
 async def read_situation(client: Client, united: UnitedDeployment) -> Read:
-    """Read what belongs to it; the present revision may be one that is not recorded yet. Raises CommandError."""
+    """Read the inputs from the cluster. The current revision may be unrecorded so far. Raises CommandError."""
     given = template_of(united.spec)
     if given is None:
         raise CommandError(f"UnitedDeployment {united.name}: has no template")
@@ -138,21 +138,21 @@ async def _owned(client: Client, kind: str, united: UnitedDeployment) -> list[Su
 
 
 def united_key(pod: Pod) -> str:
-    """The name of the UnitedDeployment whose revision a Pod carries; '' for none."""
+    """Return the name of the UnitedDeployment whose revision the Pod carries, or ""."""
     if names.SUBSET_NAME not in pod.metadata.labels:
         return ""
     return pod.metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")[0]
 
 
 async def read_united(client: Client, namespace: str, name: str) -> dict[str, Any] | None:
-    """One object; None if there is none of that name."""
+    """Return the UnitedDeployment with that name, or None."""
     return await get_or_none(client, UNITED_DEPLOYMENT.resource(), name, namespace)
 
 
 RESOURCE: Final = UNITED_DEPLOYMENT.resource()
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
 CHANGE_CAUSE: Final = "kubernetes.io/change-cause"
-#: Where templates say that no Pod is updated.
+#: Fields by which templates pause the update.
 _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
     DEPLOYMENT: (),
     CLONE_SET: ("updateStrategy", "rollingUpdate"),
@@ -161,7 +161,7 @@ _PAUSED_AT: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def progress_of(stored: Stored) -> Progress:
-    """What the status says about the roll-out. Pure."""
+    """Return the progress of the rollout according to the status. Pure."""
     united = parsed(stored)
     status, spec = united.status, united.spec
     replicas = 1 if spec.replicas is None else spec.replicas
@@ -174,7 +174,7 @@ def progress_of(stored: Stored) -> Progress:
     updated, ready = status.updated_replicas, status.ready_replicas
     count = counted(updated, expected, "Pods", status.replicas)
     if updated > expected and not kept:
-        count = f"{updated} Pods updated, more than the {expected} asked for"
+        count = f"{updated} Pods updated, more than the {expected} requested"
     text = f"{count}, {ready} of {replicas} ready"
     done = status.updated_ready_replicas >= expected and ready >= replicas and status.replicas == replicas
     conditions = {one.type: one for one in status.conditions or ()}
@@ -204,7 +204,7 @@ async def restart(client: Client, stored: Stored) -> str:
     rolling = strategy.get("rollingUpdate") if isinstance(strategy, dict) else None
     policy = str((rolling or {}).get("podUpdatePolicy") or "")
     if policy.startswith("InPlace"):
-        why = f"{policy} updates in place, so a new annotation restarts nothing"
+        why = f"{policy} updates Pods in place, so a new annotation would not restart them"
         way = "restart its subsets: pykruise rollout restart KIND NAME, with the names that pykruise explain shows"
         raise CommandError(f"UnitedDeployment {name}: {why}; {way}")
     annotations: dict[str, Any] = {"metadata": {"annotations": {RESTARTED_AT: rfc3339(client.clock.now())}}}
@@ -214,7 +214,7 @@ async def restart(client: Client, stored: Stored) -> str:
 
 
 def paused_at(stored: Stored) -> tuple[str, ...]:
-    """Where its template says that it is paused. Raises CommandError for what has no such field."""
+    """Return the path of the field that pauses the template. Raises CommandError if the kind has no such field."""
     united = parsed(stored)
     kind, _ = template_of(united.spec) or ("", {})
     if kind not in _PAUSED_AT:
@@ -225,11 +225,8 @@ def paused_at(stored: Stored) -> tuple[str, ...]:
     return ("spec", "template", kind, "spec", *_PAUSED_AT[kind])
 
 
-# ---- what comes next, and why
-
-
 async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """What the object as it would be stored does to its subsets."""
+    """Return what the UnitedDeployment would do to its subsets if it were stored like this."""
     found = await read_situation(client, parsed(stored))
     here = found.here
     try:
@@ -247,20 +244,20 @@ async def plan(client: Client, stored: Stored, _enabled: Enabled) -> Report:
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """How its subsets stand."""
+    """Return a report on the subsets."""
     here = (await read_situation(client, parsed(stored))).here
     try:
         replicas = situation.allocated(here).replicas
         _, problem = situation.wanted(here, replicas)
     except ShareError as error:
-        replicas, problem = {}, [f"the shares cannot be met, nothing is changed: {error}"]
+        replicas, problem = {}, [f"the shares cannot be met, so nothing is changed: {error}"]
     rows, notes, todo = explained(here, replicas)
     head = f"UnitedDeployment {here.united.name}: revision {here.revisions.update.name}"
     return Report(head, COLUMNS, rows, [*problem, *notes], todo)
 
 
 async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[str]:
-    """What a UnitedDeployment has to do with a Pod."""
+    """Return the subset and revision of a Pod."""
     name = united_key(pod)
     stored = await read_united(client, pod.metadata.namespace, name) if name else None
     if stored is None:
@@ -275,11 +272,8 @@ async def explain_pod(client: Client, pod: Pod, _enabled: Enabled) -> Sequence[s
     return (f"UnitedDeployment {name}: Pod of subset {subset}, at {at}{note}",)
 
 
-# ---- history
-
-
 async def recorded(client: Client, stored: Stored) -> Sequence[Recorded]:
-    """Its revisions, oldest first."""
+    """Return the recorded revisions, oldest first."""
     united = parsed(stored)
     status = stored.get("status") or {}
     pods = [one for one in await pods_of(client, stored) if is_active(one)]
@@ -296,7 +290,7 @@ _ROLES: Final = (("current", "currentRevision"), ("update", "updatedRevision"))
 
 
 def _content(revision: Revision) -> Mapping[str, Any]:
-    """The template that a revision recorded; empty where it cannot be read."""
+    """Return the template recorded in a revision; empty if it is unreadable."""
     try:
         data = orjson.loads(revision.data)
         template = data["spec"]["template"]
@@ -308,14 +302,14 @@ def _content(revision: Revision) -> Mapping[str, Any]:
 
 
 def _without_nulls(value: Any) -> Any:
-    """What Go prints of a time that nobody set is nothing."""
+    """Drop null values, such as unset times printed by Go."""
     if isinstance(value, dict):
         return {key: _without_nulls(one) for key, one in value.items() if key != "creationTimestamp" or one is not None}
     return [_without_nulls(one) for one in value] if isinstance(value, list) else value
 
 
 def undo(_stored: Stored, content: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """The changes that bring a template back."""
+    """Return the patch that restores a template."""
     return ({"op": "replace", "path": "/spec/template", "value": content},)
 
 
@@ -329,7 +323,7 @@ COMMANDS: Final = Commands(
     own_history=History(recorded, undo),
     paused_in=paused_at,
     pods=pods_of,
-    no_migration="makes its workloads itself and adopts none; make it, and scale the old one in as it comes up",
+    no_migration="creates its own workloads and adopts none; create it, and scale the old workload in as it scales out",
     containers_at=tuple(
         ("spec", "template", kind, "spec", "template", "spec", field)
         for kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)

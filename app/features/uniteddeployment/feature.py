@@ -1,4 +1,4 @@
-"""The feature of UnitedDeployment."""
+"""Declaration of the UnitedDeployment feature."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates,
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of both webhooks."""
+    """Return the handlers of both webhooks."""
     lookups: TemplateLookups = StandaloneTemplates(context.enabled)
     if context.client is not None:
         lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
@@ -23,7 +23,7 @@ def decisions(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows about it."""
+    """Return the commands for UnitedDeployments."""
     from app.features.uniteddeployment.commands import COMMANDS
 
     return (COMMANDS,)
@@ -40,12 +40,13 @@ FEATURE: Final = Feature(
             permissions=(
                 PolicyRule(("get",), (names.APPS_GROUP,), ("uniteddeployments",)),
                 PolicyRule(("patch",), (names.APPS_GROUP,), ("uniteddeployments/status",)),
-                # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+                # Setting blockOwnerDeletion in an owner reference requires update permission on the finalizers of the
+                # owner.
                 PolicyRule(("update",), (names.APPS_GROUP,), ("uniteddeployments/finalizers",)),
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("deployments", "statefulsets")),
                 PolicyRule(("create", "delete", "get", "patch"), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
                 PolicyRule(("create", "delete", "get", "patch"), ("apps",), ("controllerrevisions",)),
-                # UD-50 deletes, UD-56 labels.
+                # Pods are deleted [UD-50] and labeled [UD-56].
                 PolicyRule(("delete", "patch"), ("",), ("pods",)),
                 PolicyRule(("create", "patch"), ("",), ("events",)),
             ),

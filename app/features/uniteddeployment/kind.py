@@ -24,11 +24,12 @@ from app.features.uniteddeployment.types import (
 )
 from app.kube.jsonvalues import json_copy
 
-# UnitedDeployment between its versions (UD-3). The status has another form, and CloneSets in it another strategy.
+# Conversion of UnitedDeployments between versions [UD-3]. The status has another form, and CloneSet templates have
+# another strategy.
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From v1alpha1 to the hub."""
+    """Convert a v1alpha1 object to v1beta1."""
     _nest_strategy(obj)
     status = _part(obj, "status")
     if status is None:
@@ -53,7 +54,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From the hub to v1alpha1."""
+    """Convert a v1beta1 object to v1alpha1."""
     scale = _part(_clone_set_spec(obj), "scaleStrategy")
     if scale is not None and scale.get("enablePVCReuse") is False:
         del scale["enablePVCReuse"]
@@ -75,18 +76,18 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """The hub with the defaults written out that every conversion writes."""
+    """Return the v1beta1 object with the defaults that every conversion writes."""
     _nest_strategy(obj)
     return obj
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1alpha1 as it comes back from the hub."""
+    """Return the v1alpha1 object as it is converted back from v1beta1."""
     return to_v1alpha1(to_v1beta1(obj))
 
 
 def _nest_strategy(obj: dict[str, Any]) -> None:
-    """A CloneSet template that v1alpha1 wrote with a flat strategy gets that of v1beta1."""
+    """Replace the flat v1alpha1 strategy of a CloneSet template with a v1beta1 strategy."""
     spec = _clone_set_spec(obj)
     if spec is None:
         return
@@ -108,7 +109,7 @@ def _nest_strategy(obj: dict[str, Any]) -> None:
 
 
 def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
-    """The spec of a CloneSet template, as a copy in its place: templates are shared with what is converted."""
+    """Copy the spec of a CloneSet template in place, because templates are shared with the input, and return it."""
     place: Any = obj.get("spec")
     for name in ("template", CLONE_SET, "spec"):
         part = _part(place, name)
@@ -128,14 +129,14 @@ def _part(obj: Any, name: str) -> dict[str, Any] | None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Pods there should be."),
-    PrinterColumn("CURRENT", "integer", ".status.replicas", "Pods there are."),
-    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Pods at the updated revision."),
-    PrinterColumn("READY", "integer", ".status.readyReplicas", "Pods that are ready."),
+    PrinterColumn("DESIRED", "integer", ".spec.replicas", "Desired number of Pods."),
+    PrinterColumn("CURRENT", "integer", ".status.replicas", "Number of Pods."),
+    PrinterColumn("UPDATED", "integer", ".status.updatedReplicas", "Number of Pods at the updated revision."),
+    PrinterColumn("READY", "integer", ".status.readyReplicas", "Number of ready Pods."),
     AGE,
 )
 _SCALE: Final = Scale(label_selector=".status.labelSelector")
-#: The status says how many replicas a subset has in another form; the spec loses nothing.
+#: The replicas of a subset have another form in the status; the spec loses nothing.
 _SUBSETS: Final = (
     *noted("status", "subsetStatuses", ANY_KEY, fields=("replicas", "partition"), count=1000),
     *noted("status", fields=("subsetStatuses",), size=131072, depth=4),
@@ -164,11 +165,11 @@ UNITED_DEPLOYMENT: Final = KindDefinition(
 )
 
 
-# What a UnitedDeployment means where it says nothing (UD-4 … UD-6). Pure functions on the JSON of either version.
+# Defaults of a UnitedDeployment [UD-4 … UD-6]. Pure functions on the JSON of either version.
 
 REPLICAS: Final = 1
 REVISION_HISTORY_LIMIT: Final = 10
-#: Structs of a workload's spec that Go prints though they are empty.
+#: Structs of a workload's spec that Go prints even if they are empty.
 _ALWAYS_PRINTED: Final[Mapping[str, tuple[str, ...]]] = {
     STATEFUL_SET: ("updateStrategy",),
     ADVANCED_STATEFUL_SET: ("updateStrategy", "volumeClaimUpdateStrategy"),
@@ -186,9 +187,9 @@ def with_defaults(
 ) -> dict[str, Any]:
     """Return a copy of the UnitedDeployment with its defaults and without a status. [UD-4]
 
-    ``default_templates``: whether Pod and claim templates of a StatefulSet template get theirs. [UD-5] ``former``: the
-    stored object, whose Pod template stays if nothing but defaults differ. Values of another type than the schema has
-    are left for validation to name.
+    ``default_templates``: whether to default the Pod and claim templates of a StatefulSet template. [UD-5] ``former``
+    is the stored object; its Pod template is kept if the two differ only in defaults. Values of the wrong type are left
+    for validation to report.
     """
     defaulted: dict[str, Any] = json_copy({key: value for key, value in obj.items() if key != "status"})
     spec = _part(defaulted, "spec")
@@ -211,7 +212,7 @@ def with_defaults(
 
 
 def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
-    """The object as OpenKruise stores it: with the parts that Go prints though nobody gave them. Raises GoTypeError."""
+    """Return the object as OpenKruise stores it, including unset fields that Go prints. Raises GoTypeError."""
     spec = _part(obj, "spec")
     topology = _part(spec, "topology")
     if topology is not None:
@@ -235,7 +236,7 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _default_least(topology: dict[str, Any] | None) -> None:
-    """UD-6."""
+    """Set the default of minReplicas. [UD-6]"""
     subsets = list(objects(topology.get("subsets"))) if topology is not None else []
     given = [
         field for one in subsets for field in ("replicas", "minReplicas", "maxReplicas") if one.get(field) is not None
@@ -251,7 +252,7 @@ def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
-    """UD-5."""
+    """Fill the defaults of a StatefulSet template. [UD-5]"""
     if spec is None:
         return
     template = _part(spec, "template")
@@ -262,7 +263,7 @@ def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | 
 
 
 def _filled(obj: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The part, made where it is missing; None for one of another type."""
+    """Return the field, created if it is missing; None if it has the wrong type."""
     if obj.get(name) is None:
         obj[name] = {}
     return _part(obj, name)

@@ -1,4 +1,4 @@
-"""The controller of UnitedDeployments: what it watches, and one reconcile."""
+"""The UnitedDeployment controller: its watches and its reconcile."""
 
 from __future__ import annotations
 
@@ -62,20 +62,20 @@ from app.pods.predicates import BY_CONTROLLER, controller_keys, is_controlled_by
 from app.workloads.history import History
 from app.workloads.settings import OWNER
 
-# The controller's reconcile: read workloads and Pods, ask the plan, carry it out, report (UD-26 … UD-70).
+# The reconcile: read workloads and Pods, compute the plan, carry it out, report. [UD-26 … UD-70]
 
 logger = logging.getLogger(__name__)
 
-#: The index of Pods by namespace and subset.
+#: Name of the index of Pods by namespace and subset.
 SUBSET: Final = "subset"
 COALESCE_SECONDS: Final = 0.1
-#: Seconds until a change of an owner is looked at, if the cache did not show it before.
+#: Seconds until the reconcile after a change of ownership, in case the cache does not show it earlier.
 CLAIM_SECONDS: Final = 1.0
-#: Seconds in which the caches agree on what became of workloads of a former object of the same name.
+#: Seconds after which the caches agree on the workloads of a former object with the same name.
 PREDECESSOR_SECONDS: Final = 5.0
 REVISION_HISTORY_LIMIT: Final = 10
 _WORKLOAD: Final = struct(optional("metadata", METADATA), optional("spec", struct(optional("template", POD_TEMPLATE))))
-#: The parts of the spec that its schema leaves open, as Go reads them.
+#: Go types of the parts of the spec without a schema.
 TEMPLATE_TYPES: Final = struct(
     optional("selector", pointer(LABEL_SELECTOR)),
     optional("template", struct(*(optional(name, pointer(_WORKLOAD)) for name in TEMPLATES))),
@@ -84,7 +84,7 @@ TEMPLATE_TYPES: Final = struct(
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is read. ``workloads``: those of subsets, by the template that they are made from."""
+    """Caches that the controller reads. ``workloads`` has those of subsets, by template."""
 
     united: Store[UnitedDeployment]
     pods: Store[Pod]
@@ -94,24 +94,24 @@ class Caches:
 
 @dataclass(slots=True)
 class _State:
-    """What is remembered of one object between reconciles."""
+    """State kept for one object between reconciles."""
 
     uid: str
-    #: When it was first looked at.
+    #: Time of the first reconcile.
     since: float
     creations: Creations = field(default_factory=Creations)
-    #: Uids of Pods → the label that was written, and the resourceVersion that has it.
+    #: Label written and the resourceVersion that has it, by Pod UID.
     labels: dict[str, tuple[bool, str]] = field(default_factory=dict)
     status: KnownStatus | None = None
 
 
 def resources(resource_of: Mapping[str, Resource]) -> Mapping[str, Resource]:
-    """Template → where its workloads are; ``resource_of``: CloneSets and Advanced StatefulSets."""
+    """Return the resource of each template. ``resource_of`` has those of CloneSets and Advanced StatefulSets."""
     return {STATEFUL_SET: STATEFULSETS, DEPLOYMENT: DEPLOYMENTS, **resource_of}
 
 
 class UnitedDeploymentReconciler:
-    """Keeps the workloads of all UnitedDeployments."""
+    """Reconciles UnitedDeployments."""
 
     def __init__(self, client: Client, caches: Caches, events: EventRecorder, kinds: Mapping[str, Resource]) -> None:
         self._client = client
@@ -123,10 +123,8 @@ class UnitedDeploymentReconciler:
         self._history = History(client, caches.revisions)
         self._states: dict[ObjectKey, _State] = {}
 
-    # ---- what changes concern
-
     def keys_for_united(self, change: Change[UnitedDeployment]) -> Iterable[ObjectKey]:
-        """Itself, but for a change of its status alone."""
+        """Return the object itself, unless only its status changed."""
         old, new = change.old, change.new
         found = change.object
         if old is not None and new is not None and old.metadata.uid == new.metadata.uid:
@@ -136,7 +134,7 @@ class UnitedDeploymentReconciler:
         return (ObjectKey(found.metadata.namespace, found.name),)
 
     def keys_for_workload(self, change: Change[SubsetWorkload]) -> Iterable[ObjectKey]:
-        """The UnitedDeployment that manages it, or did until now."""
+        """Return the current and the former owner of the workload."""
         keys: dict[ObjectKey, None] = {}
         for one in (change.old, change.new):
             reference = KIND.managing_reference(one.metadata) if one is not None else None
@@ -145,31 +143,29 @@ class UnitedDeploymentReconciler:
         return keys
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """UD-26: those whose revision the Pod carries."""
+        """Return the UnitedDeployments whose revision the Pod carries. [UD-26]"""
         metadata = change.object.metadata
         name, _, _ = metadata.labels.get(names.UNITED_REVISION_HASH, "").rpartition("-")
         key = ObjectKey(metadata.namespace, name)
         return (key,) if name and names.SUBSET_NAME in metadata.labels and key in self._caches.united else ()
 
     def keys_for_revision(self, change: Change[ControllerRevision]) -> Iterable[ObjectKey]:
-        """Nobody; the history is told what the cache shows."""
+        """Return nothing; only the history is notified of what the cache shows."""
         self._history.observe(change)
         return ()
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a workload or a Pod asks for."""
+        """Return the delay of a reconcile requested by a workload or a Pod."""
         return COALESCE_SECONDS
 
-    # ---- one reconcile
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring the subsets and the status of one UnitedDeployment up to date."""
+        """Reconcile one UnitedDeployment."""
         united = self._caches.united.by_key(key)
         if united is None:
             self._states.pop(key, None)
             return None
         if united.deleting:
-            return None  # UD-27: what it owns goes with it
+            return None  # its dependents are garbage-collected [UD-27]
         state = self._states.get(key)
         if state is None or state.uid != united.metadata.uid:
             state = self._states[key] = _State(united.metadata.uid, self._clock.monotonic())
@@ -197,8 +193,8 @@ class UnitedDeploymentReconciler:
         return await self._carry_out(here, state, claims.surplus)
 
     def _awaits_predecessor(self, united: UnitedDeployment, state: _State, kind: str, claims: Claims) -> bool:
-        """UD-32: whether workloads are owned, as the cache has it, by an object of the same name that is gone: they are
-        about to become nobody's, or to go."""
+        """Return whether the cache shows workloads owned by a deleted object with the same name. They will be orphaned
+        or deleted soon. [UD-32]"""
         topology = united.spec.topology
         missing = (
             {one.name for one in (topology.subsets or ())} - claims.existing.keys() if topology is not None else ()
@@ -216,14 +212,12 @@ class UnitedDeploymentReconciler:
 
     @staticmethod
     def _lacks_known(united: UnitedDeployment, state: _State, claims: Claims) -> bool:
-        """Whether a subset that is wanted, and of which the status tells, has no workload."""
+        """Return whether a subset in both the topology and the status has no workload."""
         entries = present_status(united, state.status).status.get("subsetStatuses")
         known = {one.get("name") for one in entries if isinstance(one, dict)} if isinstance(entries, list) else set()
         topology = united.spec.topology
         wanted = {one.name for one in (topology.subsets or ())} if topology is not None else set()
         return bool((wanted & known) - claims.existing.keys() - {one.subset for one in claims.adopt})
-
-    # ---- which workloads are ours
 
     def _claims(self, united: UnitedDeployment, found: tuple[str, dict[str, Any]], selector: Selector) -> Claims:
         kind, template = found
@@ -234,12 +228,13 @@ class UnitedDeploymentReconciler:
         nobodys = self._caches.workloads[kind].by_index(OWNER, ownerless(namespace))
         given = (template.get("metadata") or {}).get("labels") or {}
         written = {**given, **(united.spec.selector.get("matchLabels") or {})}
-        # What we make ourselves must match, or every workload would be released and made again.
+        # If the selector does not match the labels of new workloads, ignore it; otherwise each would be released and
+        # created again.
         matches = selector.matches if selector.matches(written) else lambda _: True
         return claim(kind, subsets, owned, list(nobodys), matches)
 
     async def _claim(self, united: UnitedDeployment, kind: str, claims: Claims) -> Result:
-        """UD-32: adopt and release; the caches show it soon, and what comes next goes by that."""
+        """Adopt and release workloads. The next reconcile starts from the updated cache. [UD-32]"""
         try:
             if claims.adopt and not await self._is_current(united):
                 return Result(requeue_after=CLAIM_SECONDS)
@@ -251,12 +246,12 @@ class UnitedDeploymentReconciler:
             if not isinstance(error, NotFound) and not _is_stale(error):
                 said = message_of(error)
                 self._writer.event(united, "Warning", "FailedFindSubsets", said)
-                self._writer.event(united, "Warning", "Failed FindSubsets", f"fail to claim subsets: {said}")
+                self._writer.event(united, "Warning", "Failed FindSubsets", f"failed to claim subsets: {said}")
                 return Result(requeue=True)
         return Result(requeue_after=CLAIM_SECONDS)
 
     async def _is_current(self, united: UnitedDeployment) -> bool:
-        """PM-109, UD-49: whether it is there still, is not being deleted, and says what the cache says."""
+        """Return whether the object still exists, is not being deleted, and equals the cached one. [PM-109, UD-49]"""
         metadata = united.metadata
         live = await get_or_none(
             self._client, UNITED_DEPLOYMENT.resource(), united.name, metadata.namespace, decode=decode_metadata
@@ -265,8 +260,6 @@ class UnitedDeploymentReconciler:
             return False
         same = (live.metadata.uid, live.metadata.generation) == (metadata.uid, metadata.generation)
         return same and live.metadata.deletion_timestamp is None
-
-    # ---- what is found
 
     async def _situation(
         self,
@@ -301,7 +294,7 @@ class UnitedDeploymentReconciler:
         return replace(here, **situation.judged(here))
 
     def _unseen_labels(self, state: _State, pods: Mapping[str, Sequence[Pod]]) -> dict[str, bool]:
-        """Labels that were written and that no cache shows yet; what it shows is forgotten."""
+        """Return labels that were written but are not in the cache yet. Others are forgotten."""
         if not state.labels:
             return {}
         shown = {pod.metadata.uid: pod.metadata.resource_version for found in pods.values() for pod in found}
@@ -312,8 +305,6 @@ class UnitedDeploymentReconciler:
         }
         return {uid: label for uid, (label, _) in state.labels.items()}
 
-    # ---- what is done
-
     async def _carry_out(
         self, here: Situation, state: _State, surplus: Sequence[tuple[str, SubsetWorkload]]
     ) -> Result | None:
@@ -322,7 +313,7 @@ class UnitedDeploymentReconciler:
         written, errors = await self._writer.label(labels)
         state.labels.update(written)
         if errors:
-            # UD-56: whoever is not labelled would be counted wrongly.
+            # Pods without their label would be counted wrongly. [UD-56]
             return await self._failed(here, state, errors)
         try:
             allocated = situation.allocated(here)
@@ -342,7 +333,7 @@ class UnitedDeploymentReconciler:
         ]
         made = await self._create(here, state, missing)
         if surplus and not await self._is_current(united):
-            # By what it says now the subset may be wanted again: what goes, goes with all its Pods.
+            # The new spec may need the subset again, and deleting a workload deletes all its Pods.
             return Result(requeue_after=CLAIM_SECONDS)
         left = await self._writer.delete(united, surplus)
         errors += await self._writer.update(united, here.kind, changed)
@@ -358,7 +349,7 @@ class UnitedDeploymentReconciler:
             return Result(requeue=True)
         times = [one.again for one in here.schedulable.values() if one.again > 0]
         if here.adapts and (missing or changed):
-            times.append(float(here.limits.critical))  # UD-60: its new Pods may turn out to be unschedulable
+            times.append(float(here.limits.critical))  # new Pods may turn out to be unschedulable [UD-60]
         return Result(requeue_after=min(times) + TIMER_TOLERANCE) if times else None
 
     async def _create(self, here: Situation, state: _State, missing: Sequence[Any]) -> Written:
@@ -367,7 +358,7 @@ class UnitedDeploymentReconciler:
         return made
 
     async def _unblock(self, here: Situation) -> list[str]:
-        """UD-50."""
+        """Delete Pods that block the rollout of a native StatefulSet. [UD-50]"""
         if here.kind != STATEFUL_SET:
             return []
         update = here.revisions.update.name
@@ -380,16 +371,16 @@ class UnitedDeploymentReconciler:
         )
 
     async def _failed(self, here: Situation, state: _State, errors: Sequence[str]) -> Result:
-        """Nothing is changed; the status says why."""
+        """Write the errors to the status and change nothing else."""
         present = present_status(here.united, state.status)
         outcome = Outcome(error="; ".join(errors))
         state.status = await report(self._client, here, present, {}, frozenset(), outcome) or state.status
         return Result(requeue=True)
 
     async def _truncate(self, here: Situation, state: _State) -> None:
-        """UD-44."""
+        """Delete old revisions beyond the limit. [UD-44]"""
         limit = here.united.spec.revision_history_limit
-        # As the status is by now: its write wakes nobody, so this is the last look after a roll-out.
+        # Use the status just written: that write triggers no reconcile, so this is the last one of a rollout.
         current = str(present_status(here.united, state.status).status.get("currentRevision") or "")
         used: set[str] = {here.revisions.update.name, current}
         used |= {one.metadata.labels.get(names.UNITED_REVISION_HASH, "") for one in here.existing.values()}
@@ -406,7 +397,7 @@ def _is_older(shown: str, written: str) -> bool:
 
 
 def _is_stale(error: KubeError) -> bool:
-    """Whether a test of a JSON patch did not hold: the object is not any more as the cache has it."""
+    """Return whether a test in a JSON patch failed, because the object differs from the cached one."""
     return isinstance(error, ApiError) and error.code in (409, 422)
 
 
@@ -418,7 +409,7 @@ RESOURCES: Final = resources(
 
 
 def subset_keys(pod: Pod) -> Iterable[str]:
-    """Namespace and subset of a Pod, if it is of one."""
+    """Yield the index key of a Pod of a subset: its namespace and subset."""
     subset = pod.metadata.labels.get(names.SUBSET_NAME)
     return (f"{pod.metadata.namespace}/{subset}",) if subset else ()
 
@@ -435,7 +426,7 @@ WATCHED: Final[tuple[Watched[Any], ...]] = (UNITED, SUBSET_PODS, REVISIONS, *WOR
 
 
 def uniteddeployment_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     stores = context.stores
     workloads = {template: stores(watched) for template, watched in WORKLOADS.items()}
     caches = Caches(stores(UNITED), stores(SUBSET_PODS), stores(REVISIONS), workloads)

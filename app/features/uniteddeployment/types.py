@@ -1,4 +1,4 @@
-"""The fields of UnitedDeployment, and the shares of its subsets."""
+"""API types of UnitedDeployment, and the shares of its subsets."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ CLONE_SET: Final = "cloneSetTemplate"
 DEPLOYMENT: Final = "deploymentTemplate"
 TEMPLATES: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET, CLONE_SET, DEPLOYMENT)
 RESCHEDULE_CRITICAL_SECONDS: Final = 30
-"""rescheduleCriticalSeconds where it is not set."""
+"""Default of rescheduleCriticalSeconds."""
 UNSCHEDULABLE_SECONDS: Final = 300
-"""unschedulableDuration where it is not set."""
+"""Default of unschedulableDuration."""
 
 _COMMON_FIELDS: Final[Mapping[str, str]] = {
-    "minReadySeconds": "Seconds a Pod must be ready to count as available.",
-    "replicas": "Not used: each subset has its own number.",
-    "revisionHistoryLimit": "Number of old revisions kept.",
-    "selector": "Not used: spec.selector counts.",
-    "template": "The Pod template.",
+    "minReadySeconds": "Minimum number of seconds a Pod must be ready before it is considered available.",
+    "replicas": "Ignored: the number of replicas is set per subset.",
+    "revisionHistoryLimit": "Number of old revisions to keep.",
+    "selector": "Ignored: spec.selector is used instead.",
+    "template": "Template of the Pods.",
 }
-#: Fields of the native kinds whose schema this project does not own, with their descriptions.
+#: Descriptions of fields of the native kinds, whose schema this project does not own.
 NATIVE_FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
     STATEFUL_SET: {
         **_COMMON_FIELDS,
-        "ordinals": "The first ordinal.",
-        "persistentVolumeClaimRetentionPolicy": "Whether claims are deleted with the StatefulSet or when it scales in.",
+        "ordinals": "Ordinal of the first Pod.",
+        "persistentVolumeClaimRetentionPolicy": "Whether claims are deleted with the StatefulSet or on scale-in.",
         "podManagementPolicy": "OrderedReady or Parallel.",
-        "serviceName": "The Service that governs the StatefulSet.",
+        "serviceName": "Name of the Service that governs the StatefulSet.",
         "updateStrategy": "RollingUpdate or OnDelete; the partition is set per subset.",
-        "volumeClaimTemplates": "Claims that each Pod gets.",
+        "volumeClaimTemplates": "Claims to create for each Pod.",
     },
     DEPLOYMENT: {
         **_COMMON_FIELDS,
         "paused": "Whether the rollout is paused.",
-        "progressDeadlineSeconds": "Seconds a rollout may make no progress before it counts as failed.",
+        "progressDeadlineSeconds": "Maximum seconds without progress before a rollout is considered failed.",
         "strategy": "RollingUpdate or Recreate.",
     },
 }
@@ -61,7 +61,7 @@ def _clone_set_spec() -> type[ApiModel]:
 
 
 def _clone_set_spec_of_either_version() -> type[ApiModel]:
-    """The spec of v1beta1, whose strategy may be written as in v1alpha1; conversion nests it."""
+    """Return the v1beta1 spec, whose strategy may also be written as in v1alpha1; conversion nests it."""
     from app.features.cloneset.types import CloneSetSpec, UpdateStrategy, UpdateStrategyV1Alpha1
 
     class Strategy(UpdateStrategyV1Alpha1, UpdateStrategy):
@@ -83,49 +83,49 @@ def _stateful_set_spec() -> type[ApiModel]:
 
 
 class WorkloadTemplate(ApiModel):
-    """A workload without its replicas."""
+    """Template of a workload without its replicas."""
 
     metadata: RawObject | None = None
     """Labels and annotations of each workload."""
 
 
 class StatefulSetTemplate(WorkloadTemplate):
-    """A native StatefulSet without its replicas."""
+    """Template of a native StatefulSet without its replicas."""
 
     spec: Annotated[RawObject, _native(STATEFUL_SET)]
-    """The spec of each StatefulSet. Replicas, selector and partition are filled in per subset."""
+    """Spec of each StatefulSet. Replicas, selector and partition are set per subset."""
 
 
 class DeploymentTemplate(WorkloadTemplate):
-    """A Deployment without its replicas."""
+    """Template of a Deployment without its replicas."""
 
     spec: Annotated[RawObject, _native(DEPLOYMENT)]
-    """The spec of each Deployment. Replicas and selector are filled in per subset."""
+    """Spec of each Deployment. Replicas and selector are set per subset."""
 
 
 class AdvancedStatefulSetTemplate(WorkloadTemplate):
-    """An Advanced StatefulSet without its replicas."""
+    """Template of an Advanced StatefulSet without its replicas."""
 
     spec: Annotated[RawObject, SchemaOf(_stateful_set_spec)]
-    """The spec of each StatefulSet. Replicas, selector and partition are filled in per subset."""
+    """Spec of each StatefulSet. Replicas, selector and partition are set per subset."""
 
 
 class CloneSetTemplate(WorkloadTemplate):
-    """A CloneSet without its replicas."""
+    """Template of a CloneSet without its replicas."""
 
     spec: Annotated[RawObject, SchemaOf(_clone_set_spec)]
-    """The spec of each CloneSet. Replicas, selector and partition are filled in per subset."""
+    """Spec of each CloneSet. Replicas, selector and partition are set per subset."""
 
 
 class CloneSetTemplateV1Alpha1(WorkloadTemplate):
-    """A CloneSet without its replicas."""
+    """Template of a CloneSet without its replicas."""
 
     spec: Annotated[RawObject, SchemaOf(_clone_set_spec_of_either_version)]
-    """The spec of each CloneSet. Replicas, selector and partition are filled in per subset."""
+    """Spec of each CloneSet. Replicas, selector and partition are set per subset."""
 
 
 class SubsetTemplate(ApiModel):
-    """The template of the subsets' workloads: exactly one of these."""
+    """Template of the workloads of the subsets. Exactly one of its fields must be set."""
 
     stateful_set_template: StatefulSetTemplate | None = None
     """Native StatefulSets."""
@@ -138,229 +138,230 @@ class SubsetTemplate(ApiModel):
 
 
 class SubsetTemplateV1Alpha1(SubsetTemplate):
-    """The template of the subsets' workloads: exactly one of these."""
+    """Template of the workloads of the subsets. Exactly one of its fields must be set."""
 
     clone_set_template: CloneSetTemplateV1Alpha1 | None = None  # type: ignore[assignment]
     """CloneSets."""
 
 
 class Subset(ApiModel):
-    """One subset: a workload, and where its Pods run."""
+    """Subset describes a workload and where its Pods run."""
 
     name: str
-    """Its name, once in the topology."""
+    """Name of the subset, unique in the topology."""
     node_selector_term: RawObject | None = None
-    """The nodes of its Pods, as a term of a node affinity. Cannot be changed."""
+    """Node affinity term that selects the nodes of the subset. Immutable."""
     tolerations: list[RawObject] | None = None
-    """Tolerations that its Pods get in addition. Cannot be changed."""
+    """Additional tolerations of the Pods. Immutable."""
     replicas: IntOrString | None = None
-    """How many Pods it has, as a number or a percentage of spec.replicas; without it, an equal part of the rest."""
+    """Number of Pods, or a percentage of spec.replicas. Defaults to an equal part of the Pods that remain."""
     min_replicas: IntOrString | None = None
-    """The fewest Pods it has, as a number or a percentage."""
+    """Minimum number or percentage of Pods."""
     max_replicas: IntOrString | None = None
-    """The most Pods it has, as a number or a percentage; no limit by default."""
+    """Maximum number or percentage of Pods. Defaults to no limit."""
     patch: RawObject | None = None
-    """A strategic merge patch of its Pod template."""
+    """Strategic merge patch for the Pod template."""
 
 
 class AdaptiveStrategy(ApiModel):
-    """When a subset counts as unschedulable, and for how long."""
+    """AdaptiveStrategy describes when a subset is considered unschedulable, and for how long."""
 
     reschedule_critical_seconds: Int32 | None = None
-    """How long a Pod may be pending before its subset counts as unschedulable, in seconds; 30 by default."""
+    """Seconds a Pod may be pending before its subset is considered unschedulable. Defaults to 30."""
     unschedulable_duration: Int32 | None = None
-    """How long a subset counts as unschedulable, in seconds; 300 by default."""
+    """Seconds a subset is considered unschedulable. Defaults to 300."""
     reserve_unschedulable_pods: bool = False
-    """Whether Pods that cannot run are kept, with others in their place until they do."""
+    """Whether to keep Pods that cannot run, while others run in their place."""
 
 
 class ScheduleStrategy(ApiModel):
-    """What happens where Pods of a subset cannot be scheduled."""
+    """ScheduleStrategy describes what happens if Pods of a subset cannot be scheduled."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Fixed (the default) leaves them where they are. Adaptive gives them to other subsets."""
+    """Type of the strategy: Fixed (the default) leaves unschedulable Pods in their subset. Adaptive moves them to other
+    subsets."""
     adaptive: AdaptiveStrategy | None = None
-    """The limits of Adaptive."""
+    """Parameters of Adaptive."""
 
 
 class Topology(ApiModel):
-    """The subsets."""
+    """Topology describes the subsets."""
 
     subsets: list[Subset] | None = None
-    """The subsets, in the order in which they are filled."""
+    """Subsets, in the order in which they are filled."""
     schedule_strategy: ScheduleStrategy | None = None
-    """What happens where Pods of a subset cannot be scheduled."""
+    """What happens if Pods of a subset cannot be scheduled."""
 
 
 class ManualUpdate(ApiModel):
-    """How far each subset is updated."""
+    """ManualUpdate sets the partition of each subset."""
 
     partitions: dict[str, Int32] | None = None
-    """Subset name to how many of its Pods keep the old template; 0 by default."""
+    """Number of Pods that keep the old template, by subset name. Defaults to 0."""
 
 
 class UpdateStrategy(ApiModel):
-    """How a change of the template reaches the subsets."""
+    """UpdateStrategy describes how a template change is rolled out to the subsets."""
 
     type: Annotated[str, enum(MANUAL, "")] = ""
-    """Manual, the only one."""
+    """Type of the update. Must be Manual."""
     manual_update: ManualUpdate | None = None
-    """How far each subset is updated."""
+    """Partition of each subset."""
 
 
 class UnitedDeploymentSpec(ApiModel):
-    """What is wanted."""
+    """Desired state of the UnitedDeployment."""
 
     replicas: Int32 | None = None
-    """How many Pods there should be over all subsets; 1 by default."""
+    """Desired number of Pods in all subsets together. Defaults to 1."""
     selector: LabelSelector
-    """The Pods, by labels; cannot be changed."""
+    """Label selector for the Pods. Immutable."""
     template: SubsetTemplate | None = None
-    """What each subset's workload is made from."""
+    """Template of the workloads of the subsets."""
     topology: Topology | None = None
     """The subsets."""
     update_strategy: UpdateStrategy | None = None
-    """How a change of the template reaches the subsets."""
+    """How a template change is rolled out to the subsets."""
     revision_history_limit: Int32 | None = None
-    """How many old revisions are kept; 10 by default."""
+    """Number of old revisions to keep. Defaults to 10."""
 
 
 class UnitedDeploymentV1Alpha1Spec(UnitedDeploymentSpec):
-    """What is wanted."""
+    """Desired state of the UnitedDeployment."""
 
     template: SubsetTemplateV1Alpha1 | None = None
-    """What each subset's workload is made from."""
+    """Template of the workloads of the subsets."""
 
 
 class Condition(ApiModel):
-    """One aspect of the state."""
+    """Condition describes one aspect of the state."""
 
     type: str = ""
     """Which aspect."""
     status: str = ""
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_transition_time: Time = ""
-    """When the status last changed."""
+    """Last time the status changed."""
     reason: str = ""
-    """Why, in one word."""
+    """Reason for the last change, in CamelCase."""
     message: str = ""
-    """Why, in words."""
+    """Human-readable details about the last change."""
 
 
 class SubsetStatus(ApiModel):
-    """The state of one subset."""
+    """Observed state of one subset."""
 
     name: str = ""
     """The subset."""
     replicas: Int32 = 0
-    """How many Pods it is given."""
+    """Number of Pods allocated to the subset."""
     ready_replicas: Int32 = 0
-    """How many of its Pods are ready."""
+    """Number of ready Pods."""
     partition: Int32 = 0
-    """How many of its Pods keep the old template."""
+    """Number of Pods that keep the old template."""
     reserved_pods: Int32 = 0
-    """How many of its Pods have others in their place."""
+    """Number of Pods that have others in their place."""
     conditions: list[Condition] | None = None
-    """Whether it can be scheduled."""
+    """Whether the subset is schedulable."""
 
 
 class _StatusFields(ApiModel):
-    """What both versions say of the state."""
+    """Status fields that both versions share."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"replicas", "updated_replicas", "current_revision"})
 
     observed_generation: Int64 = 0
-    """The generation of the object this is about."""
+    """Generation of the UnitedDeployment that this status describes."""
     ready_replicas: Int32 = 0
-    """How many Pods are ready."""
+    """Number of ready Pods."""
     replicas: Int32 = 0
-    """How many Pods there are."""
+    """Number of Pods."""
     updated_replicas: Int32 = 0
-    """How many Pods have the updated revision."""
+    """Number of Pods at the updated revision."""
     updated_ready_replicas: Int32 = 0
-    """How many of them are ready."""
+    """Number of ready Pods at the updated revision."""
     reserved_pods: Int32 = 0
-    """How many Pods have others in their place."""
+    """Number of Pods that have others in their place."""
     collision_count: Int32 | None = None
-    """How often the hash of a revision was taken."""
+    """Number of hash collisions of revision names so far."""
     current_revision: str = ""
-    """The revision that all Pods had last."""
+    """Name of the last revision that all Pods were at."""
     subset_statuses: list[SubsetStatus] | None = None
     """The subsets."""
     conditions: list[Condition] | None = None
-    """What has come of the last changes."""
+    """Latest observations of the state of the UnitedDeployment."""
     label_selector: str = ""
-    """The Pods, for autoscalers."""
+    """Label selector in string form, for autoscalers."""
 
 
 class UnitedDeploymentStatus(_StatusFields):
-    """What is."""
+    """Observed state of the UnitedDeployment."""
 
     updated_revision: str = ""
-    """The revision of the template."""
+    """Name of the revision of the current template."""
 
 
 class UpdateStatus(ApiModel):
-    """How far the update is."""
+    """Progress of the update."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"updated_revision"})
     always_required: ClassVar[bool] = False
 
     updated_revision: str = ""
-    """The revision of the template."""
+    """Name of the revision of the current template."""
     current_partitions: dict[str, Int32] | None = None
-    """Subset name to how many of its Pods keep the old template."""
+    """Number of Pods that keep the old template, by subset name."""
 
 
 class UnitedDeploymentStatusV1Alpha1(_StatusFields):
-    """What is."""
+    """Observed state of the UnitedDeployment."""
 
     subset_replicas: dict[str, Int32] | None = None
-    """Subset name to how many Pods it is given."""
+    """Number of allocated Pods, by subset name."""
     update_status: UpdateStatus | None = None
-    """How far the update is."""
+    """Progress of the update."""
 
 
 class UnitedDeployment(KubeObject):
-    """UnitedDeployment runs one workload per subset of a topology, all from one template."""
+    """UnitedDeployment runs one workload per subset of a topology, all from the same template."""
 
     spec: UnitedDeploymentSpec
-    """What is wanted."""
+    """Desired state of the UnitedDeployment."""
     status: UnitedDeploymentStatus | None = None
     """What is."""
 
 
 class UnitedDeploymentV1Alpha1(KubeObject):
-    """UnitedDeployment runs one workload per subset of a topology, all from one template."""
+    """UnitedDeployment runs one workload per subset of a topology, all from the same template."""
 
     spec: UnitedDeploymentV1Alpha1Spec
-    """What is wanted."""
+    """Desired state of the UnitedDeployment."""
     status: UnitedDeploymentStatusV1Alpha1 | None = None
     """What is."""
 
 
 def template_of(spec: UnitedDeploymentSpec) -> tuple[str, dict[str, Any]] | None:
-    """The template that is given and its content as JSON; None without one."""
+    """Return the name of the template that is set and its content as JSON, or None."""
     given = spec.template.to_dict() if spec.template is not None else {}
     return next(((name, given[name]) for name in TEMPLATES if given.get(name) is not None), None)
 
 
-# Shares of a UnitedDeployment's replicas as users write them (UD-34). Pure.
+# Shares of a UnitedDeployment's replicas [UD-34]. Pure.
 
-#: A share as users write it: a number, or a percentage of the replicas.
+#: A number, or a percentage of the replicas.
 Share: TypeAlias = int | str
 
-#: More than any workload has; stands for "no limit".
+#: Greater than any number of replicas; stands for no limit.
 UNLIMITED: Final = 1_000_000
 _PERCENT: Final = re.compile(r"[+-]?[0-9]{1,9}%")
 
 
 class ShareError(ValueError):
-    """A share that is none; the text says why."""
+    """An invalid share."""
 
 
 def count_of(share: Share, replicas: int | None) -> int:
-    """UD-34: a share as a number; percentages are rounded half up. Raises ShareError."""
+    """Return a share as a number; percentages are rounded half up. Raises ShareError. [UD-34]"""
     if isinstance(share, int):
         if share < 0:
             raise ShareError(f"{share} should not be less than 0")

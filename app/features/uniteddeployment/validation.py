@@ -1,4 +1,4 @@
-"""What a UnitedDeployment must say (UD-7 … UD-18). Pure; what an API server thinks of a Pod template is passed in."""
+"""Validation of UnitedDeployments [UD-7 … UD-18]. The API server's verdict on a Pod template is passed in. Pure."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ from app.kube.validation import is_dns1123_label
 SPEC: Final = Path("spec")
 TEMPLATE: Final = SPEC.child("template")
 SUBSETS: Final = SPEC.child("topology", "subsets")
-#: A label has 63 characters, a hash at most ten and a dash.
+#: A label value has at most 63 characters, of which a dash and a hash take up to eleven.
 LONGEST_NAME: Final = 52
-#: Behind it stand a dash and five characters that an API server chooses, in the name of a workload whose Pods carry
-#: the name of its own revision as a label.
+#: The API server appends a dash and five characters to the names of workloads, and the Pods of most kinds carry the
+#: name of the workload's revision as a label.
 LONGEST_LABELLED_NAME: Final = LONGEST_NAME - 6
-#: So many patches are merged to judge them; the controller tells of others.
+#: Maximum number of patches to validate; the controller reports errors in others.
 MOST_PATCHES: Final = 64
-#: The most unknown fields that warnings name.
+#: Maximum number of unknown fields to warn about.
 MAX_UNKNOWN: Final = 10
 _MISMATCH: Final = "`selector` does not match template `labels`"
-#: UD-17: what may change in the spec of a StatefulSet.
+#: Fields of a StatefulSet spec that may change. [UD-17]
 _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
     STATEFUL_SET: (
         "template",
@@ -71,13 +71,13 @@ _MUTABLE: Final[Mapping[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known beside the object: what is wrong with its Pod template."""
+    """Lookup results that validation depends on: errors in the Pod template."""
 
     template_errors: Sequence[FieldError | str] = ()
 
 
 def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | str]:
-    """Everything that is wrong by itself."""
+    """Return all errors in a spec."""
     replicas = spec.replicas
     errors: list[FieldError | str] = []
     if replicas is not None and replicas < 0:
@@ -91,8 +91,8 @@ def spec_errors(spec: UnitedDeploymentSpec, facts: Facts) -> list[FieldError | s
 
 
 def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[FieldError]:
-    """UD-71: names whose Pods nobody could make, for they carry the name of a revision as a label. (An object that is
-    there already is left in peace.) ``short_hash``: whether Pods of CloneSets carry a hash alone."""
+    """Return errors in names that are too long for labels of the Pods. Existing objects are not checked.
+    ``short_hash``: Pods of CloneSets carry only a hash. [UD-71]"""
     given, name = template_of(united.spec), united.metadata.name or ""
     kind = given[0] if given is not None else DEPLOYMENT
     labelled = kind in (STATEFUL_SET, ADVANCED_STATEFUL_SET) or (kind == CLONE_SET and not short_hash)
@@ -105,7 +105,7 @@ def creation_errors(united: UnitedDeployment, *, short_hash: bool) -> list[Field
 
 
 def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldError]:
-    """UD-16 … UD-18: what may not change."""
+    """Return errors in a change: immutable fields. [UD-16 … UD-18]"""
     errors: list[FieldError] = []
     before = {one.name: one for one in _subsets(old.spec)}
     for index, subset in enumerate(_subsets(new.spec)):
@@ -125,7 +125,8 @@ def update_errors(new: UnitedDeployment, old: UnitedDeployment) -> list[FieldErr
 
 
 def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[FieldError]:
-    """UD-72: patches that cannot be merged with the Pod template. What stays was judged when it came."""
+    """Return errors in patches that cannot be merged with the Pod template. Unchanged patches are not validated again.
+    [UD-72]"""
     given, former = template_of(new.spec), template_of(old.spec) if old is not None else None
     template = (given[1].get("spec") or {}).get("template") if given is not None else None
     if not isinstance(template, dict):
@@ -147,7 +148,7 @@ def patch_errors(new: UnitedDeployment, old: UnitedDeployment | None) -> list[Fi
 
 
 def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-11 … UD-14."""
+    """Return errors in the topology. [UD-11 … UD-14]"""
     errors: list[FieldError] = []
     known: set[str] = set()
     for index, subset in enumerate(_subsets(spec)):
@@ -166,7 +167,7 @@ def topology_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 
 
 def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
-    """What is admitted, but has no effect."""
+    """Return warnings about settings without effect."""
     found = []
     partitions = _partitions(spec)
     given = template_of(spec)
@@ -177,9 +178,9 @@ def warnings(spec: UnitedDeploymentSpec) -> tuple[str, ...]:
         found.append("spec.topology.scheduleStrategy.adaptive: has no effect unless the type is Adaptive")
     if given is not None and given[0] == CLONE_SET and _rolling(given[1]).get("partition") is not None:
         at = "spec.template.cloneSetTemplate.spec.updateStrategy.rollingUpdate.partition"
-        found.append(f"{at}: will not be used; spec.updateStrategy.manualUpdate.partitions says it per subset")
+        found.append(f"{at}: ignored; set spec.updateStrategy.manualUpdate.partitions per subset instead")
     if not _subsets(spec):
-        found.append("spec.topology.subsets: without a subset there are no Pods")
+        found.append("spec.topology.subsets: without a subset no Pods are created")
     if given is not None:
         found += _unknown_fields(*given)
     return tuple(found)
@@ -205,7 +206,7 @@ def _selector_errors(selector: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _without_empty(selector: Mapping[str, Any]) -> dict[str, Any]:
-    """The selector without values that are no list or an empty one, as Go keeps it."""
+    """Return the selector without empty values and values that are not lists, as Go keeps it."""
     expressions = [
         {key: value for key, value in one.items() if value != []}
         for one in selector.get("matchExpressions") or ()
@@ -215,7 +216,7 @@ def _without_empty(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _template_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-8 … UD-10, as far as labels and fields of the workload go."""
+    """Return errors in the labels and fields of the workload template. [UD-8 … UD-10]"""
     given = spec.template.to_dict() if spec.template is not None else {}
     names = [name for name in TEMPLATES if given.get(name) is not None]
     if not names:
@@ -259,7 +260,7 @@ def _rolling(workload: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-12, UD-13."""
+    """Return errors in the shares of the subsets. [UD-12, UD-13]"""
     errors: list[FieldError] = []
     subsets, replicas = _subsets(spec), spec.replicas
     counts: dict[str, list[int | None]] = {"replicas": [], "minReplicas": [], "maxReplicas": []}
@@ -294,7 +295,7 @@ def _share_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 
 def _bound_errors(subsets: Sequence[SubsetSpec], replicas: int | None) -> list[FieldError]:
     if replicas is None:
-        return [invalid(SUBSETS, GoLiteral("nil"), "spec.replicas must be set where minReplicas or maxReplicas are")]
+        return [invalid(SUBSETS, GoLiteral("nil"), "spec.replicas must be set if minReplicas or maxReplicas is set")]
     if all(one.max_replicas is not None for one in subsets):
         return [invalid(SUBSETS, GoLiteral(str(len(subsets))), "at least one subset.maxReplicas must be empty")]
     return []
@@ -319,7 +320,7 @@ def _sum_errors(subsets: int, replicas: int | None, fixed: Sequence[int]) -> lis
 
 
 def _strategy_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-14."""
+    """Return errors in the schedule strategy. [UD-14]"""
     strategy = spec.topology.schedule_strategy if spec.topology is not None else None
     if strategy is None or strategy.type != ADAPTIVE:
         return []
@@ -335,12 +336,12 @@ def _strategy_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
     reserve = strategy.adaptive is not None and strategy.adaptive.reserve_unschedulable_pods
     if reserve and given is not None and given[0] in (STATEFUL_SET, ADVANCED_STATEFUL_SET):
         at = SPEC.child("topology", "scheduleStrategy", "adaptive", "reserveUnschedulablePods")
-        errors.append(invalid(at, True, "stateful workloads cannot have Pods in the place of others"))
+        errors.append(invalid(at, True, "stateful workloads cannot reserve Pods"))
     return errors
 
 
 def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-15."""
+    """Return errors in the update strategy. [UD-15]"""
     strategy = spec.update_strategy
     if strategy is None:
         return []
@@ -358,7 +359,7 @@ def _update_errors(spec: UnitedDeploymentSpec) -> list[FieldError]:
 
 
 def _immutable_template_errors(new: UnitedDeploymentSpec, old: UnitedDeploymentSpec) -> list[FieldError]:
-    """UD-17."""
+    """Return errors in a change of the workload template. [UD-17]"""
     now, then = template_of(new), template_of(old)
     if now is None or then is None or now[0] != then[0] or now[0] not in _MUTABLE:
         return []

@@ -1,4 +1,4 @@
-"""The two webhooks of UnitedDeployment: fill in what is left out, refuse what cannot work (UD-4 … UD-24)."""
+"""The mutating and the validating webhook of UnitedDeployment. [UD-4 … UD-24]"""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ SHORT_HASH_GATE: Final = "CloneSetShortHash"
 
 MUTATE: Final = mutating_webhook(
     UNITED_DEPLOYMENT,
-    "Fills in the defaults of a UnitedDeployment",
+    "Sets the defaults of a UnitedDeployment",
     when=(),
 )
 VALIDATE: Final = validating_webhook(
     UNITED_DEPLOYMENT,
-    "Refuses UnitedDeployments whose subsets or template cannot work",
+    "Rejects UnitedDeployments with invalid subsets or templates",
     MAY_CHECK_TEMPLATES,
     when=(),
 )
@@ -53,13 +53,13 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 
 def handlers(lookups: TemplateLookups, *, short_hash: bool = False) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them; ``short_hash``: the gate of CloneSets."""
+    """Return the webhooks with their handler functions. ``short_hash`` is the gate CloneSetShortHash."""
     validating = partial(validate, lookups, short_hash=short_hash)
     return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, validating))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
-    """UD-4 … UD-6, UD-22."""
+    """Set the defaults. [UD-4 … UD-6, UD-22]"""
     given = review.object or {}
     version = version_to_default(UNITED_DEPLOYMENT, given)
     if isinstance(version, Denied):
@@ -80,7 +80,7 @@ def mutate(lookups: TemplateLookups, review: Review) -> Decision:
 
 
 def _template_changed(review: Review) -> bool:
-    """UD-5: on update, only a changed template gets defaults."""
+    """Return whether the template needs defaults: on update, only if it changed. [UD-5]"""
     if review.operation != Operation.UPDATE or review.old_object is None:
         return True
     specs = (one.get("spec") for one in (review.object or {}, review.old_object))
@@ -89,7 +89,7 @@ def _template_changed(review: Review) -> bool:
 
 
 async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool) -> Decision:
-    """Every rule of UD-7 … UD-18; all mistakes are reported together."""
+    """Validate a UnitedDeployment and report all errors together. [UD-7 … UD-18]"""
     given = review.object or {}
     version = version_to_judge(UNITED_DEPLOYMENT, given)
     if isinstance(version, Denied):
@@ -99,7 +99,7 @@ async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool
     except (ConversionError, ValidationError) as error:
         return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
     if united.deleting:
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Removing a finalizer must not fail because of content that no longer matters.
         return Allowed()
     former = former_of(review, read)
     errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
@@ -114,14 +114,14 @@ async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool
 
 
 def read(obj: Mapping[str, Any]) -> UnitedDeployment:
-    """The UnitedDeployment of either version as its hub model. Raises ConversionError or ValidationError."""
+    """Return the hub model of a UnitedDeployment of either version. Raises ConversionError or ValidationError."""
     return UnitedDeployment.model_validate(as_hub(UNITED_DEPLOYMENT, obj))
 
 
 async def _template_errors(
     lookups: TemplateLookups, united: UnitedDeployment, former: UnitedDeployment | None
 ) -> Sequence[FieldError | str]:
-    """UD-10. A template that stays was judged when it came."""
+    """Return errors in the template. An unchanged template is not validated again. [UD-10]"""
     found = template_of(united.spec)
     if found is None or (former is not None and same(found[1], (template_of(former.spec) or ("", None))[1])):
         return ()
@@ -136,7 +136,7 @@ async def _template_errors(
 
 
 def _add_claim_volumes(template: dict[str, Any], spec: Mapping[str, Any]) -> None:
-    """A volume per claim template, so that it can be mounted."""
+    """Add a volume per claim template, so that volume mounts can refer to it."""
     claims = spec.get("volumeClaimTemplates")
     listed = [one for one in claims if isinstance(one, dict)] if isinstance(claims, list) else []
     called = [str((one.get("metadata") or {}).get("name") or "") for one in listed]

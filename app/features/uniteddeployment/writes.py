@@ -1,4 +1,4 @@
-"""Writes of subsets and statuses, and writes that the cache does not show yet."""
+"""Writes of subsets and statuses, and tracking of writes that the cache does not show yet."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from app.kube.store import Store
 from app.pods.predicates import is_active, is_controlled_by, is_ready
 from app.workloads.report import status_patch
 
-# Writing the workloads of subsets and the labels of their Pods, with the events that tell of it (UD-49, UD-68).
+# Writes of subset workloads and Pod labels, and their events. [UD-49, UD-68]
 
 MAX_CONCURRENT_WRITES: Final = 16
 T = TypeVar("T")
@@ -51,7 +51,7 @@ R = TypeVar("R")
 
 @dataclass(slots=True)
 class Written:
-    """What came of writing several objects. ``unanswered``: of some nobody knows whether they were written."""
+    """Result of writing several objects. ``unanswered``: some requests got no response, so their result is unknown."""
 
     names: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Written:
 
 
 class SubsetWriter:
-    """Writes workloads and Pods. ``resources``: where workloads are, by the template they are made from."""
+    """Writes workloads and Pods. ``resources`` has the resource of each template."""
 
     def __init__(self, client: Client, events: EventRecorder, resources: Mapping[str, Resource]) -> None:
         self._client = client
@@ -67,7 +67,7 @@ class SubsetWriter:
         self._resources = resources
 
     async def create(self, united: UnitedDeployment, kind: str, missing: Sequence[Wanted]) -> Written:
-        """In batches of 1, 2, 4, …; the first that fails ends it."""
+        """Create workloads in batches of 1, 2, 4, …, and stop after the first batch with a failure."""
         resource, namespace = self._resources[kind], united.metadata.namespace
         owner = KIND.owner(united.metadata)
 
@@ -101,7 +101,7 @@ class SubsetWriter:
         return written
 
     async def delete(self, united: UnitedDeployment, surplus: Sequence[tuple[str, SubsetWorkload]]) -> list[str]:
-        """Delete workloads that nobody wants. Returns what went wrong."""
+        """Delete surplus workloads. Return the errors."""
         gone: dict[str, int] = {}
         errors = []
         for kind, workload in surplus:
@@ -116,7 +116,7 @@ class SubsetWriter:
                     decode=decode_metadata,
                 )
             except (NotFound, Conflict):
-                continue  # it is gone, or another has its name
+                continue  # the workload is gone, or the name belongs to another one
             except KubeError as error:
                 errors.append(message_of(error))
             else:
@@ -130,7 +130,7 @@ class SubsetWriter:
     async def update(
         self, united: UnitedDeployment, kind: str, changed: Sequence[tuple[SubsetWorkload, Wanted]]
     ) -> list[str]:
-        """Make workloads say what they are to say, in batches as above. Returns what went wrong."""
+        """Update workloads in batches. Return the errors."""
 
         async def update(one: tuple[SubsetWorkload, Wanted]) -> None:
             await self._patch(kind, one[0], _operations(*one))
@@ -145,7 +145,7 @@ class SubsetWriter:
         return errors
 
     async def adopt(self, united: UnitedDeployment, kind: str, workload: SubsetWorkload) -> None:
-        """UD-32: make a workload ours that nobody controls, if it still is as it was seen."""
+        """Adopt a workload without a controller, if it still equals the cached one. [UD-32]"""
         metadata = workload.metadata
         owner = KIND.owner(united.metadata).reference
         at = "/metadata/ownerReferences"
@@ -154,15 +154,15 @@ class SubsetWriter:
         await self._patch(kind, workload, [seen, add or {"op": "add", "path": at, "value": [owner]}])
 
     async def release(self, united: UnitedDeployment, kind: str, workload: SubsetWorkload) -> None:
-        """UD-32: what the selector does not match any more is no longer ours."""
+        """Release a workload that the selector no longer matches. [UD-32]"""
         references = [one.uid for one in workload.metadata.owner_references]
         at = pointer("metadata", "ownerReferences", str(references.index(united.metadata.uid)))
         seen = {"op": "test", "path": f"{at}/uid", "value": united.metadata.uid}
         await self._patch(kind, workload, [seen, {"op": "remove", "path": at}])
 
     async def label(self, labels: Sequence[tuple[Pod, bool]]) -> tuple[dict[str, tuple[bool, str]], list[str]]:
-        """UD-56: write which Pods are reserved. By uid what was written and the resourceVersion that has it, and what
-        went wrong."""
+        """Write which Pods are reserved. Return what was written and its resourceVersion by UID, and the errors.
+        [UD-56]"""
 
         async def label(one: tuple[Pod, bool]) -> str:
             pod, reserved = one
@@ -173,7 +173,7 @@ class SubsetWriter:
                     PODS, pod.metadata.name, patch, pod.metadata.namespace, decode=decode_metadata
                 )
             except (NotFound, Conflict):
-                return ""  # it is gone, or another has its name
+                return ""  # the Pod is gone, or the name belongs to another one
             return made.metadata.resource_version
 
         written: dict[str, tuple[bool, str]] = {}
@@ -186,7 +186,7 @@ class SubsetWriter:
         return written, errors
 
     async def delete_pods(self, pods: Sequence[Pod]) -> list[str]:
-        """UD-50. Returns what went wrong."""
+        """Delete Pods. Return the errors. [UD-50]"""
 
         async def delete(pod: Pod) -> None:
             metadata = pod.metadata
@@ -204,7 +204,7 @@ class SubsetWriter:
         ]
 
     def event(self, united: UnitedDeployment, type_: str, reason: str, message: str) -> None:
-        """Tell of something that happened to one object."""
+        """Emit an event for one object."""
         resource = UNITED_DEPLOYMENT.resource()
         regarding = ObjectReference(
             api_version=resource.api_version,
@@ -216,7 +216,7 @@ class SubsetWriter:
         self._events.event(regarding, "Warning" if type_ == "Warning" else "Normal", reason, message)
 
     async def _patch(self, kind: str, workload: SubsetWorkload, operations: Sequence[Mapping[str, Any]]) -> None:
-        """Of this very object."""
+        """Patch the workload if its UID still matches."""
         metadata = workload.metadata
         same = {"op": "test", "path": "/metadata/uid", "value": metadata.uid}
         await self._client.patch(
@@ -232,8 +232,8 @@ class SubsetWriter:
 async def _in_batches(
     write: Callable[[T], Coroutine[Any, Any, R]], given: Sequence[T], *, stop: bool = True
 ) -> AsyncIterator[tuple[T, R | KubeError]]:
-    """UD-49: 1, 2, 4, … at once. Yields what was given with what came of it; ``stop``: after the first batch in which
-    something failed."""
+    """Run writes in batches of 1, 2, 4, …, and yield each input with its result. With ``stop``, end after the first
+    batch with a failure. [UD-49]"""
     start, size = 0, 1
     while start < len(given):
         batch = given[start : start + size]
@@ -248,7 +248,7 @@ async def _in_batches(
 
 
 def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]]:
-    """UD-28, UD-29: the whole spec, and our labels and annotations beside those of others."""
+    """Return a JSON patch that replaces the spec and sets our labels and annotations, keeping others. [UD-28, UD-29]"""
     metadata = workload.metadata
     operations: list[dict[str, Any]] = []
     for field_, present, given in (
@@ -266,35 +266,35 @@ def _operations(workload: SubsetWorkload, wanted: Wanted) -> list[dict[str, Any]
     return [*operations, {"op": "replace", "path": "/spec", "value": wanted.spec}]
 
 
-# Workloads of subsets that no cache shows: those just created, for a subset must not get another (UD-33), and those
-# whose label of the subset somebody took away (UD-32).
+# Workloads that the cache does not show: just created ones, so that a subset does not get a second one [UD-33], and
+# those whose subset label was removed [UD-32].
 
-#: Seconds until a created workload that no cache shows is looked up.
+#: Seconds until a created workload that the cache does not show is read from the API server.
 BELIEF_SECONDS: Final = 10.0
-#: Seconds after a creation without an answer in which the cache shows the workload, if there is one.
+#: Seconds after a creation without a response in which the cache shows the workload, if it was created.
 DOUBT_SECONDS: Final = 3.0
-#: By how much a timer is late, so that what it waits for is past.
+#: Delay added to timers, so that their time has passed when they fire.
 TIMER_TOLERANCE: Final = 0.001
 
 
 @dataclass(slots=True)
 class Creations:
-    """Those of one object."""
+    """Recent creations of one object."""
 
-    #: Names of workloads that were created → when they were.
+    #: Creation times, by name of the workload.
     made: dict[str, float] = field(default_factory=dict)
-    #: Until when the cache may not show a workload whose creation had no answer.
+    #: Time until which the cache may lack a workload whose creation got no response.
     doubt_until: float = 0.0
 
     def note(self, written: Written, now: float) -> None:
-        """Remember what came of a creation."""
+        """Record the result of creations."""
         self.made.update(dict.fromkeys(written.names, now))
         if written.unanswered:
             self.doubt_until = now + DOUBT_SECONDS
 
 
 class UnseenWorkloads:
-    """Compares creations with the caches. ``resources``: where workloads are, by the template they are made from."""
+    """Compares creations with the caches. ``resources`` has the resource of each template."""
 
     def __init__(
         self, client: Client, caches: Mapping[str, Store[SubsetWorkload]], resources: Mapping[str, Resource]
@@ -305,12 +305,12 @@ class UnseenWorkloads:
         self._resources = resources
 
     async def wait(self, united: UnitedDeployment, creations: Creations) -> float:
-        """Seconds to wait for a workload that is not seen yet; 0: all are."""
+        """Return the seconds to wait for a created workload to appear; 0 if none is missing."""
         now, namespace = self._clock.monotonic(), united.metadata.namespace
         if creations.doubt_until:
             if (left := creations.doubt_until - now) > 0:
                 return left + TIMER_TOLERANCE
-            # The cache may be later than that: what there is decides.
+            # The cache may lag even longer, so ask the API server.
             creations.made.update(dict.fromkeys(await self._there(united), now))
             creations.doubt_until = 0.0
         for name in list(creations.made):
@@ -322,7 +322,7 @@ class UnseenWorkloads:
         return 1.0 if creations.made else 0.0
 
     async def unlabelled(self, united: UnitedDeployment, kind: str) -> list[SubsetWorkload]:
-        """UD-32: the workloads that it owns still, and that say no more which subset they are for."""
+        """Return owned workloads that have lost their subset label. [UD-32]"""
         namespace, selector = united.metadata.namespace or "", f"!{names.SUBSET_NAME}"
         listed = await self._client.list(
             self._resources[kind], namespace, label_selector=selector, decode=decode_subset_workload
@@ -335,7 +335,7 @@ class UnseenWorkloads:
         ]
 
     async def _there(self, united: UnitedDeployment) -> list[str]:
-        """The names of the workloads that it has, by the API server itself."""
+        """Return the names of the owned workloads from the API server."""
         found = template_of(united.spec)
         if found is None:
             return []
@@ -349,14 +349,14 @@ class UnseenWorkloads:
         return [one.metadata.name for one in listed.items if is_controlled_by(one.metadata, owner)]
 
 
-# The status of a UnitedDeployment: counted, and written where it differs (UD-63 … UD-70).
+# Status of a UnitedDeployment, written if it changed. [UD-63 … UD-70]
 
-#: spec.replicas where nobody says it; the webhook does.
+#: Default of spec.replicas, normally set by the webhook.
 _REPLICAS: Final = 1
 
 
 def present_status(united: UnitedDeployment, known: KnownStatus | None) -> KnownStatus:
-    """UD-66: the status as we wrote it, until the cache shows something newer."""
+    """Return the status as last written, until the cache shows a newer one. [UD-66]"""
     version = united.metadata.resource_version
     if known is not None and known.version.isdigit() and version.isdigit() and int(known.version) >= int(version):
         return known
@@ -371,7 +371,8 @@ async def report(
     remarked: frozenset[str],
     outcome: Outcome,
 ) -> KnownStatus | None:
-    """Write the status; what was written, None if nothing differs. ``remarked``: UD-40."""
+    """Write the status if it changed, and return it, or None. ``remarked``: subsets that count as unschedulable again.
+    [UD-40]"""
     united = found.united
     states, updated = _counted(found, wanted, remarked)
 
@@ -431,5 +432,5 @@ def _counted(
 
 
 def _as_it_is(kind: str, workload: SubsetWorkload | None) -> tuple[int, int]:
-    """Replicas and partition of a subset that nothing is to be changed of."""
+    """Return the replicas and partition of a subset that stays unchanged."""
     return (workload.replicas, partition_of(kind, workload)) if workload is not None else (0, 0)

@@ -88,8 +88,8 @@ def test_a_plan_says_what_is_written_next() -> None:
         assert "the template changes, revision web-" in shown.head
         assert [(row[0], row[2], row[3]) for row in shown.rows] == [
             ("a", "scale 1 to 2, update", "its share of spec.replicas; the template changed"),
-            ("c", "create with 4 Pods", "the topology names it"),
-            ("b", "delete with 3 Pods", "the topology does not name it"),
+            ("c", "create with 4 Pods", "the subset is in the topology"),
+            ("b", "delete with 3 Pods", "the subset is not in the topology"),
         ]
         held = {**found, "spec": {**found["spec"], "updateStrategy": {"manualUpdate": {"partitions": {"b": 2}}}}}
         rows = (await plan(there.client, held, ENABLED)).rows
@@ -114,7 +114,7 @@ def test_subsets_and_pods_are_explained() -> None:
         assert (rows["a"]["reserved"], rows["b"]["reserved"], rows["a"]["share"]) == ("2", "0", "0 to 2")
         assert rows["a"]["state"].startswith("unschedulable since 2")
         assert rows["b"]["state"] == "schedulable"
-        assert any("others run in the place of" in note for note in found.notes)
+        assert any("others run in place of" in note for note in found.notes)
         assert found.todo[0].startswith("make room for the Pods of subset a")
         pod = await there.client.get(PODS, pending[0], NAMESPACE, decode=decode_pod)
         (line,) = await explain_pod(there.client, pod, ENABLED)
@@ -189,7 +189,7 @@ def test_pausing_and_restarting_change_the_template() -> None:
         await there.change(
             {"template": {"cloneSetTemplate": {"spec": {"updateStrategy": in_place()}}}},
         )
-        with pytest.raises(CommandError, match="InPlaceIfPossible updates in place"):
+        with pytest.raises(CommandError, match="InPlaceIfPossible updates Pods in place"):
             await restart(there.client, await stored(there))
 
     in_world(scenario)
@@ -247,7 +247,7 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
         (
             united("deploymentTemplate", FINISHED, replicas=3),
             False,
-            "4 Pods updated, more than the 3 asked for, 4 of 3 ready",
+            "4 Pods updated, more than the 3 requested, 4 of 3 ready",
         ),
     ],
 )

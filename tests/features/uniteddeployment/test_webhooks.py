@@ -209,7 +209,7 @@ def test_where_pods_carry_a_hash_alone_names_of_clone_sets_may_be_longer() -> No
     ("obj", "said"),
     [
         (united(topology={"subsets": [], "scheduleStrategy": {"adaptive": {}}}), "has no effect unless the type"),
-        (united(topology={"subsets": []}), "without a subset there are no Pods"),
+        (united(topology={"subsets": []}), "without a subset no Pods are created"),
     ],
 )
 def test_what_has_no_effect_is_warned_of(obj: Json, said: str) -> None:
@@ -221,7 +221,7 @@ def test_a_partition_in_a_clone_set_template_is_warned_of() -> None:
     obj = united(kind="cloneSetTemplate")
     spec = obj["spec"]["template"]["cloneSetTemplate"]["spec"]
     spec["updateStrategy"] = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
-    assert any("rollingUpdate.partition: will not be used" in one for one in write(obj).warnings)
+    assert any("rollingUpdate.partition: ignored; set" in one for one in write(obj).warnings)
 
 
 @pytest.mark.behaviour("UD-3")

@@ -1,1 +1,1 @@
-"""The plan of a UnitedDeployment: pure functions that decide. No I/O, no clock, no randomness."""
+"""Planning for UnitedDeployments: pure functions that decide what to do. No I/O, no clock, no randomness."""

@@ -1,4 +1,4 @@
-"""How many Pods each subset gets, fixed or adapted to Pods that cannot be scheduled. Pure."""
+"""Allocation of Pods to subsets, fixed or adapted to unschedulable Pods. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from app.features.uniteddeployment.types import UNLIMITED, Share, ShareError, co
 from app.kube.clock import parsed_rfc3339, rfc3339
 from app.kube.objects import Pod
 
-# How many Pods each subset gets (UD-34 … UD-41). Pure.
+# Number of Pods of each subset [UD-34 … UD-41]. Pure.
 
 
 class AllocationError(ShareError):
-    """Shares that cannot be met together; the text says why."""
+    """The shares of the subsets contradict each other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """What a subset asks for, and what there is of it."""
+    """Desired and observed numbers of one subset."""
 
     name: str
     replicas: Share | None = None
@@ -28,19 +28,19 @@ class Subset:
     max_replicas: Share | None = None
     #: Whether its workload exists.
     exists: bool = False
-    #: ``spec.replicas`` and ``status.readyReplicas`` of its workload.
+    #: ``spec.replicas`` and ``status.readyReplicas`` of the workload.
     current: int = 0
     ready: int = 0
     unschedulable: bool = False
-    #: Pods that are kept though they may not run, for others run instead of them.
+    #: Pods that are kept although they may not run, because others run in their place.
     reserved: int = 0
-    #: Whether it was unschedulable when this reconcile began.
+    #: Whether the subset was unschedulable when this reconcile began.
     marked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the most Pods of a subset, as numbers."""
+    """Minimum and maximum number of Pods of a subset."""
 
     least: int
     most: int
@@ -48,7 +48,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Pods by subset name; ``remarked``: subsets that count as unschedulable again until their new Pods run (UD-40)."""
+    """Pods by subset name. ``remarked``: subsets that count as unschedulable again until their new Pods run. [UD-40]"""
 
     replicas: Mapping[str, int]
     remarked: frozenset[str] = field(default_factory=frozenset)
@@ -57,7 +57,7 @@ class Allocation:
 def allocate(
     replicas: int | None, subsets: Sequence[Subset], *, adaptive: bool = False, reserve: bool = False
 ) -> Allocation:
-    """UD-35: the allocator that the strategy asks for. Raises ShareError."""
+    """Allocate Pods according to the schedule strategy. Raises ShareError. [UD-35]"""
     if adaptive and reserve:
         return _reservation(replicas, subsets)
     if adaptive:
@@ -68,22 +68,22 @@ def allocate(
 
 
 def bounds_of(subset: Subset, replicas: int | None) -> Bounds:
-    """The least and the most Pods of a subset. Raises ShareError."""
+    """Return the minimum and maximum number of Pods of a subset. Raises ShareError."""
     least = 0 if subset.min_replicas is None else count_of(subset.min_replicas, replicas)
     most = UNLIMITED if subset.max_replicas is None else count_of(subset.max_replicas, replicas)
     if least > most:
-        raise AllocationError(f"subset {subset.name}: minReplicas {least} is more than maxReplicas {most}")
+        raise AllocationError(f"subset {subset.name}: minReplicas {least} is greater than maxReplicas {most}")
     return Bounds(least, most)
 
 
 def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]:
-    """UD-36."""
+    """Allocate by the replicas of the subsets. [UD-36]"""
     fixed = {one.name: count_of(one.replicas, replicas) for one in subsets if one.replicas is not None}
     free = [one for one in subsets if one.replicas is None]
     total = sum(fixed.values())
     if replicas is None:
         if free:
-            raise AllocationError("spec.replicas is not set, and not every subset has replicas of its own")
+            raise AllocationError("spec.replicas is not set, and not every subset has its own replicas")
         return fixed
     if total > replicas:
         raise AllocationError(f"the subsets' replicas add up to {total}, which is more than spec.replicas {replicas}")
@@ -92,7 +92,7 @@ def _specific(replicas: int | None, subsets: Sequence[Subset]) -> dict[str, int]
             raise AllocationError(f"the subsets' replicas add up to {total}, but spec.replicas is {replicas}")
         return fixed
     share, more = divmod(replicas - total, len(free))
-    # Those with most Pods now keep most.
+    # Subsets with more Pods now stay the larger ones.
     by_size = sorted(free, key=lambda one: (one.current, one.name), reverse=True)
     return {**fixed, **{one.name: share + (index < more) for index, one in enumerate(by_size)}}
 
@@ -101,9 +101,9 @@ _Adapt: TypeAlias = Callable[[Subset, Bounds], Bounds]
 
 
 def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> dict[str, int]:
-    """UD-37: first everybody's least, in order, then up to everybody's most, in order."""
+    """Allocate the minimum of each subset, then fill up to each maximum, in order. [UD-37]"""
     if replicas is None:
-        raise AllocationError("spec.replicas must be set where subsets have minReplicas or maxReplicas")
+        raise AllocationError("spec.replicas must be set if subsets have minReplicas or maxReplicas")
     bounds = [adapt(one, bounds_of(one, replicas)) for one in subsets]
     found, left = [], replicas
     for one in bounds:
@@ -117,7 +117,7 @@ def _between(replicas: int | None, subsets: Sequence[Subset], adapt: _Adapt) -> 
 
 
 def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
-    """UD-38: what runs stays; an unschedulable subset gets no more than that, beside its least."""
+    """Keep running Pods; an unschedulable subset gets no more than these or its minimum. [UD-38]"""
     if not subset.exists:
         return bounds
     if subset.unschedulable:
@@ -129,7 +129,7 @@ def _adapted(subset: Subset, bounds: Bounds) -> Bounds:
 
 @dataclass(slots=True)
 class _Running:
-    """A subset while Pods are reserved: what it was given, and how many more of them can run."""
+    """Allocation to one subset while Pods are reserved, and how many more Pods can run there."""
 
     subset: Subset
     bounds: Bounds
@@ -137,17 +137,18 @@ class _Running:
     able: int = UNLIMITED
 
     def give(self, up_to: int, left: int) -> int:
-        """UD-39: give Pods until it has ``up_to``; returns how many are left, those that cannot run among them."""
-        more = max(0, min(up_to - self.given, left))  # UD-39 [B]: never take back
+        """Allocate Pods up to ``up_to``. Return how many are left to allocate, including those that cannot run here.
+        [UD-39]"""
+        more = max(0, min(up_to - self.given, left))  # never take Pods back [UD-39]
         self.given += more
         self.able -= more
         return left - more if self.able >= 0 else left - max(0, more + self.able)
 
 
 def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
-    """UD-39, UD-40: what cannot run is kept, and given to the next subset as well."""
+    """Keep Pods that cannot run, and allocate them to the next subset as well. [UD-39, UD-40]"""
     if replicas is None:
-        raise AllocationError("spec.replicas must be set where Pods are reserved")
+        raise AllocationError("spec.replicas must be set if Pods are reserved")
     running = [_Running(one, bounds_of(one, replicas)) for one in subsets]
     for one in running:
         subset = one.subset
@@ -170,7 +171,7 @@ def _reservation(replicas: int | None, subsets: Sequence[Subset]) -> Allocation:
     return Allocation({one.subset.name: one.given for one in running}, frozenset(remarked))
 
 
-# Which subsets cannot be scheduled, and until when (UD-54, UD-55). Pure.
+# Which subsets are unschedulable, and until when [UD-54, UD-55]. Pure.
 
 RESCHEDULE = "reschedule"
 RECOVER = "recover"
@@ -178,7 +179,7 @@ RECOVER = "recover"
 
 @dataclass(frozen=True, slots=True)
 class Schedulability:
-    """What is known of one subset. ``again``: seconds until it may be otherwise; 0: only events change it."""
+    """Schedulability of one subset. ``again``: seconds until it may change; 0 if only events change it."""
 
     unschedulable: bool
     condition: Mapping[str, Any] | None = None
@@ -187,14 +188,14 @@ class Schedulability:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Pods that no node takes. ``remaining``: seconds until the next of them is too late; 0 without one."""
+    """Unschedulable Pods. ``remaining``: seconds until the next of them times out; 0 if there is none."""
 
     timed_out: int = 0
     remaining: float = 0.0
 
 
 def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> Pending:
-    """UD-55: Pods that cannot be scheduled, and since how long."""
+    """Count unschedulable Pods that have timed out, and return when the next one will. [UD-55]"""
     timed_out, times = 0, []
     for pod in pods:
         left = pending_seconds(pod, critical_seconds, now)
@@ -208,7 +209,7 @@ def pending_pods(pods: Iterable[Pod], critical_seconds: int, now: datetime) -> P
 
 
 def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | None:
-    """Seconds until a Pod that no node takes is too late, negative if it is; None for one that is not of these."""
+    """Return the seconds until an unschedulable Pod times out, negative if it has; None for other Pods."""
     metadata = pod.metadata
     if metadata.deletion_timestamp is not None or pod.status.phase != "Pending" or pod.spec.node_name:
         return None
@@ -221,7 +222,7 @@ def pending_seconds(pod: Pod, critical_seconds: int, now: datetime) -> float | N
 def schedulability(
     before: Mapping[str, Any] | None, pending: Pending, duration_seconds: int, now: datetime
 ) -> Schedulability:
-    """UD-54: the table of a subset's condition. ``before``: its condition Schedulable, if it has one."""
+    """Return whether a subset is schedulable. ``before`` is its condition Schedulable, if it has one. [UD-54]"""
     if before is None or before.get("status") != "False":
         if not pending.timed_out:
             return Schedulability(False, before, pending.remaining)

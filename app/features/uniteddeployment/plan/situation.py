@@ -1,4 +1,4 @@
-"""Everything a reconcile of a UnitedDeployment decides by, and an explanation of it. Pure."""
+"""Inputs of the decisions about a UnitedDeployment, and an explanation of them. Pure."""
 
 from __future__ import annotations
 
@@ -45,47 +45,47 @@ from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready
 from app.workloads.settings import Revisions
 
-# A UnitedDeployment as it is found, and what each subset is to get (UD-35, UD-47, UD-53 … UD-58). Pure.
+# Observed state of a UnitedDeployment, and the desired state of each subset [UD-35, UD-47, UD-53 … UD-58]. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What one reconcile goes by."""
+    """Inputs of one reconcile."""
 
     united: UnitedDeployment
-    #: Which template is given, and what it says.
+    #: Name of the template that is set, and its content.
     kind: str
     template: Mapping[str, Any]
     revisions: Revisions
     status: Mapping[str, Any]
-    #: The workload of each subset that has one, and the Pods of that.
+    #: Existing workloads and their Pods, by subset.
     existing: Mapping[str, SubsetWorkload]
     pods: Mapping[str, Sequence[Pod]]
     now: datetime
-    #: By uid, labels of reserved Pods that were written and no cache shows yet.
+    #: Labels of reserved Pods that were written but are not in the cache yet, by UID.
     labels: Mapping[str, bool] = field(default_factory=dict)
-    #: Filled in by :func:`judged`.
+    #: Computed by :func:`judged`.
     schedulable: Mapping[str, Schedulability] = field(default_factory=dict)
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
-    #: Pods per subset that cannot be relied on.
+    #: Number of unreliable Pods, by subset.
     unreliable: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def subsets(self) -> Sequence[Subset]:
-        """Those of the topology, in its order."""
+        """The subsets in the order of the topology."""
         topology = self.united.spec.topology
         return (topology.subsets or ()) if topology is not None else ()
 
     @property
     def adapts(self) -> bool:
-        """Whether Pods that cannot be scheduled are given to other subsets."""
+        """Whether unschedulable Pods are moved to other subsets."""
         topology = self.united.spec.topology
         strategy = topology.schedule_strategy if topology is not None else None
         return strategy is not None and strategy.type == ADAPTIVE
 
     @property
     def reserves(self) -> bool:
-        """Whether Pods that cannot be scheduled are kept, beside those that run in their place (UD-14)."""
+        """Whether unschedulable Pods are kept in addition to those that run in their place. [UD-14]"""
         topology = self.united.spec.topology
         strategy = topology.schedule_strategy if topology is not None else None
         given = strategy.adaptive if strategy is not None else None
@@ -93,7 +93,7 @@ class Situation:
 
     @property
     def limits(self) -> Limits:
-        """The times of the adaptive strategy."""
+        """Timeouts of the adaptive strategy."""
         topology = self.united.spec.topology
         strategy = topology.schedule_strategy if topology is not None else None
         given = strategy.adaptive if strategy is not None else None
@@ -105,25 +105,25 @@ class Situation:
         )
 
     def partition(self, subset: str, replicas: int) -> int:
-        """UD-47."""
+        """Return the partition of a subset. [UD-47]"""
         strategy = self.united.spec.update_strategy
         manual = strategy.manual_update if strategy is not None else None
         partitions = (manual.partitions or {}) if manual is not None else {}
         return max(0, min(partitions.get(subset, 0), replicas))
 
     def condition(self, subset: str) -> Mapping[str, Any] | None:
-        """The condition Schedulable as it is to be."""
+        """Return the desired condition Schedulable of a subset."""
         found = self.schedulable.get(subset)
         return found.condition if found is not None else None
 
     def reserved_pods(self, subset: str) -> frozenset[str]:
-        """The uids of Pods in whose place others run."""
+        """Return the UIDs of Pods that have others in their place."""
         found = self.reservations.get(subset)
         return found.uids if found is not None else frozenset()
 
 
 def judged(found: Situation) -> Mapping[str, Any]:
-    """What is known of each subset's schedulability: the fields of the situation that say so."""
+    """Return the fields of the situation that hold the schedulability of each subset."""
     if found.reserves:
         return _judged_with_reservation(found)
     if not found.adapts:
@@ -143,7 +143,7 @@ def judged(found: Situation) -> Mapping[str, Any]:
 
 
 def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
-    """UD-53, UD-56, UD-57."""
+    """Return the schedulability of each subset when Pods are reserved. [UD-53, UD-56, UD-57]"""
     schedulable: dict[str, Schedulability] = {}
     reservations: dict[str, Reservation] = {}
     unreliable: dict[str, int] = {}
@@ -151,7 +151,7 @@ def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
         name = subset.name
         before, workload = condition_of(found.status, name), found.existing.get(name)
         if workload is None:
-            # UD-53: of a subset that joins others, nobody knows yet whether its Pods can run.
+            # Whether the Pods of a new subset can run is still unknown. [UD-53]
             if before is None and found.status.get("subsetStatuses"):
                 before = marked_condition(None, True, "subset was just created", found.now, reason=CREATED)
             schedulable[name] = Schedulability(False, before)
@@ -172,7 +172,7 @@ def _judged_with_reservation(found: Situation) -> Mapping[str, Any]:
 
 
 def allocated(found: Situation) -> allocation.Allocation:
-    """UD-35: how many Pods each subset is to have. Raises ShareError."""
+    """Return the number of Pods of each subset. Raises ShareError. [UD-35]"""
     subsets = []
     for subset in found.subsets:
         workload, known = found.existing.get(subset.name), found.schedulable.get(subset.name)
@@ -195,7 +195,7 @@ def allocated(found: Situation) -> allocation.Allocation:
 
 
 def wanted(found: Situation, replicas: Mapping[str, int]) -> tuple[dict[str, Wanted], list[str]]:
-    """What the workload of each subset is to say, and which cannot be made."""
+    """Return the desired workload of each subset, and errors for those that cannot be built."""
     made: dict[str, Wanted] = {}
     errors = []
     for subset in found.subsets:
@@ -217,7 +217,7 @@ def wanted(found: Situation, replicas: Mapping[str, int]) -> tuple[dict[str, Wan
 
 
 def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None:
-    """UD-58: while a subset that cannot be scheduled is rolled out."""
+    """Return the maxUnavailable to set while an unschedulable subset is rolled out. [UD-58]"""
     known, reserved = found.schedulable.get(subset), found.reservations.get(subset)
     workload = found.existing.get(subset)
     if known is None or not known.unschedulable or reserved is None or not reserved.outdated or workload is None:
@@ -227,7 +227,7 @@ def _max_unavailable(found: Situation, subset: str, replicas: int) -> int | None
 
 
 def _updating_since(found: Situation) -> datetime:
-    """When the roll-out began; now if the status does not know of it yet."""
+    """Return when the rollout began, or now if the status does not show it yet."""
     conditions = found.status.get("conditions")
     for one in conditions if isinstance(conditions, list) else ():
         if isinstance(one, Mapping) and one.get("type") == UNITED_UPDATED and one.get("status") == "False":
@@ -241,19 +241,19 @@ COLUMNS: Final = ("subset", "workload", "wanted", "pods", "ready", "updated", "p
 def steps(
     here: Situation, wanted: Mapping[str, Wanted], surplus: Sequence[SubsetWorkload]
 ) -> list[tuple[str, str, str, str]]:
-    """What is written next: subset, workload, action and why, in the order of the topology."""
+    """Return the next writes in the order of the topology: subset, workload, action and reason."""
     rows = []
     for subset in here.subsets:
         one, workload = wanted.get(subset.name), here.existing.get(subset.name)
         if one is None:
             continue
         if workload is None:
-            rows.append((subset.name, "-", f"create with {one.replicas} Pods", "the topology names it"))
+            rows.append((subset.name, "-", f"create with {one.replicas} Pods", "the subset is in the topology"))
         elif needs_update(here.kind, workload, one):
             rows.append((subset.name, workload.metadata.name, *_change(here, workload, one)))
     for workload in surplus:
         named = any(one.name == workload.subset for one in here.subsets)
-        why = "another workload is the subset's" if named else "the topology does not name it"
+        why = "the subset has another workload" if named else "the subset is not in the topology"
         rows.append((workload.subset, workload.metadata.name, f"delete with {workload.replicas} Pods", why))
     return rows
 
@@ -273,24 +273,24 @@ def _change(here: Situation, workload: SubsetWorkload, one: Wanted) -> tuple[str
         reasons.append("the subset's patch changed")
     elif here.kind != DEPLOYMENT and partition_of(here.kind, workload) != one.partition:
         actions.append(f"partition {partition_of(here.kind, workload)} to {one.partition}")
-        reasons.append("manualUpdate.partitions says so")
+        reasons.append("set by manualUpdate.partitions")
     if not actions:
         actions.append("change maxUnavailable")
-        reasons.append("Pods that find no node must not block the roll-out, or block it no longer")
+        reasons.append("unschedulable Pods must not block the rollout, or no longer block it")
     return ", ".join(actions), "; ".join(reasons)
 
 
 def _why_so_many(here: Situation, subset: str) -> str:
     known = here.schedulable.get(subset)
     if known is not None and known.unschedulable:
-        return "its Pods find no node"
+        return "its Pods are unschedulable"
     if any(one.unschedulable for one in here.schedulable.values()):
-        return "Pods of other subsets find no node"
+        return "Pods of other subsets are unschedulable"
     return "its share of spec.replicas"
 
 
 def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[str, ...]], list[str], list[str]]:
-    """A row per subset, what else there is to say, and what a person can do."""
+    """Return a row per subset, notes, and steps that the user can take."""
     rows: list[tuple[str, ...]] = []
     notes, todo = [], []
     update = here.revisions.update.name
@@ -317,7 +317,7 @@ def explained(here: Situation, replicas: Mapping[str, int]) -> tuple[list[tuple[
         )
         late = [one.metadata.name for one in pods if one.metadata.uid in reserved]
         if late:
-            notes.append(f"subset {subset.name}: others run in the place of {', '.join(sorted(late)[:5])}{_more(late)}")
+            notes.append(f"subset {subset.name}: others run in place of {', '.join(sorted(late)[:5])}{_more(late)}")
         known = here.schedulable.get(subset.name)
         if known is not None and known.unschedulable:
             todo.append(
@@ -347,12 +347,12 @@ def _state(here: Situation, subset: str) -> str:
     if known is None or not known.unschedulable:
         return "schedulable"
     since = (known.condition or {}).get("lastTransitionTime", "now")
-    again = f", looked at again in {known.again:.0f} s" if known.again else ""
+    again = f", checked again in {known.again:.0f} s" if known.again else ""
     return f"unschedulable since {since}{again}"
 
 
 def reserved_note(here: Situation, subset: str, pod: Pod) -> str:
-    """What reservation means for a Pod."""
+    """Return a note if the Pod is reserved, otherwise ""."""
     if not here.reserves:
         return ""
     if pod.metadata.uid in here.reserved_pods(subset):

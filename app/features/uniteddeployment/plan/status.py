@@ -1,4 +1,4 @@
-"""The status of a UnitedDeployment, and Pods held in reserve. Pure."""
+"""Status of a UnitedDeployment, and its reserved Pods. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since
 
-# What a UnitedDeployment's status says (UD-46, UD-63 … UD-70). Pure.
+# Status of a UnitedDeployment [UD-46, UD-63 … UD-70]. Pure.
 
 PROVISIONED: Final = "SubsetProvisioned"
 UPDATED: Final = "SubsetUpdated"
@@ -23,16 +23,16 @@ SCHEDULABLE: Final = "Schedulable"
 FAILURE: Final = "SubsetFailure"
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
-#: Longer texts are cut: a status is no log.
+#: Maximum length of messages in the status.
 LONGEST_MESSAGE: Final = 1024
-#: Conditions by which the kinds of workloads say that a Pod could not be made or changed.
+#: Conditions in which workloads report that a Pod could not be created or updated.
 _FAILURES: Final = frozenset({"ReplicaFailure", "FailedScale", "FailedUpdate", "FailedCreatePod", "FailedUpdatePod"})
 REQUIRED: Final = ("replicas", "updatedReplicas", "currentRevision")
 
 
 @dataclass(frozen=True, slots=True)
 class SubsetState:
-    """One subset as it is now. ``schedulable``: its condition, where there is one."""
+    """Current state of one subset. ``schedulable`` is its condition, if any."""
 
     name: str
     replicas: int
@@ -40,14 +40,14 @@ class SubsetState:
     pods: int = 0
     ready: int = 0
     schedulable: Mapping[str, Any] | None = None
-    #: Pods in whose place others run.
+    #: Number of Pods that have others in their place.
     reserved: int = 0
-    #: What its workload says went wrong, and what holds its roll-out up.
+    #: Failure that the workload reports, and the reason its rollout does not progress.
     failure: str = ""
     halted: str = ""
 
     def entry(self) -> dict[str, Any]:
-        """Its entry in the status; what is zero is left out."""
+        """Entry of the subset in the status; zeros are omitted."""
         counts = {"replicas": self.replicas, "readyReplicas": self.ready, "partition": self.partition}
         counts["reservedPods"] = self.reserved
         entry: dict[str, Any] = {"name": self.name, **{key: count for key, count in counts.items() if count}}
@@ -56,8 +56,8 @@ class SubsetState:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of a reconcile. ``changed``: subsets were created or deleted; ``error``: what went wrong;
-    ``unprovisioned``: what of that concerns their creation and deletion."""
+    """Outcome of a reconcile. ``changed``: subsets were created or deleted. ``error``: all errors. ``unprovisioned``:
+    those about creating and deleting subsets."""
 
     changed: bool = False
     error: str = ""
@@ -66,7 +66,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Pods at the updated revision: all, those that are ready, and of these those in whose place no others run."""
+    """Counts of Pods at the updated revision: all, ready ones, and ready ones without others in their place."""
 
     pods: int = 0
     ready: int = 0
@@ -87,7 +87,7 @@ def status_of(
     generation: int,
     now: datetime,
 ) -> dict[str, Any]:
-    """The whole status after a reconcile. ``revision``: the updated one; ``replicas``: spec.replicas."""
+    """Return the status after a reconcile. ``revision`` is the updated one; ``replicas`` is spec.replicas."""
     reserved = sum(one.reserved for one in subsets)
     pods = sum(max(0, one.pods - one.reserved) for one in subsets)  # UD-63
     ready = sum(one.ready for one in subsets)
@@ -107,7 +107,7 @@ def status_of(
         "reservedPods": reserved,
         "currentRevision": current,
         "updatedRevision": revision,
-        # UD-64: an autoscaler sees the Pods that work.
+        # Autoscalers see only the Pods that work. [UD-64]
         "labelSelector": f"{selector},{names.UNITED_RESERVED_POD}=false" if reserves else selector,
         "subsetStatuses": [one.entry() for one in subsets],
         "conditions": conditions,
@@ -116,7 +116,7 @@ def status_of(
 
 
 def trouble_of(conditions: Iterable[WorkloadCondition]) -> tuple[str, str]:
-    """What a workload says went wrong, and what holds its roll-out up; empty if nothing does."""
+    """Return the failure that a workload reports, and the reason its rollout does not progress; "" if none."""
     failure = halted = ""
     for one in conditions:
         if one.type in _FAILURES and one.status == "True":
@@ -127,7 +127,7 @@ def trouble_of(conditions: Iterable[WorkloadCondition]) -> tuple[str, str]:
 
 
 def condition_of(status: Mapping[str, Any], subset: str) -> Mapping[str, Any] | None:
-    """The condition Schedulable of a subset, as the status has it."""
+    """Return the condition Schedulable of a subset from the status."""
     for entry in _objects(status.get("subsetStatuses")):
         if entry.get("name") == subset:
             found = (one for one in _objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
@@ -144,7 +144,7 @@ def with_condition(
     reason: str = "",
     message: str = "",
 ) -> list[dict[str, Any]]:
-    """The conditions with one set; its time moves only with its status or reason (UD-61)."""
+    """Return the conditions with one replaced. Its transition time changes only with its status or reason. [UD-61]"""
     before = next((one for one in conditions if one.get("type") == type_), None)
     same = before is not None and (before.get("status"), before.get("reason") or "") == (status, reason)
     made: dict[str, Any] = {"type": type_, "status": status}
@@ -162,7 +162,7 @@ def with_condition(
 def _conditions(
     present: Mapping[str, Any], outcome: Outcome, revision: str, finished: bool, now: datetime
 ) -> list[dict[str, Any]]:
-    """UD-65."""
+    """Return the conditions after a reconcile. [UD-65]"""
     found: Sequence[Mapping[str, Any]] = list(_objects(present.get("conditions")))
     known = next((one for one in found if one.get("type") == UNITED_UPDATED), None)
     wanted = "True" if finished else "False"
@@ -191,7 +191,7 @@ def _conditions(
 def _with_failure(
     conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], now: datetime
 ) -> list[dict[str, Any]]:
-    """UD-65: what the workloads report as failed."""
+    """Add the failures that workloads report. [UD-65]"""
     said = "; ".join(f"{one.name}: {one.failure}" for one in subsets if one.failure)
     if not said:
         return [one for one in conditions if one.get("type") != FAILURE]
@@ -201,11 +201,11 @@ def _with_failure(
 def _with_progress(
     conditions: list[dict[str, Any]], subsets: Sequence[SubsetState], finished: bool, ready: bool, now: datetime
 ) -> list[dict[str, Any]]:
-    """UD-70: whether there are as many ready Pods as asked for, and whether the roll-out moves."""
+    """Add whether enough Pods are ready, and whether the rollout progresses. [UD-70]"""
     if ready:
-        status, reason, message = "True", "MinimumReplicasAvailable", "as many Pods are ready as asked for"
+        status, reason, message = "True", "MinimumReplicasAvailable", "the desired number of Pods is ready"
     else:
-        status, reason, message = "False", "MinimumReplicasUnavailable", "fewer Pods are ready than asked for"
+        status, reason, message = "False", "MinimumReplicasUnavailable", "fewer Pods are ready than desired"
     conditions = with_condition(conditions, AVAILABLE, status, now, reason=reason, message=message)
     halted = "; ".join(f"{one.name}: {one.halted}" for one in subsets if one.halted)
     if halted:
@@ -213,7 +213,7 @@ def _with_progress(
     elif finished and ready:
         status, reason, message = "True", "UnitedDeploymentAvailable", "all Pods are updated and ready"
     else:
-        status, reason, message = "True", "UnitedDeploymentProgressing", "Pods are being made or updated"
+        status, reason, message = "True", "UnitedDeploymentProgressing", "Pods are being created or updated"
     return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
 
 
@@ -221,19 +221,19 @@ def _objects(value: object) -> Sequence[Mapping[str, Any]]:
     return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
-# Which Pods are kept though others run in their place (UD-56, UD-57, UD-62). Pure.
+# Which Pods are kept while others run in their place [UD-56, UD-57, UD-62]. Pure.
 
 CREATED: Final = "created"
 FOUND: Final = "reserved pods found"
 NONE_FOUND: Final = "no reserved pods"
 SCALED_UP: Final = "subset just recovered scaled up"
-#: By how much a timer is late, so that what it waits for is past.
+#: Delay added to timers, so that their time has passed when they fire.
 _LATER: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """rescheduleCriticalSeconds and unschedulableDuration."""
+    """The values of rescheduleCriticalSeconds and unschedulableDuration."""
 
     critical: int
     duration: int
@@ -241,24 +241,24 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The reserved Pods of one subset."""
+    """Reserved Pods of one subset."""
 
-    #: Pods whose label is to be written, and what it is to say.
+    #: Pods whose label must be written, and its value.
     labels: Sequence[tuple[Pod, bool]] = ()
-    #: The uids of the reserved ones.
+    #: UIDs of the reserved Pods.
     uids: frozenset[str] = frozenset()
-    #: Ready Pods that a roll-out should have replaced, had it not been stuck (UD-58).
+    #: Ready Pods that a stuck rollout should have replaced by now. [UD-58]
     overdue: int = 0
-    #: Pods at an old revision that nothing holds back there.
+    #: Pods at an old revision beyond the partition.
     outdated: int = 0
-    #: Pods that are neither finished nor being deleted.
+    #: Pods that are neither finished nor terminating.
     active: int = 0
-    #: Seconds until time alone changes it; 0: only events do.
+    #: Seconds until the result changes with time; 0 if only events change it.
     again: float = 0.0
 
     @property
     def reserved(self) -> int:
-        """How many are."""
+        """Number of reserved Pods."""
         return len(self.uids)
 
 
@@ -281,19 +281,19 @@ def reservation(
     now: datetime,
     written: Mapping[str, bool],
 ) -> Reservation:
-    """UD-56: the label of every Pod of a subset.
+    """Decide which Pods of a subset are reserved. [UD-56]
 
-    ``update``: the revision that Pods are to be at; ``held``: how many stay at an old one, None for all;
-    ``unschedulable``: what the subset's condition said until now; ``updating_since``: when the roll-out began;
-    ``written``: labels by uid that no cache shows yet.
+    ``update``: the updated revision. ``held``: number of Pods that stay at an old revision, or None for all.
+    ``unschedulable``: the subset's condition so far. ``updating_since``: when the rollout began. ``written``: labels by
+    UID that are not in the cache yet.
     """
     active = [pod for pod in pods if is_active(pod)]
     late = {pod.metadata.uid: pending_seconds(pod, limits.critical, now) for pod in active}
     old = [pod for pod in active if pod.metadata.labels.get(names.UNITED_REVISION_HASH) != update]
     old.sort(key=lambda pod: (_label(pod, written) is True, not is_ready(pod), pod.metadata.name))
-    # UD-62: what the partition keeps back is where it belongs.
+    # Pods that the partition keeps are not outdated. [UD-62]
     outdated = {pod.metadata.uid for pod in (old[held:] if held is not None else ())}
-    # UD-62: a roll-out is stuck only if new Pods cannot be scheduled; else it is merely slow.
+    # A rollout is stuck only if new Pods are unschedulable; otherwise it is just slow. [UD-62]
     blocked = any(
         (late[pod.metadata.uid] or 0) < 0
         for pod in active
@@ -331,10 +331,9 @@ def reservation(
 def schedulability(
     before: Mapping[str, Any] | None, found: Reservation, wanted: int, now: datetime
 ) -> tuple[Schedulability, int]:
-    """UD-57: what a subset counts as, and how many of its ``wanted`` Pods cannot be relied on.
+    """Return whether a subset is schedulable, and how many of its ``wanted`` Pods are unreliable. [UD-57]
 
-    In a subset that was unschedulable, Pods that nobody has seen yet count like reserved ones, for that is what they
-    will be (UD-40).
+    In an unschedulable subset, missing Pods count as reserved, because that is what they will be. [UD-40]
     """
     marked = is_marked(before)
     missing = max(0, wanted - found.active) if marked else 0
@@ -346,14 +345,14 @@ def schedulability(
 
 
 def is_marked(condition: Mapping[str, Any] | None) -> bool:
-    """Whether the condition says that the subset is unschedulable."""
+    """Return whether the condition marks the subset as unschedulable."""
     return condition is not None and condition.get("status") == "False"
 
 
 def marked_condition(
     before: Mapping[str, Any] | None, unschedulable: bool, message: str, now: datetime, *, reason: str = RESCHEDULE
 ) -> Mapping[str, Any]:
-    """UD-61: the condition, with the time at which it became so."""
+    """Return the condition with its transition time. [UD-61]"""
     known = [before] if before is not None else []
     if known and (known[0].get("status") == "False") is unschedulable and known[0].get("reason") == reason:
         return known[0]
@@ -362,7 +361,7 @@ def marked_condition(
 
 
 def _label(pod: Pod, written: Mapping[str, bool]) -> bool | None:
-    """What the Pod's label says; None without one that says anything."""
+    """Return the value of the Pod's label, or None if it is missing or invalid."""
     known = written.get(pod.metadata.uid)
     if known is not None:
         return known
@@ -370,7 +369,7 @@ def _label(pod: Pod, written: Mapping[str, bool]) -> bool | None:
 
 
 def _settled_in(pod: Pod, seconds: int, now: datetime) -> float | None:
-    """Seconds until the Pod will have been ready for so long, negative after that; None if it is not ready."""
+    """Return the seconds until the Pod has been ready for ``seconds``, negative afterwards; None if it is not ready."""
     if pod.status.phase != "Running" or not is_ready(pod):
         return None
     return ((ready_since(pod) or now) + timedelta(seconds=seconds) - now).total_seconds()

@@ -1,4 +1,4 @@
-"""The subsets: the workload of each, the Pods and workloads it claims, and its revision. Pure."""
+"""Subsets: their workloads, the Pods and workloads they claim, and the revision of the template. Pure."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from app.kube.validation import is_dns1123_subdomain
 from app.pods.predicates import Owner, is_active, is_controlled_by, is_running_and_ready
 from app.workloads.settings import Content, WorkloadKind
 
-# The workload of one subset: what it says, and whether it says so already (UD-27 … UD-31, UD-47, UD-48, UD-58). Pure.
+# Desired workload of one subset, and whether the existing one differs [UD-27 … UD-31, UD-47, UD-48, UD-58]. Pure.
 
 ROLLING_UPDATE: Final = "RollingUpdate"
 ON_DELETE: Final = "OnDelete"
 STATEFUL: Final = (STATEFUL_SET, ADVANCED_STATEFUL_SET)
-#: Characters that an API server adds to a generateName.
+#: Number of characters that the API server adds to a generateName.
 GENERATED: Final = 5
-#: The longest name of a workload whose Pods can carry the name of its revision as a label.
+#: Maximum length of the name of a workload whose Pods carry the name of its revision as a label.
 LONGEST_LABELLED: Final = 52
-#: maxUnavailable where the template does not say it.
+#: Default of maxUnavailable, by kind.
 _MAX_UNAVAILABLE: Final[Mapping[str, str]] = {CLONE_SET: "20%", DEPLOYMENT: "25%"}
-#: What events call a workload.
+#: Kinds as events name them.
 SHOWN_KINDS: Final[Mapping[str, str]] = {
     STATEFUL_SET: "StatefulSet",
     ADVANCED_STATEFUL_SET: "AdvancedStatefulSet",
@@ -52,13 +52,13 @@ SHOWN_KINDS: Final[Mapping[str, str]] = {
 
 class _Spec(Struct, frozen=True):
     replicas: int | None = None
-    #: Deployments call it ``strategy``, all others ``updateStrategy``.
+    #: The field is ``strategy`` in Deployments and ``updateStrategy`` in all other kinds.
     strategy: dict[str, Any] | None = None
     update_strategy: dict[str, Any] | None = None
 
 
 class WorkloadCondition(Struct, frozen=True):
-    """One condition of a workload."""
+    """Condition of a workload."""
 
     type: str = ""
     status: str = ""
@@ -75,7 +75,7 @@ class _Status(Struct, frozen=True):
 
 
 class SubsetWorkload(Struct, frozen=True):
-    """What is read of a subset's workload, of whatever kind."""
+    """Workload of a subset, of any kind, as the controller reads it."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: _Spec = _Spec()
@@ -83,12 +83,12 @@ class SubsetWorkload(Struct, frozen=True):
 
     @property
     def subset(self) -> str:
-        """The subset it is for."""
+        """Name of the subset."""
         return self.metadata.labels.get(names.SUBSET_NAME, "")
 
     @property
     def replicas(self) -> int:
-        """How many Pods it is asked for."""
+        """Desired number of Pods."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
 
@@ -97,7 +97,7 @@ decode_subset_workload = decoder(SubsetWorkload)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the workload of a subset is to say."""
+    """Desired workload of a subset."""
 
     name: str
     replicas: int
@@ -105,12 +105,12 @@ class Wanted:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     spec: Mapping[str, Any]
-    #: UD-58: how many Pods may be unavailable, where that is not what the template says.
+    #: Overrides maxUnavailable of the template, if set. [UD-58]
     max_unavailable: int | None = None
 
 
 class SubsetError(ValueError):
-    """A workload that cannot be made; the text says why."""
+    """A workload that cannot be built."""
 
 
 def wanted_workload(
@@ -124,10 +124,10 @@ def wanted_workload(
     revision: str,
     max_unavailable: int | None = None,
 ) -> Wanted:
-    """UD-28 … UD-31, UD-58. Raises SubsetError for a patch that cannot be merged.
+    """Build the desired workload. Raises SubsetError if the patch cannot be merged. [UD-28 … UD-31, UD-58]
 
-    ``template``: what the UnitedDeployment has under ``kind``; ``revision``: the name of its revision;
-    ``max_unavailable``: instead of what the template says, where Pods of the kind are replaced step by step.
+    ``template`` is the content of the template ``kind``; ``revision`` is the name of its revision; ``max_unavailable``
+    overrides that of the template for rolling updates.
     """
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
     metadata = _object(template, "metadata")
@@ -152,8 +152,8 @@ def wanted_workload(
 
 
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
-    """UD-58: maxUnavailable of a subset in which ``stuck`` Pods would block the roll-out: as many, but never
-    fewer than the template allows. None for kinds and types without one."""
+    """Return a maxUnavailable that keeps ``stuck`` Pods from blocking the rollout, but never less than the template
+    allows. None for kinds and types without one. [UD-58]"""
     spec = _object(template, "spec")
     if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
         return None
@@ -166,8 +166,8 @@ def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int,
 
 
 def is_held(kind: str, template: Mapping[str, Any]) -> bool:
-    """Whether no Pod is replaced whatever the partition says: the roll-out is paused, or waits for somebody who
-    deletes Pods."""
+    """Return whether no Pod is updated regardless of the partition, because the rollout is paused or the strategy is
+    OnDelete."""
     spec = _object(template, "spec")
     if kind == DEPLOYMENT:
         return spec.get("paused") is True
@@ -175,20 +175,20 @@ def is_held(kind: str, template: Mapping[str, Any]) -> bool:
 
 
 def patch_text(subset: Subset) -> str:
-    """UD-28: a subset's patch as an annotation has it."""
+    """Return the patch of a subset as stored in the annotation. [UD-28]"""
     return dumps_go(subset.patch, sort_keys=True) if subset.patch else ""
 
 
 def generated_name(kind: str, united: str, subset: str) -> str:
-    """UD-27: what the name of a subset's workload begins with. (Shorter where a workload of the longer name could
-    not make Pods: those of all but Deployments carry the name of its revision as a label.)"""
+    """Return the generateName of a subset's workload. It is shorter if the long name would not fit: except in
+    Deployments, Pods carry the name of the workload's revision as a label. [UD-27]"""
     prefix = f"{united}-{subset}-"
     too_long = kind != DEPLOYMENT and len(prefix) + GENERATED > LONGEST_LABELLED
     return f"{united}-" if too_long or is_dns1123_subdomain(f"{prefix}x") else prefix
 
 
 def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
-    """UD-48. (A partition of Deployments means nothing, so it is not compared.)"""
+    """Return whether the workload must be updated. Deployments have no partition to compare. [UD-48]"""
     metadata = workload.metadata
     return (
         metadata.labels.get(names.UNITED_REVISION_HASH) != wanted.labels[names.UNITED_REVISION_HASH]
@@ -200,7 +200,7 @@ def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
 
 
 def partition_of(kind: str, workload: SubsetWorkload) -> int:
-    """How many Pods of a workload keep the old template."""
+    """Return how many Pods of a workload keep the old template."""
     rolling = _object(workload.spec.update_strategy or {}, "rollingUpdate")
     share = rolling.get("partition")
     if kind == DEPLOYMENT or share is None or isinstance(share, bool):
@@ -211,12 +211,13 @@ def partition_of(kind: str, workload: SubsetWorkload) -> int:
 
 
 def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
-    """UD-30: nothing is written where Pods are replaced when they are deleted."""
+    """Return whether the workload has a partition, which OnDelete does not. [UD-30]"""
     return kind == CLONE_SET or (workload.spec.update_strategy or {}).get("type") != ON_DELETE
 
 
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
-    """UD-58, and back to what the template says afterwards: only we write numbers where the template has none."""
+    """Return whether maxUnavailable must be set or reset to the template's. A number that the template lacks was
+    written by this controller. [UD-58]"""
     stored = _object(_strategy_of(kind, workload) or {}, "rollingUpdate").get("maxUnavailable")
     if wanted.max_unavailable is not None:
         return bool(stored != wanted.max_unavailable)
@@ -233,7 +234,7 @@ def _strategy_field(kind: str) -> str:
 
 
 def _rolls(kind: str, spec: Mapping[str, Any]) -> bool:
-    """Whether Pods are replaced step by step, by themselves."""
+    """Return whether the strategy is a rolling update."""
     return _object(spec, _strategy_field(kind)).get("type") in (None, "", ROLLING_UPDATE)
 
 
@@ -242,7 +243,7 @@ def _rolling(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None:
-    """UD-30: written where Pods are replaced step by step."""
+    """Set a field of the rolling update, if the strategy is one. [UD-30]"""
     if not _rolls(kind, spec):
         return
     at = _strategy_field(kind)
@@ -266,7 +267,7 @@ def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset
 
 
 def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any]) -> None:
-    """UD-31: the term holds in addition to each that is there."""
+    """Require the term in addition to each existing term. [UD-31]"""
     more = {key: list(term[key]) for key in ("matchExpressions", "matchFields") if term.get(key)}
     if not more:
         return
@@ -285,20 +286,20 @@ def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-# Which workloads are those of a UnitedDeployment's subsets (UD-32, UD-33). Pure.
+# Ownership of the workloads of the subsets [UD-32, UD-33]. Pure.
 
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What is to become of the workloads that were found; templates say of which kind they are."""
+    """Workloads to keep, delete, release and adopt. Templates identify their kinds."""
 
-    #: Subset → its workload.
+    #: Workload by subset name.
     existing: Mapping[str, SubsetWorkload]
-    #: Owned, and wanted by nobody: of subsets that are gone, of other kinds, or a second one for a subset.
+    #: Owned but surplus: of a removed subset, of another kind, or a second one for a subset.
     surplus: Sequence[tuple[str, SubsetWorkload]]
-    #: Owned, but somebody changed its labels so that the selector does not match any more.
+    #: Owned, but its labels no longer match the selector.
     release: Sequence[tuple[str, SubsetWorkload]] = ()
-    #: Nobody's, for subsets that have no workload.
+    #: Without an owner, for a subset that has no workload.
     adopt: Sequence[SubsetWorkload] = ()
 
 
@@ -309,9 +310,10 @@ def claim(
     nobodys: Sequence[SubsetWorkload],
     matches: Callable[[Mapping[str, str]], bool],
 ) -> Claims:
-    """``owned``: by template; ``nobodys``: those of ``kind`` without a controller; ``matches``: the selector.
+    """Sort workloads into claims. ``owned`` is keyed by template; ``nobodys`` are those of ``kind`` without a
+    controller; ``matches`` is the selector.
 
-    What was never owned is never deleted, so nothing is adopted that would be surplus.
+    Only workloads that were owned are deleted, so surplus ones are not adopted.
     """
     existing: dict[str, SubsetWorkload] = {}
     surplus: list[tuple[str, SubsetWorkload]] = []
@@ -336,14 +338,14 @@ def _oldest_first(found: Sequence[SubsetWorkload]) -> list[SubsetWorkload]:
     return sorted(living, key=lambda one: (str(one.metadata.creation_timestamp or ""), one.metadata.name))
 
 
-# The Pods of a subset: whose they are, and which of them stand in the way of a roll-out (UD-50). Pure.
+# Pods of a subset, and which of them block a rollout [UD-50]. Pure.
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,10})$")
 
 
 def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
-    """Return whether a workload of that resource made the Pod. The Pods of a Deployment are those of its ReplicaSets,
-    whose names begin with its own; no cache holds them."""
+    """Return whether a workload of that resource created the Pod. The Pods of a Deployment belong to its ReplicaSets,
+    which are not cached; their names begin with that of the Deployment."""
     metadata = pod.metadata
     if resource != DEPLOYMENTS:
         return is_controlled_by(metadata, Owner.of(resource, workload.metadata))
@@ -357,10 +359,10 @@ def is_of(resource: Resource, workload: SubsetWorkload, pod: Pod) -> bool:
 
 
 def stuck_pods(workload: SubsetWorkload, pods: Iterable[Pod], update: str) -> list[Pod]:
-    """UD-50: Pods of a native StatefulSet that are to be replaced and are not ready: it waits for them for ever.
+    """Return outdated Pods of a native StatefulSet that are not ready, for which it would wait forever. [UD-50]
 
-    ``update``: the name of the UnitedDeployment's revision. What a changed patch replaces is told by the StatefulSet's
-    own revision, once it has seen its present spec.
+    ``update`` is the name of the UnitedDeployment's revision. Pods outdated by a changed patch are found by the
+    StatefulSet's own revision, once it has observed its current spec.
     """
     strategy, status = workload.spec.update_strategy or {}, workload.status
     if strategy.get("type") == ON_DELETE or workload.metadata.labels.get(names.UNITED_REVISION_HASH) != update:
@@ -392,13 +394,13 @@ def _ordinal(pod: Pod) -> int:
     return int(found[1]) if found is not None else -1
 
 
-# What a UnitedDeployment records as a revision (UD-42, UD-45). Pure.
+# Content of a revision [UD-42, UD-45]. Pure.
 
 KIND = WorkloadKind(UNITED_DEPLOYMENT.resource())
 
 
 def content_of(united: UnitedDeployment) -> Content:
-    """UD-42, UD-45: the template alone is recorded, as Go prints it."""
+    """Return the content to record: only the template, as Go prints it. [UD-42, UD-45]"""
     owner = KIND.owner(united.metadata)
     shown = as_printed({"spec": {"template": united.spec.template.to_dict() if united.spec.template else {}}})
     whole = shown["spec"]["template"]

@@ -98,7 +98,7 @@ def test_least_first_then_up_to_most(replicas: int, least: str, most: str, wante
 
 
 def test_a_least_above_the_most_is_an_error() -> None:
-    with pytest.raises(AllocationError, match="minReplicas 3 is more than maxReplicas 1"):
+    with pytest.raises(AllocationError, match="minReplicas 3 is greater than maxReplicas 1"):
         allocate(4, [Subset("a", min_replicas=3, max_replicas=1), Subset("b")])
 
 
