@@ -1,4 +1,4 @@
-"""Words of Go's JSON decoder, which clients see: what is wrong with a text that is no JSON, and with duplicate keys."""
+"""Messages of Go's JSON decoder, which clients see: for invalid JSON and for duplicate keys."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ _ESCAPES: Final = '"\\/bfnrtu'
 _END: Final = "unexpected end of JSON input"
 
 
-#: The type in which the server looks up what an object is.
+#: The Go type that reads an object's apiVersion and kind.
 TYPE_META: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\""; Kind string "json:\\"kind,omitempty\\"" }'
 )
 
 
 class _Broken(Exception):
-    """The scan ends here; the text is what Go says."""
+    """Ends the scan; the text is Go's message."""
 
 
 def syntax_error(body: bytes) -> str:
-    """What ``encoding/json`` says of a text that is not JSON; "" where it is."""
-    # Go looks at single bytes, and shows the one that is wrong as a character of its own.
+    """Return the message of ``encoding/json`` for invalid JSON, or ""."""
+    # Go reads single bytes and shows the invalid one as a character.
     text = body.decode("latin-1")
     try:
         at = _skip(text, _value(text, _skip(text, 0)))
@@ -54,7 +54,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int) -> int:
-    """The position after the value that begins at ``at``."""
+    """Return the position after the value that starts at ``at``."""
     if at >= len(text):
         raise _Broken(_END)
     char = text[at]
@@ -161,7 +161,7 @@ def _word(text: str, at: int, word: str) -> int:
 
 
 def json_type(value: Any) -> str:
-    """What Go's decoder calls a JSON value."""
+    """Return Go's name for the type of a JSON value."""
     match value:
         case None:
             return "null"
@@ -177,7 +177,7 @@ def json_type(value: Any) -> str:
 
 
 def summary(data: bytes) -> str:
-    """The beginning of a body, as messages about unrecognized objects show it."""
+    """Return the start of a body as shown in messages about unrecognized objects."""
     most = 30
     more = " ..." if len(data) > most else ""
     if not data:
@@ -188,11 +188,11 @@ def summary(data: bytes) -> str:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object with all its keys, in turn."""
+    """An object with all its keys, including duplicates."""
 
 
 def duplicate_fields(body: bytes) -> list[str]:
-    """The paths of keys that occur twice in one object of a JSON text."""
+    """Return the paths of duplicate keys in a JSON text."""
     found: list[str] = []
     _collect(json.loads(body, object_pairs_hook=_Pairs), "", found)
     return found

@@ -40,30 +40,30 @@ class Hook:
 
     @property
     def ignores_failure(self) -> bool:
-        """Whether a call that fails lets the write pass."""
+        """Return whether the write is allowed if the call fails."""
         return self.raw.get("failurePolicy") == "Ignore"
 
     @property
     def seconds(self) -> int:
-        """How long a call may take."""
+        """Return the timeout of a call in seconds."""
         return int(self.raw.get("timeoutSeconds") or 10)
 
     @property
     def reinvocable(self) -> bool:
-        """Whether it is asked again when others changed the object after it."""
+        """Return whether it is called again if later webhooks change the object."""
         return self.raw.get("reinvocationPolicy") == "IfNeeded"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A hook that is to be called, with the resource its rule names (which may be another version)."""
+    """A hook to call, with the resource named by its rule (which may be another version)."""
 
     hook: Hook
     resource: ResourceType
 
 
 def hooks_of(core: Core, collection: str) -> Hooks:
-    """All webhooks of one kind of configuration, in the order they are called: by the configurations' names."""
+    """Return all webhooks of one kind of configuration in call order: by configuration name."""
     found = []
     for entry in core.named(collection).select(""):
         for raw in entry.obj.get("webhooks") or ():
@@ -80,10 +80,10 @@ def hooks_of(core: Core, collection: str) -> Hooks:
 
 
 def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | None:
-    """The call a write asks for, or None. Match conditions are left to :func:`conditions_hold`."""
+    """Return the call a write requires, or None. Match conditions are left to :func:`conditions_hold`."""
     resource = attributes.resource
     if resource.group == _OWN_GROUP and resource.plural.endswith("webhookconfigurations"):
-        return None  # nobody could repair a configuration that stands in its own way
+        return None  # otherwise a broken configuration could not be repaired
     rules = hook.raw.get("rules") or ()
     rows = core.registry.versions_of(resource) if hook.raw.get("matchPolicy") != "Exact" else (resource,)
     row = next((row for row in rows if any(_rule_matches(rule, attributes, row) for rule in rules)), None)
@@ -95,15 +95,16 @@ def matching(core: Core, hook: Hook, attributes: Attributes) -> Invocation | Non
 
 
 class Hooks:
-    """The webhooks of one kind of configuration. Nearly every write is none of their business, known at once."""
+    """The webhooks of one kind of configuration. Most writes match none, which is decided quickly."""
 
     def __init__(self, all_: tuple[Hook, ...] = ()) -> None:
         self.all = all_
-        #: What rules look at → the versions of the resource then, and the hooks of which some rule fits.
+        #: Write attributes used in rules → the resource's versions at that time and the hooks with a matching rule.
         self._known: dict[tuple[str, str, str, str, bool], tuple[tuple[ResourceType, ...], tuple[Hook, ...]]] = {}
 
     def for_write(self, core: Core, attributes: Attributes) -> tuple[Hook, ...]:
-        """Those whose rules speak of such a write of such a resource, whatever its name; :func:`matching` decides."""
+        """Return the hooks with a rule for such a write of the resource, regardless of its name; :func:`matching`
+        decides."""
         resource = attributes.resource
         rows = core.registry.versions_of(resource)
         key = (
@@ -166,7 +167,7 @@ def _namespace_selected(core: Core, hook: Hook, attributes: Attributes) -> bool:
 
 
 def conditions_hold(hook: Hook, variables: Mapping[str, Any]) -> bool:
-    """Whether all match conditions are true. Raises :class:`CelError` where one fails and failures count."""
+    """Return whether all match conditions are true. Raises :class:`CelError` if one fails and failures are not ignored."""
     errors: list[str] = []
     for condition in hook.raw.get("matchConditions") or ():
         try:
@@ -180,12 +181,12 @@ def conditions_hold(hook: Hook, variables: Mapping[str, Any]) -> bool:
 
 
 def variables_of(attributes: Attributes, request: Json) -> dict[str, Any]:
-    """What match conditions may speak of."""
+    """Return the variables of match conditions."""
     return {"object": attributes.obj, "oldObject": attributes.old, "request": request}
 
 
 def client_config(raw: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
-    """URL, CA bundle and review versions of a hook; a Service is a URL of its cluster name."""
+    """Return URL, CA bundle and review versions of a hook. A Service becomes a URL with its cluster name."""
     config = raw.get("clientConfig") or {}
     service = config.get("service")
     url = config.get("url") or ""
@@ -195,30 +196,31 @@ def client_config(raw: Mapping[str, Any]) -> tuple[str, str, Sequence[str]]:
     return url, config.get("caBundle") or "", raw.get("admissionReviewVersions") or ()
 
 
-#: Answers for a webhook server in process: path and body to HTTP status and body.
+#: In-process webhook server: maps path and body to HTTP status and body.
 Local: TypeAlias = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 
 _MAX_ANSWER: Final = 16 * 2**20
 
 
 class CallFailed(Exception):
-    """No usable answer came; the text is as Kubernetes words it."""
+    """The call returned no valid response. The message is Kubernetes' own."""
 
 
 @dataclass
 class HookCaller:
-    """Sends reviews. Services are reached where ``services`` says, or by ``local``, by ``name.namespace``."""
+    """Sends reviews. Services are resolved by ``services`` or handled in process by ``local``, keyed by
+    ``name.namespace``."""
 
     clock: Clock
     #: ``name.namespace`` → host and port.
     services: dict[str, tuple[str, int]] = field(default_factory=dict)
-    #: ``name.namespace``, or ``host:port`` of a URL → what answers in this process.
+    #: ``name.namespace``, or ``host:port`` of a URL → in-process handler.
     local: dict[str, Local] = field(default_factory=dict)
     _sessions: dict[str, aiohttp.ClientSession] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def call(self, url: str, ca_bundle: str, review: Json, seconds: float) -> Json:
-        """The answer to a review. Raises :class:`CallFailed`."""
+        """Return the response to a review. Raises :class:`CallFailed`."""
         parts = urlsplit(url)
         body = orjson.dumps(review)
         shown = f'Post "{url}?timeout={int(seconds)}s"'
@@ -243,14 +245,14 @@ class HookCaller:
         try:
             found = orjson.loads(answer)
         except orjson.JSONDecodeError:
-            # What is no JSON is read as YAML, in which any text is a text.
+            # Text that is not JSON is parsed as YAML, in which any text is a string.
             raise CallFailed(f"failed to call webhook: {_not_an_object('string')}") from None
         if not isinstance(found, dict):
             raise CallFailed(f"failed to call webhook: {_not_an_object(golang.json_type(found))}")
         return found
 
     def is_local(self, url: str) -> bool:
-        """Whether a hook answers in this process."""
+        """Return whether a hook is handled in this process."""
         return self._local(url) is not None
 
     def _local(self, url: str) -> Local | None:
@@ -277,7 +279,7 @@ class HookCaller:
             server_hostname=server_name,
             allow_redirects=False,
         ) as answer:
-            # A read gives what has arrived, which of a long answer is the beginning.
+            # A read returns what has arrived, possibly only the start of a long response.
             found = bytearray()
             while len(found) < _MAX_ANSWER and (more := await answer.content.read(_MAX_ANSWER - len(found))):
                 found += more
@@ -293,7 +295,7 @@ class HookCaller:
         return session
 
     def abandon(self) -> None:
-        """Begin to close all connections: the loop they belong to does it as it goes on."""
+        """Start closing all connections; their event loop completes it."""
         if self._sessions:
             closing = asyncio.get_running_loop().create_task(self.close(), name="sandbox: close webhook connections")
             self._closing.add(closing)
@@ -346,23 +348,22 @@ def _server_said(status: int, answer: bytes) -> str:
     return f"the server responded with the status code {status} but did not return more information"
 
 
-# Conversion webhooks: objects of a custom resource brought into another version by somebody else's program.
-#
-# Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go.
+# Conversion webhooks convert custom objects between versions in an external program. Source: Kubernetes 1.34,
+# apiextensions-apiserver/pkg/apiserver/conversion/webhook_converter.go.
 
 _SECONDS: Final = 30
 _CONTEXT: Final = "failed to call webhook: "
 
 
 class WebhookConverter:
-    """Asks the webhook of a definition."""
+    """Calls the conversion webhook of a definition."""
 
     def __init__(self, caller: HookCaller, new_uid: Callable[[], str]) -> None:
         self._caller = caller
         self._new_uid = new_uid
 
     async def convert(self, resource: ResourceType, objects: Sequence[Json], wanted: str) -> list[Json]:
-        """The objects in the version that is wanted; refused (500) where the webhook gives anything else."""
+        """Return the objects in the requested version. Fails with 500 if the webhook returns anything else."""
         if resource.custom is None or resource.custom.conversion is None:  # pragma: no cover  # only asked where one is
             return list(objects)
         what = f"conversion webhook for {objects[0]['apiVersion']}, Kind={resource.kind}"
@@ -397,7 +398,7 @@ def _check(what: str, uid: str, response: Json) -> None:
 
 
 def _check_object(what: str, index: int, before: Json, after: Any, wanted: str) -> None:
-    """A conversion may change neither what an object is nor which one it is."""
+    """Reject a conversion that changes an object's kind or identity."""
     at = f"{what} returned invalid object at index {index}"
     if not isinstance(after, dict):
         raise status.plain_error(f"{at}: {golang.json_type(after)}")

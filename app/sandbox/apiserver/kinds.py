@@ -1,7 +1,7 @@
-"""Which resources the server has, and how each is treated: data, no code per kind.
+"""Resources of the server and their properties: data, without code per kind.
 
-What is served stands in :mod:`.discovery`; here is what discovery does not say. A CustomResourceDefinition adds rows
-while it exists.
+Served resources are listed in :mod:`.discovery`; this module adds what discovery does not say. A
+CustomResourceDefinition adds rows while it exists.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from app.sandbox.apiserver.discovery import ServedResource, builtin_resources
 if TYPE_CHECKING:
     from app.sandbox.apiserver.customresources import CustomVersion
 
-#: ``g``: metadata.generation counts changes of the spec; ``u``: a PUT creates what is not there; ``r``: a PUT without
-#: resourceVersion is refused; ``d``: a deletion answers with the object instead of a Status.
+#: ``g``: metadata.generation counts spec changes; ``u``: PUT creates missing objects; ``r``: PUT requires a
+#: resourceVersion; ``d``: a deletion returns the object instead of a Status.
 _FLAGS: Final[Mapping[str, str]] = {
     "csidrivers.storage.k8s.io": "gdr",
     "csinodes.storage.k8s.io": "dr",
@@ -63,9 +63,9 @@ _FLAGS: Final[Mapping[str, str]] = {
     "volumeattachments.storage.k8s.io": "dr",
     "volumeattributesclasses.storage.k8s.io": "d",
 }
-#: Resources that are another view of one that is stored.
+#: Resources that are another view of a stored one.
 _STORED_IN: Final = {"events.events.k8s.io": "events"}
-#: The version of those that are served in several.
+#: Storage versions of resources served in several versions.
 _STORED_VERSIONS: Final = {
     "events.events.k8s.io": "v1",
     "horizontalpodautoscalers.autoscaling": "autoscaling/v2",
@@ -74,124 +74,124 @@ _STORED_VERSIONS: Final = {
 
 @dataclass(frozen=True)
 class ResourceType:
-    """One resource in one version, and how the server treats it."""
+    """One resource in one version, and its properties."""
 
     served: ServedResource
     flags: str = ""
-    #: Of a custom resource: schema, storage version and the like.
+    #: Schema, storage version and the like of a custom resource.
     custom: CustomVersion | None = None
 
     @cached_property
     def group(self) -> str:
-        """The API group; "" for the core."""
+        """Return the API group; "" for the core."""
         return self.served.group
 
     @cached_property
     def version(self) -> str:
-        """The version in the group."""
+        """Return the version."""
         return self.served.version
 
     @cached_property
     def plural(self) -> str:
-        """The name in paths."""
+        """Return the plural name used in paths."""
         return self.served.plural
 
     @cached_property
     def kind(self) -> str:
-        """The kind of its objects."""
+        """Return the kind of its objects."""
         return self.served.kind
 
     @cached_property
     def namespaced(self) -> bool:
-        """Whether its objects are in namespaces."""
+        """Return whether its objects are namespaced."""
         return self.served.namespaced
 
     @cached_property
     def verbs(self) -> frozenset[str]:
-        """What can be done with it."""
+        """Return the supported verbs."""
         return frozenset(self.served.verbs)
 
     @cached_property
     def subresources(self) -> frozenset[str]:
-        """Names under ``/<name>/``: status, scale, binding …"""
+        """Return the subresources under ``/<name>/``: status, scale, binding …"""
         return frozenset(one.name for one in self.served.subresources)
 
     @cached_property
     def qualified(self) -> str:
-        """``deployments.apps``: how messages name the resource."""
+        """Return the name in messages: ``deployments.apps``."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @cached_property
     def api_version(self) -> str:
-        """``apps/v1``."""
+        """Return the API version: ``apps/v1``."""
         return self.served.api_version
 
     @cached_property
     def stored_api_version(self) -> str:
-        """The apiVersion its objects have while they are stored."""
+        """Return the apiVersion in which its objects are stored."""
         if self.custom is not None:
             return self.custom.stored_api_version
         return _STORED_VERSIONS.get(self.qualified, self.api_version)
 
     @cached_property
     def list_name(self) -> str:
-        """The kind of a list of these."""
+        """Return the kind of its lists."""
         return self.custom.list_kind if self.custom is not None else f"{self.kind}List"
 
     @cached_property
     def resource(self) -> Resource:
-        """The same as clients name it."""
+        """Return the resource as clients identify it."""
         return Resource(self.group, self.version, self.plural, self.kind, self.namespaced)
 
     @cached_property
     def has_status(self) -> bool:
-        """Whether status is written through a subresource of its own."""
+        """Return whether status is written through a subresource."""
         return "status" in self.subresources
 
     @cached_property
     def qualifies_finalizers(self) -> bool:
-        """Whether finalizers must have a domain; kinds that extend the API are not so strict."""
+        """Return whether finalizers must have a domain; kinds that extend the API are more lenient."""
         return self.custom is None and self.group != "apiextensions.k8s.io"
 
     @cached_property
     def key(self) -> str:
-        """The name of the collection its objects are kept in, the same for all versions."""
+        """Return the key of the collection that stores its objects, the same for all versions."""
         return _STORED_IN.get(self.qualified, self.qualified)
 
     @cached_property
     def generation(self) -> bool:
-        """Whether ``metadata.generation`` counts changes of everything outside metadata and status."""
+        """Return whether ``metadata.generation`` counts changes outside metadata and status."""
         return "g" in self.flags
 
     @cached_property
     def create_on_update(self) -> bool:
-        """Whether a PUT of an object that does not exist creates it."""
+        """Return whether a PUT creates a missing object."""
         return "u" in self.flags
 
     @cached_property
     def unconditional_update(self) -> bool:
-        """Whether a PUT without resourceVersion overwrites whatever is there."""
+        """Return whether a PUT without resourceVersion overwrites any version."""
         return "r" not in self.flags
 
     @cached_property
     def returns_deleted(self) -> bool:
-        """Whether a deletion answers with the object instead of a Status."""
+        """Return whether a deletion returns the object instead of a Status."""
         return "d" in self.flags
 
 
 @dataclass
 class Registry:
-    """All resources that are served now."""
+    """All resources that are currently served."""
 
     _by_path: dict[tuple[str, str, str], ResourceType] = field(default_factory=dict)
-    #: What every request asks for, found once: the versions of a resource, the groups of custom resources.
+    #: Caches for every request: the versions of a resource, the groups of custom resources.
     _versions: dict[tuple[str, str, str], tuple[ResourceType, ...]] = field(default_factory=dict)
     _keyed: dict[str, ResourceType] = field(default_factory=dict)
     _custom_groups: frozenset[str] | None = None
 
     @classmethod
     def built_in(cls) -> Registry:
-        """A registry of the built-in kinds."""
+        """Return a registry of the built-in kinds."""
         found = cls()
         found.add(
             ResourceType(one, _FLAGS.get(f"{one.plural}.{one.group}" if one.group else one.plural, ""))
@@ -203,13 +203,13 @@ class Registry:
         return iter(self._by_path.values())
 
     def add(self, rows: Iterable[ResourceType]) -> None:
-        """Serve these from now on; a row with the same path is replaced."""
+        """Start serving these resources. A row with the same path is replaced."""
         for row in rows:
             self._by_path[(row.group, row.version, row.plural)] = row
         self._forget()
 
     def remove(self, group: str, plural: str) -> None:
-        """Serve no version of this resource any more."""
+        """Stop serving all versions of this resource."""
         for key in [key for key in self._by_path if key[0] == group and key[2] == plural]:
             del self._by_path[key]
         self._forget()
@@ -220,7 +220,7 @@ class Registry:
         self._custom_groups = None
 
     def versions_of(self, resource: ResourceType) -> tuple[ResourceType, ...]:
-        """The resource itself, then its other versions."""
+        """Return the resource itself, then its other versions."""
         path = (resource.group, resource.version, resource.plural)
         found = self._versions.get(path)
         if found is None or found[0] is not resource:
@@ -229,22 +229,22 @@ class Registry:
         return found
 
     def named(self, key: str) -> ResourceType | None:
-        """The first resource that is stored under this key."""
+        """Return the first resource stored under this key."""
         found = self._keyed.get(key)
         if found is None and (found := next((row for row in self if row.key == key), None)) is not None:
             self._keyed[key] = found
         return found
 
     def is_custom(self, group: str) -> bool:
-        """Whether a group is one of custom resources."""
+        """Return whether a group belongs to custom resources."""
         if self._custom_groups is None:
             self._custom_groups = frozenset(row.group for row in self if row.custom is not None)
         return group in self._custom_groups
 
     def find(self, group: str, version: str, plural: str) -> ResourceType | None:
-        """The resource at this path."""
+        """Return the resource at this path."""
         return self._by_path.get((group, version, plural))
 
     def served(self) -> list[ServedResource]:
-        """What discovery tells of."""
+        """Return the resources for discovery."""
         return [row.served for row in self._by_path.values()]

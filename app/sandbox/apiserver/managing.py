@@ -1,8 +1,8 @@
-"""Managed fields: who wrote which field of an object. Pure.
+"""Managed fields: the writer of each field of an object. Pure.
 
-Every write is noted, as on a real server, but what it amounts to is worked out when somebody looks: a creation is kept
-as the bytes that were asked for, an update as the fields it touched. So writing costs next to nothing, and only clients
-that see managed fields pay for them.
+Every write is recorded, as on a real server, but evaluated only when read: a creation is kept as the requested bytes,
+an update as the fields it touched. Writes therefore cost almost nothing, and only clients that see managed fields pay
+for them.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Json: TypeAlias = dict[str, Any]
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
-#: Where more managers update an object than are told apart, the oldest become one.
+#: Maximum number of update managers; the oldest are merged beyond it.
 ANCIENT: Final = "ancient-changes"
 _MAX_UPDATERS: Final = 10
-#: Updates that are kept as they came; more are worked out at once.
+#: Maximum number of recorded updates; beyond it they are evaluated at once.
 _MAX_CHANGES: Final = 16
 _NOTHING: Final = b"{}"
 _MAX_KNOWN: Final = 1_000
@@ -51,11 +51,11 @@ class Manager:
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
-        """What tells entries apart."""
+        """Return the identity that distinguishes entries."""
         return (self.name, self.operation, self.api_version, self.subresource)
 
     def as_json(self) -> Json:
-        """The entry as objects carry it."""
+        """Return the entry as shown in objects."""
         found: Json = {"manager": self.name, "operation": self.operation, "apiVersion": self.api_version}
         if self.time:
             found["time"] = self.time
@@ -66,7 +66,7 @@ class Manager:
         return found
 
     def described(self) -> str:
-        """As conflicts name it."""
+        """Return the entry as named in conflicts."""
         found = f'"{self.name}"'
         if self.subresource:
             found += f' with subresource "{self.subresource}"'
@@ -77,9 +77,9 @@ class Manager:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """An update: by whom, the fields it added or changed, and those it took away, both as JSON.
+    """An update: its manager, the fields it added or changed, and those it removed, both as JSON.
 
-    Equal ones share their bytes: nearly all updates of a kind touch the same few sets of fields.
+    Equal ones share their bytes, because most updates of a kind touch the same few field sets.
     """
 
     manager: Manager
@@ -88,7 +88,7 @@ class Change:
 
 
 class Managed:
-    """Who manages what in one version of an object. Never changed; a write makes another."""
+    """The managers of one version of an object. Immutable; a write creates a new one."""
 
     __slots__ = ("_changes", "_created", "_managers", "_shown")
 
@@ -105,11 +105,11 @@ class Managed:
 
     @classmethod
     def created(cls, manager: Manager, field: Field | None, asked: bytes, *, has_status: bool) -> Managed:
-        """A new object, as it was asked for. ``has_status``: its status is written elsewhere."""
+        """Record a new object as requested. ``has_status`` means that its status is written separately."""
         return cls((), (manager, field, asked, has_status))
 
     def changed(self, change: Change) -> Managed:
-        """After an update."""
+        """Record an update."""
         pending = self._changes
         if pending and _repeats(pending[-1], change):
             pending = pending[:-1]
@@ -119,12 +119,12 @@ class Managed:
 
     @property
     def creator(self) -> str:
-        """Who asked for a new object; empty once it was changed or where the account begins otherwise."""
+        """Return the creator of a new object; empty once it was changed or if its history starts otherwise."""
         return self._created[0].name if self._created is not None and not self._changes else ""
 
     @property
     def managers(self) -> tuple[Manager, ...]:
-        """The entries, in the order they are shown in."""
+        """Return the entries in display order."""
         if self._created is not None or self._changes:
             found = list(self._managers)
             if self._created is not None:
@@ -137,13 +137,13 @@ class Managed:
         return self._managers
 
     def as_json(self) -> list[Json]:
-        """The entries as objects carry them; not to be changed."""
+        """Return the entries as shown in objects. Must not be modified."""
         if self._shown is None:
             self._shown = [one.as_json() for one in self.managers]
         return self._shown
 
     def same(self, other: Managed | None) -> bool:
-        """Whether it says the same, whenever it came about."""
+        """Return whether the content is equal, whatever its history."""
         if other is None or self is other:
             return self is other
         mine, theirs = ({one.identity: one.fields for one in each.managers} for each in (self, other))
@@ -151,7 +151,7 @@ class Managed:
 
 
 def _repeats(last: Change, change: Change) -> bool:
-    """Whether a change does once more what the one before it did."""
+    """Return whether a change repeats the previous one."""
     return (
         last.manager.identity == change.manager.identity
         and last.gone == change.gone == _NOTHING
@@ -160,7 +160,7 @@ def _repeats(last: Change, change: Change) -> bool:
 
 
 def _after(managers: Iterable[Manager], change: Change) -> list[Manager]:
-    """The entries after an update: what it touched is its manager's, and what it took away is nobody's."""
+    """Return the entries after an update: touched fields belong to its manager, removed fields to no manager."""
     touched = orjson.loads(change.touched)
     gone = set(leaves(orjson.loads(change.gone)))
     paths = gone | set(leaves(touched))
@@ -191,19 +191,19 @@ def _capped(managers: list[Manager]) -> list[Manager]:
 
 
 def ordered(managers: Iterable[Manager]) -> tuple[Manager, ...]:
-    """Those that manage anything: applies first, then by time and name."""
+    """Return the managers that own any field: applies first, then by time and name."""
     kept = [one for one in managers if one.fields]
     kept.sort(key=lambda one: (one.operation, one.time, one.name, one.api_version, one.subresource))
     return tuple(kept)
 
 
 def read_managers(obj: Mapping[str, Any]) -> list[Manager]:
-    """The entries an object carries."""
+    """Return the entries of an object."""
     return managers_of(obj["metadata"].get("managedFields"))
 
 
 def managers_of(entries: Iterable[Mapping[str, Any]] | None) -> list[Manager]:
-    """The managers that entries of managed fields tell of; none where one of them makes no sense."""
+    """Parse managed fields. Returns none if an entry is invalid."""
     found = [
         Manager(
             entry.get("manager", ""),
@@ -219,14 +219,14 @@ def managers_of(entries: Iterable[Mapping[str, Any]] | None) -> list[Manager]:
 
 
 def with_managed(obj: Json, managed: Managed | None) -> Json:
-    """The object as it is shown to those who see managed fields."""
+    """Return the object with its managed fields."""
     if managed is None or not (entries := managed.as_json()):
         return obj
     return {**obj, "metadata": {**obj["metadata"], "managedFields": entries}}
 
 
 def with_creator(obj: Json, managed: Managed | None) -> Json:
-    """A new object as it is shown to those who see who made it, but not which fields."""
+    """Return a new object with its creator but without the fields."""
     if managed is None or not managed.creator:
         return obj
     return {**obj, "metadata": {**obj["metadata"], "managedFields": [{"manager": managed.creator}]}}
@@ -235,7 +235,7 @@ def with_creator(obj: Json, managed: Managed | None) -> Json:
 def change_of(
     old: Mapping[str, Any], new: Mapping[str, Any], field: Field | None, manager: Manager, *, has_status: bool
 ) -> Change | None:
-    """What an update did; None where it changed nothing that is managed."""
+    """Return the change made by an update, or None if no managed field changed."""
     skipped = ("apiVersion", "kind", "metadata", "status" if has_status and not manager.subresource else "")
     touched: FieldSet = {}
     gone: FieldSet = {}
