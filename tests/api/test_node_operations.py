@@ -586,9 +586,9 @@ def test_what_cannot_be_pulled_by_hand_is_warned_of_when_it_comes() -> None:
     now = spec(ubuntu=["24 04", "2 5", "22.04"], **{"UPPER/x": ["1"], "docker.io/library/nginx": ["1", "2"]})
     now["images"]["reg:5000/app"] = spec(x=["sha256:" + "0" * 64])["images"]["x"]
     assert node_image_warnings(now, before) == [
-        'spec.images[ubuntu].tags[1]: "ubuntu:2 5" is no reference of an image',
-        'spec.images[UPPER/x].tags[0]: "UPPER/x:1" is no reference of an image',
-        'spec.images[docker.io/library/nginx]: write "nginx" in place of it, or it is pulled also where a node has it',
+        'spec.images[ubuntu].tags[1]: "ubuntu:2 5" is not an image reference',
+        'spec.images[UPPER/x].tags[0]: "UPPER/x:1" is not an image reference',
+        'spec.images[docker.io/library/nginx]: use "nginx" instead, or nodes that have the image pull it again',
     ]
     assert node_image_warnings(now, now) == []
     assert len(node_image_warnings(spec(ubuntu=[f"{number} x" for number in range(300)]), None)) == 10

@@ -83,7 +83,7 @@ def test_the_page_follows_a_roll_out(page: Page, kubeconfig: Path, dashboard: st
     web = page.locator("#workloads li", has_text="CloneSet in default")
     expect(web).to_contain_text("3 of 3 Pods updated, 3 available")
     expect(page.locator("#sidecarSets li")).to_contain_text("no Pod lacks it")
-    expect(page.locator("#budgets li")).to_contain_text("lets 1 more go")
+    expect(page.locator("#budgets li")).to_contain_text("disruptions allowed: 1")
     before = web.locator(".soft").inner_text()
     # How soon it is told is held on virtual time (tests/dashboard); here it is enough that the page follows by itself.
     image = {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "nginx:1.26"}]}}}}

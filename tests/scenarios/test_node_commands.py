@@ -49,16 +49,16 @@ def test_pull_shows_how_far_each_node_is(world: World) -> None:
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith(f"ImagePullJob {world.namespace}/pull-busybox-1-36-")
-    assert lines[-2:] == [f"{there[0]}: Succeeded", "1 of 1 nodes have it"]
+    assert lines[-2:] == [f"{there[0]}: Succeeded", "1 of 1 nodes have the image"]
     none = world.pykruise("pull", "busybox:1.36", "--nodes", "no=node", "--wait")
     assert (none.returncode, none.stdout.splitlines()[-1]) == (
         1,
-        "0 of 0 nodes have it; none was selected, see: kubectl get nodeimages --show-labels",
+        "0 of 0 nodes have the image; no node matched, see: kubectl get nodeimages --show-labels",
     )
     without = world.pykruise("pull", "busybox:1.36", "--secret", "none")
     assert (without.returncode, f"Secret {world.namespace}/none: not found" in without.stderr) == (1, True)
     wrong = world.pykruise("pull", "UPPER/x")
-    assert (wrong.returncode, "is no reference of an image" in wrong.stderr) == (2, True)
+    assert (wrong.returncode, "not an image reference" in wrong.stderr) == (2, True)
     jobs = world.list("imagepulljobs")
     tried = world.pykruise("pull", "busybox:1.36", "--wait", "--dry-run").stdout
     assert (tried.endswith("busybox:1.36 (dry run)\n"), world.list("imagepulljobs")) == (True, jobs)

@@ -1,1 +1,1 @@
-"""Pulling images ahead of their use: ImagePullJob, ImageListPullJob and NodeImage."""
+"""Pulling images ahead of time: ImagePullJob, ImageListPullJob and NodeImage."""

@@ -1,4 +1,4 @@
-"""NodeImages with our own latest writes, their indexes, and the jobs that wait for room in one."""
+"""NodeImages from the cache and the controller's own writes, indexes of jobs, and the jobs that wait for room."""
 
 from __future__ import annotations
 
@@ -24,14 +24,12 @@ from app.kube.patches import merge_difference
 from app.kube.resources import ObjectKey
 from app.kube.store import Store
 
-# NodeImages as the cache shows them, or as we have just written them where that is newer.
-#
-# A job that has just asked a node counts that node at once, though the watch may not have brought the write yet; so it
-# never asks more nodes than it may (IMG-90).
+# NodeImages from the cache, or as last written if that is newer. A job counts a node as soon as it has written its
+# NodeImage, even before the watch delivers the change, so it never exceeds its parallelism. [IMG-90]
 
 
 class NodeImages:
-    """Reading and changing them."""
+    """Reads and changes NodeImages."""
 
     def __init__(self, client: Client, store: Store[NodeImage]) -> None:
         self._client = client
@@ -40,7 +38,7 @@ class NodeImages:
         self._turns = KeyedLocks()
 
     def get(self, name: str) -> NodeImage | None:
-        """The newest state that is known; None where there is none."""
+        """Return the newest known state, or None if there is none."""
         cached, written = self.store.get(name), self._written.get(name)
         if written is None:
             return cached
@@ -54,14 +52,14 @@ class NodeImages:
         return written
 
     def all(self) -> Iterable[NodeImage]:
-        """The newest states of all."""
+        """Return the newest known state of all NodeImages."""
         for one in self.store.list():
             found = self.get(one.metadata.name)
             if found is not None:
                 yield found
 
     def of_live(self, live: Mapping[str, Any]) -> NodeImage:
-        """A live object (JSON) as the controllers read it."""
+        """Decode a live object (JSON) unless that version is known already."""
         metadata = live["metadata"]
         known = self.get(metadata["name"])
         if known is not None and known.metadata.resource_version == metadata["resourceVersion"]:
@@ -69,7 +67,7 @@ class NodeImages:
         return decode_node_image(orjson.dumps(live))
 
     async def relabel(self, known: NodeImage, labels: Mapping[str, str]) -> bool:
-        """Give it these labels and nothing else. False: it is not as it is known. Raises KubeError."""
+        """Replace the labels. Return False if the object has changed since ``known``. Raises KubeError."""
         metadata = known.metadata
         same = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body = {"metadata": {**same, "labels": merge_difference(metadata.labels, labels)}}
@@ -81,9 +79,9 @@ class NodeImages:
         return True
 
     async def change(self, name: str, edit: Callable[[dict[str, Any]], None]) -> bool:
-        """Apply ``edit`` to the live object; a write only where that differs. Whether there was one.
+        """Apply ``edit`` to the live object and write it if that changes something. Return whether it was written.
 
-        ``edit`` gets a copy of its own each time. Raises KubeError; ``Conflict`` if others were faster each time.
+        ``edit`` gets a fresh copy on each attempt. Raises KubeError, and ``Conflict`` if every attempt conflicts.
         """
         async with self._turns.of(name):
             return await self._change(name, edit)
@@ -127,56 +125,54 @@ BY_POD_SELECTOR: Final = "namespace of podSelector"
 
 
 def image_of(job: ImagePullJob) -> FamiliarImage | None:
-    """The job's image; None where admission was off and it cannot be read."""
+    """Return the job's image, or None if it is invalid because admission was off."""
     return familiar_image(job.spec.image)
 
 
 def by_image(job: ImagePullJob) -> list[str]:
-    """Index of active jobs: the repository."""
+    """Index active jobs by repository."""
     image = image_of(job) if is_active(job) else None
     return [image.name] if image is not None else []
 
 
 def by_pod_selector(job: ImagePullJob) -> list[str]:
-    """Index of active jobs that choose nodes by Pods: their namespace."""
+    """Index active jobs with a podSelector by namespace."""
     return [job.metadata.namespace] if is_active(job) and job.spec.pod_selector is not None else []
 
 
-# Jobs for which some node has no room, and when they are tried again (IMG-111).
-#
-# What leaves a NodeImage wakes the first of each namespace that wait; the others would find the room taken. As that
-# may be another node than they wait for, each is tried again after some time as well, the later the more of them there
-# are.
+# Jobs that wait for room in a NodeImage, and when they are retried. [IMG-111] When something leaves a NodeImage, only
+# the first waiting jobs of each namespace are woken, as others would find it full again. They may wait for another
+# node, so every job is also retried periodically; the interval grows with the number of waiting jobs.
 
-#: Of each namespace so many are tried when something leaves a NodeImage.
+#: Maximum number of jobs of a namespace that are woken when something leaves a NodeImage.
 WOKEN_AT_ONCE: Final = 8
-#: Of so many that wait the longest.
+#: Number of the longest-waiting jobs of a namespace that are checked for that.
 _LOOKED_AT: Final = 256
 RETRY_SECONDS: Final = 60.0
 _RETRIES_PER_SECOND: Final = 10
 
 
 class WaitingJobs:
-    """Who waits for room, by namespace, in the order in which they began to."""
+    """Jobs that wait for room, by namespace, oldest first."""
 
     def __init__(self, rng: Random, share: int = WHOLE) -> None:
-        """``share``: the percentage of what others leave of a NodeImage that one namespace may hold."""
+        """``share`` is the percentage of the space left by other namespaces that one namespace may use."""
         self._rng = rng
         self._share = share
         self._keys: dict[str, dict[ObjectKey, None]] = {}
-        #: By node: of which version of its NodeImage, and who holds what of it.
+        #: By node: resource version of its NodeImage, and the usage computed from it.
         self._usages: dict[str, tuple[str, Usage]] = {}
 
     def has_room(self, node_image: NodeImage, job: ImagePullJob, image: FamiliarImage) -> bool:
-        """Whether the job may ask for its image there."""
+        """Return whether the NodeImage has room for the job's image."""
         return has_room(node_image, self._usage(node_image), job, image, self._share)
 
     def forget_node(self, name: str) -> None:
-        """The node is gone."""
+        """Forget a deleted node."""
         self._usages.pop(name, None)
 
     def add(self, key: ObjectKey) -> bool:
-        """The job waits; whether it did not before."""
+        """Add a waiting job. Return whether it is new."""
         keys = self._keys.setdefault(key.namespace, {})
         if key in keys:
             return False
@@ -184,7 +180,7 @@ class WaitingJobs:
         return True
 
     def remove(self, key: ObjectKey) -> None:
-        """The job waits no longer."""
+        """Remove a job that no longer waits."""
         keys = self._keys.get(key.namespace)
         if keys is not None:
             keys.pop(key, None)
@@ -192,12 +188,12 @@ class WaitingJobs:
                 del self._keys[key.namespace]
 
     def retry_seconds(self) -> float:
-        """When a job that waits is tried again in any case."""
+        """Return the seconds until a waiting job is retried, with jitter."""
         count = sum(map(len, self._keys.values()))
         return max(RETRY_SECONDS, count / _RETRIES_PER_SECOND) * (1 + self._rng.random() / 2)
 
     def woken(self, old: NodeImage, new: NodeImage, may: Callable[[ObjectKey], bool]) -> Iterator[ObjectKey]:
-        """Those who are to be tried again after this change. ``may``: whether the node concerns a job."""
+        """Yield the jobs to retry after this change. ``may`` returns whether the node matches a job."""
         if not self._keys:
             return
         before, after = self._usage(old).total, self._usage(new).total

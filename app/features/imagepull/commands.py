@@ -1,4 +1,4 @@
-"""``pykruise pull``: an image on nodes, now; and what the agent of a node pulls."""
+"""``pykruise pull`` pulls an image on nodes; ``explain_node`` lists the pulls of a node."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from app.pods.hashes import random_suffix
 
 Json = dict[str, Any]
 POLL_SECONDS: Final = 1.0
-#: A job that this command made is kept for so long.
+#: Seconds to keep a finished job that this command created.
 TTL_SECONDS: Final = 600
 _MAX_NAME: Final = 40
 _OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist"})
 
 
 def label_selector(text: str) -> Json:
-    """The LabelSelector that ``kubectl -l`` would mean. Raises WrongCommandError."""
+    """Parse a label selector as ``kubectl -l`` does. Raises WrongCommandError."""
     try:
         found = parse(text)
     except SelectorError as error:
-        raise WrongCommandError(f"--nodes: {error}; write it like zone=a,disk!=slow") from None
+        raise WrongCommandError(f"--nodes: {error}; use the form zone=a,disk!=slow") from None
     expressions: list[Json] = []
     for key, operator, values in found:
         if operator not in _OPERATORS:
-            raise WrongCommandError(f"--nodes: {key}: nodes are selected by =, !=, in, notin and names of labels")
+            raise WrongCommandError(f"--nodes: {key}: unsupported operator; use =, !=, in, notin or a label name")
         expressions.append({"key": key, "operator": operator, **({"values": list(values)} if values else {})})
     return {"matchExpressions": expressions}
 
 
 def new_job(image: FamiliarImage, call: Call, suffix: str) -> Json:
-    """The ImagePullJob that the command asks for."""
+    """Return the ImagePullJob for the command's arguments."""
     words = "".join(char if char.isascii() and char.isalnum() else "-" for char in str(image).lower())
     policy: Json = {"type": "Always", "ttlSecondsAfterFinished": TTL_SECONDS}
     if call.seconds("deadline"):
@@ -63,7 +63,7 @@ def new_job(image: FamiliarImage, call: Call, suffix: str) -> Json:
 
 
 def progress_on(node_image: Mapping[str, Any], image: FamiliarImage, uid: str) -> str:
-    """How far a job is on a node, in a few words; '' where it has not asked yet."""
+    """Return a job's progress on a node in a few words, or '' if its pull was not requested yet."""
     entry = ((node_image.get("spec") or {}).get("images") or {}).get(image.name) or {}
     tag = next((one for one in entry.get("tags") or () if one.get("tag") == image.tag), None)
     if tag is None or not any(owner.get("uid") == uid for owner in tag.get("ownerReferences") or ()):
@@ -76,18 +76,18 @@ def progress_on(node_image: Mapping[str, Any], image: FamiliarImage, uid: str) -
 
 
 def status_on(node_image: Mapping[str, Any], name: str, tag: str) -> Json | None:
-    """What a NodeImage says of a tag."""
+    """Return a NodeImage's status of a tag."""
     statuses = ((node_image.get("status") or {}).get("imageStatuses") or {}).get(name) or {}
     return next((one for one in statuses.get("tags") or () if one.get("tag") == tag), None)
 
 
 async def pull(call: Call) -> int:
-    """Make the job; with ``--wait`` a line per node whenever it comes further."""
+    """Create the job. With ``--wait``, print a line per node whenever its progress changes."""
     if len(call.arguments) != 1:
         raise WrongCommandError(f"pull {' '.join(call.arguments)}: expected one IMAGE")
     image = familiar_image(call.arguments[0])
     if image is None:
-        raise WrongCommandError(f"pull {call.arguments[0]}: is no reference of an image; write it like nginx:1.27")
+        raise WrongCommandError(f"pull {call.arguments[0]}: not an image reference; use the form nginx:1.27")
     body = new_job(image, call, random_suffix(SystemRandom()))
     for secret in body["spec"].get("pullSecrets", ()):
         await _check_secret(call, secret)
@@ -95,11 +95,11 @@ async def pull(call: Call) -> int:
 
 
 async def _check_secret(call: Call, name: str) -> None:
-    """A Secret that is not there: the pull would go on without it. Whoever may not read it need not know."""
+    """Raise CommandError if the Secret does not exist: the job would pull without it. Forbidden is ignored."""
     try:
         await call.client.get(SECRETS, name, call.namespace, decode=decode_metadata)
     except NotFound:
-        raise CommandError(f"--secret: Secret {call.namespace}/{name}: not found; create it or name another") from None
+        raise CommandError(f"--secret: Secret {call.namespace}/{name}: not found; create it or use another") from None
     except Forbidden:
         return
 
@@ -121,34 +121,34 @@ def _reporter(image: FamiliarImage) -> Callable[[Call, Json], Awaitable[int | No
         failed = ", ".join(status.get("failedNodes") or ())
         more = f"; failed: {failed}" if failed else ""
         if not status.get("desired"):
-            more = "; none was selected, see: kubectl get nodeimages --show-labels"
-        call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have it{more}")
+            more = "; no node matched, see: kubectl get nodeimages --show-labels"
+        call.say(f"{status.get('succeeded', 0)} of {status.get('desired', 0)} nodes have the image{more}")
         return 1 if status.get("failed") or not status.get("desired") else 0
 
     return report
 
 
 async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence[str]:
-    """What the agent of the node has to pull, and how far it is; a line each."""
+    """Return a line for each image that the node must pull, with its progress."""
     name = node.metadata.name
     if not enabled("KruiseDaemon"):
-        return ["images: the node has no agent, gate KruiseDaemon is off"]
+        return ["images: the node has no agent because feature gate KruiseDaemon is off"]
     try:
         found: Json = await client.get(NODE_IMAGES, name)
     except NotFound:
-        return ["images: the node has no NodeImage (yet): it is not ready for long enough, is virtual, or no manager"]
+        return ["images: the node has no NodeImage: it is not ready long enough, is virtual, or no manager runs"]
     rows: list[tuple[str, ...]] = []
     for repository, entry in sorted(((found.get("spec") or {}).get("images") or {}).items()):
         for tag in entry.get("tags") or ():
             status = status_on(found, repository, tag["tag"]) or {}
             current = (status.get("version") or 0) == (tag.get("version") or 0) and bool(status)
             owners = tag.get("ownerReferences") or ()
-            asked = ", ".join(f"{one.get('namespace')}/{one.get('name')}" for one in owners) or "somebody by hand"
+            asked = ", ".join(f"{one.get('namespace')}/{one.get('name')}" for one in owners) or "a user"
             word = str(status.get("phase")) if current else "not reported yet"
             rows.append((str(FamiliarImage(repository, tag["tag"])), word, asked, status.get("message") or "-"))
     if not rows:
-        return ["images: none is asked for"]
-    return ["images:", *table([("IMAGE", "PHASE", "ASKED FOR BY", "MESSAGE"), *rows]).splitlines()]
+        return ["images: none requested"]
+    return ["images:", *table([("IMAGE", "PHASE", "REQUESTED BY", "MESSAGE"), *rows]).splitlines()]
 
 
 PULL: Final = LongVerb(
@@ -156,14 +156,17 @@ PULL: Final = LongVerb(
     "Pull an image on nodes ahead of time. Creates an ImagePullJob.",
     "IMAGE",
     (
-        Option("nodes", "Only nodes with these labels, such as zone=a,disk!=slow", short="l", takes="LABELS"),
+        Option("nodes", "Select nodes by label, such as zone=a,disk!=slow", short="l", takes="LABELS"),
         Option(
-            "wait", "Show the progress of each node until all are done; exit code 1 if one failed", flag=True, short="w"
+            "wait",
+            "Show progress until the job completes; exit with 1 if a pull failed",
+            flag=True,
+            short="w",
         ),
-        Option("parallelism", "How many nodes at once", default="10", takes="N"),
-        Option("deadline", "Give up after this, such as 5m; 0: never", default="0", takes="DURATION"),
-        Option("secret", "Pull secrets of the namespace, separated by commas", takes="NAMES"),
-        Option("again", "Also on nodes that have the image already", flag=True),
+        Option("parallelism", "Number of nodes that pull at the same time", default="10", takes="N"),
+        Option("deadline", "Time limit of the job, such as 5m; 0 means none", default="0", takes="DURATION"),
+        Option("secret", "Comma-separated names of pull secrets in the namespace", takes="NAMES"),
+        Option("again", "Pull even on nodes that have the image", flag=True),
     ),
     pull,
 )

@@ -1,4 +1,4 @@
-"""The declaration of the feature: its three controllers, and what it tells others about node agents."""
+"""Feature declaration: the three controllers, and the lookup of node agents for other features."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from app.kube.store import Store
 from app.pods.agents import NodeAgents, NoNodeAgents
 from app.pods.order import UpdateOrder
 
-#: The flags that these controllers read.
+#: Flags read by these controllers.
 FLAGS: Final = ("nodeimage-creation-delay", "default-ttlseconds-for-always-nodeimage", "image-share-per-namespace")
 WATCHED_NODE_IMAGES: Final[Watched[NodeImage]] = Watched(
     "NodeImages", NODE_IMAGES, decode_node_image, Scope.CLUSTER, indexes={BY_JOB: job_uids}
@@ -53,7 +53,7 @@ _EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
 
 
 def nodeimage_controller(context: ControllerContext) -> Reconciling:
-    """One NodeImage per Node."""
+    """Build the NodeImage controller."""
     nodes, node_images, jobs = context.stores(NODES), context.stores(WATCHED_NODE_IMAGES), context.stores(JOBS)
     reconciler = NodeImageReconciler(
         context.client,
@@ -76,7 +76,7 @@ def nodeimage_controller(context: ControllerContext) -> Reconciling:
 
 
 def imagepulljob_controller(context: ControllerContext) -> Reconciling:
-    """ImagePullJobs."""
+    """Build the ImagePullJob controller."""
     caches = Caches(
         context.stores(JOBS),
         context.stores(NODES),
@@ -111,7 +111,7 @@ def imagepulljob_controller(context: ControllerContext) -> Reconciling:
 
 
 def imagelistpulljob_controller(context: ControllerContext) -> Reconciling:
-    """ImageListPullJobs."""
+    """Build the ImageListPullJob controller."""
     lists, jobs = context.stores(LISTS), context.stores(JOBS)
     reconciler = ImageListPullJobReconciler(context.client, lists, jobs, context.events)
     return Reconciling(reconciler, [Watch(jobs, reconciler.keys_for_job), Watch(lists, to_self)])
@@ -153,7 +153,7 @@ IMAGE_LIST_PULL_JOB_CONTROLLER: Final = ControllerPart(
     permissions=(
         PolicyRule(("get", "patch", "delete"), (names.APPS_GROUP,), (IMAGE_LIST_PULL_JOB.plural,)),
         PolicyRule(("patch",), (names.APPS_GROUP,), (f"{IMAGE_LIST_PULL_JOB.plural}/status",)),
-        # An owner reference that blocks the owner's deletion may only be set by who may finalize the owner.
+        # Setting blockOwnerDeletion requires update access to the owner's finalizers.
         PolicyRule(("update",), (names.APPS_GROUP,), (f"{IMAGE_LIST_PULL_JOB.plural}/finalizers",)),
         PolicyRule(("create", "delete"), (names.APPS_GROUP,), (IMAGE_PULL_JOB.plural,)),
         _EVENTS,
@@ -163,12 +163,12 @@ IMAGE_LIST_PULL_JOB_CONTROLLER: Final = ControllerPart(
 
 
 BY_AGENT_NODE: Final = "node with an agent"
-#: Label and value of the agents' own Pods, in the manager's namespace.
+#: Label and value of the node agent Pods in the manager's namespace.
 _AGENT: Final = ("control-plane", "daemon")
 
 
 def agent_nodes(pod: Pod) -> Sequence[str]:
-    """Index: the node of a Pod that an agent reports on, or that is an agent."""
+    """Index node agent Pods, and Pods that an agent reports on, by node."""
     agent = pod.metadata.labels.get(_AGENT[0]) == _AGENT[1]
     shown = agent or names.RUNTIME_CONTAINERS_META in pod.metadata.annotations
     return (pod.spec.node_name,) if shown and pod.spec.node_name else ()
@@ -178,14 +178,14 @@ AGENT_PODS: Final[Watched[Pod]] = PODS.indexed(**{BY_AGENT_NODE: agent_nodes})
 
 
 def node_agents(context: ControllerContext) -> NodeAgents:
-    """Make what workloads ask; without the gate there are no agents."""
+    """Return the lookup of node agents for workload controllers. With the gate off, no node has an agent."""
     if not context.enabled(DAEMON_GATE):
         return NoNodeAgents()
     return KnownNodeAgents(context.stores(WATCHED_NODE_IMAGES), context.stores(AGENT_PODS), context.own_namespace)
 
 
 class KnownNodeAgents:
-    """Node agents as the caches show them. ``namespace`` is the manager's own."""
+    """Node agents according to the caches. ``namespace`` is the manager's own namespace."""
 
     def __init__(self, node_images: Store[NodeImage], pods: Store[Pod], namespace: str) -> None:
         self._node_images = node_images
@@ -193,7 +193,7 @@ class KnownNodeAgents:
         self._namespace = namespace
 
     def runs_on(self, node: str) -> bool:
-        """Return whether the NodeImage has a status, or a Pod on the node shows an agent."""
+        """Return whether the NodeImage has a status or a Pod on the node indicates an agent."""
         image = self._node_images.get(node)
         if image is not None and image.status.image_statuses:
             return True
@@ -205,19 +205,19 @@ class KnownNodeAgents:
 
 
 def decisions(context: AdmissionContext) -> Decisions:
-    """The handlers of the webhooks."""
+    """Return the webhook handlers."""
     return Decisions(webhooks.handlers(context.clock, context.enabled))
 
 
 def node() -> tuple[ExplainNode, ...]:
-    """What the command line says of a node."""
+    """Return the section of ``pykruise explain node``."""
     from app.features.imagepull.commands import explain_node
 
     return (explain_node,)
 
 
 def long_verbs() -> tuple[LongVerb, ...]:
-    """``pykruise pull``."""
+    """Return the ``pykruise pull`` command."""
     from app.features.imagepull.commands import PULL
 
     return (PULL,)
@@ -227,7 +227,7 @@ FEATURE: Final = Feature(
     name="imagepull",
     kinds=(IMAGE_PULL_JOB, IMAGE_LIST_PULL_JOB, NODE_IMAGE),
     controllers=(NODE_IMAGE_CONTROLLER, IMAGE_PULL_JOB_CONTROLLER, IMAGE_LIST_PULL_JOB_CONTROLLER),
-    # Served with the gates off too: it says so then (IMG-2).
+    # Served with the gates off too, so that requests are rejected with that reason. [IMG-2]
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     provides=(Provides(NodeAgents, node_agents, watched=(WATCHED_NODE_IMAGES, AGENT_PODS)),),
     gates=(DAEMON_GATE, JOB_GATE),

@@ -1,4 +1,4 @@
-"""The definitions of ImagePullJob, ImageListPullJob and NodeImage: defaults, and Go's view of their specs."""
+"""Kind definitions, conversion and defaults of ImagePullJob, ImageListPullJob and NodeImage."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from app.kube.jsonvalues import json_copy, part
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:
-    """IMG-1: both versions say the same in the same words."""
+    """Return the object unchanged: both versions have the same fields. [IMG-1]"""
     return obj
 
 
 def _without_modes(obj: dict[str, Any]) -> dict[str, Any]:
-    """IMG-1: v1alpha1 has no mode of a pull secret; conversion remembers it."""
+    """Drop the mode of pull secrets, which v1alpha1 lacks. Conversion preserves it in an annotation. [IMG-1]"""
     spec = obj.get("spec")
     images = spec.get("images") if isinstance(spec, dict) else None
     for image in images.values() if isinstance(images, dict) else ():
@@ -41,20 +41,20 @@ def _without_modes(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 _PULL_COLUMNS: Final = (
-    PrinterColumn("TOTAL", "integer", ".status.desired", "Nodes that shall have the image."),
-    PrinterColumn("ACTIVE", "integer", ".status.active", "Those of them that pull now."),
-    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Those of them that have it."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Those of them that have given up."),
+    PrinterColumn("TOTAL", "integer", ".status.desired", "Number of nodes that must have the image."),
+    PrinterColumn("ACTIVE", "integer", ".status.active", "Number of nodes that are pulling the image."),
+    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Number of nodes that have the image."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of nodes where the pull failed."),
     AGE,
 )
-_MESSAGE: Final = PrinterColumn("MESSAGE", "string", ".status.message", "The same in a sentence.")
+_MESSAGE: Final = PrinterColumn("MESSAGE", "string", ".status.message", "Summary of the progress.")
 
 IMAGE_PULL_JOB: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="ImagePullJob",
     plural="imagepulljobs",
     access=Access(
-        "pulls an image on nodes with pull secrets of its namespace, as starting Pods there does", view=True, edit=True
+        "pulls an image on nodes with pull secrets of its namespace, as creating Pods there does", view=True, edit=True
     ),
     versions=(
         Version(names.V1BETA1, ImagePullJob, _PULL_COLUMNS),
@@ -63,9 +63,14 @@ IMAGE_PULL_JOB: Final = KindDefinition(
 )
 
 _LIST_COLUMNS: Final = (
-    PrinterColumn("TOTAL", "integer", ".status.desired", "Images to pull."),
-    PrinterColumn("SUCCEEDED", "integer", ".status.succeeded", "Those of them that every node has."),
-    PrinterColumn("COMPLETED", "integer", ".status.completed", "Those of them that are done, with success or not."),
+    PrinterColumn("TOTAL", "integer", ".status.desired", "Number of images to pull."),
+    PrinterColumn("SUCCEEDED", "integer", ".status.succeeded", "Number of images that were pulled on every node."),
+    PrinterColumn(
+        "COMPLETED",
+        "integer",
+        ".status.completed",
+        "Number of images that succeeded or failed on every node.",
+    ),
     AGE,
 )
 
@@ -74,7 +79,7 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
     kind="ImageListPullJob",
     plural="imagelistpulljobs",
     access=Access(
-        "pulls images on nodes with pull secrets of its namespace, as starting Pods there does", view=True, edit=True
+        "pulls images on nodes with pull secrets of its namespace, as creating Pods there does", view=True, edit=True
     ),
     versions=(
         Version(names.V1BETA1, ImageListPullJob, _LIST_COLUMNS),
@@ -83,16 +88,16 @@ IMAGE_LIST_PULL_JOB: Final = KindDefinition(
 )
 
 _NODE_COLUMNS: Final = (
-    PrinterColumn("DESIRED", "integer", ".status.desired", "Tags the node shall have."),
-    PrinterColumn("PULLING", "integer", ".status.pulling", "Those of them it pulls now."),
-    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Those of them it has."),
-    PrinterColumn("FAILED", "integer", ".status.failed", "Those of them it has given up."),
+    PrinterColumn("DESIRED", "integer", ".status.desired", "Number of tags the node must pull."),
+    PrinterColumn("PULLING", "integer", ".status.pulling", "Number of tags that are being pulled."),
+    PrinterColumn("SUCCEED", "integer", ".status.succeeded", "Number of tags that were pulled."),
+    PrinterColumn("FAILED", "integer", ".status.failed", "Number of tags whose pull failed."),
     AGE,
 )
 _SECRETS: Final = ("spec", "images", ANY_KEY, "pullSecrets")
 _NOTED: Final = (
     *noted(*_SECRETS, ANY_KEY, fields=("mode",), count=5000),
-    # Where names repeat, the list as a whole.
+    # If names repeat, the whole list is preserved.
     *noted(*_SECRETS[:-1], fields=_SECRETS[-1:], size=16384, depth=2, count=5000),
 )
 
@@ -100,7 +105,7 @@ NODE_IMAGE: Final = KindDefinition(
     group=names.APPS_GROUP,
     kind="NodeImage",
     plural="nodeimages",
-    access=Access("pulls images on a node with pull secrets of any namespace; the controllers write it", view=True),
+    access=Access("pulls images on a node with pull secrets of any namespace; written by the controllers", view=True),
     namespaced=False,
     versions=(
         Version(names.V1BETA1, NodeImage, _NODE_COLUMNS, notes=_NOTED),
@@ -109,15 +114,15 @@ NODE_IMAGE: Final = KindDefinition(
 )
 
 
-# What ImagePullJob, ImageListPullJob and NodeImage mean where they say nothing (IMG-4 … IMG-6). Pure; the same in both
-# versions. What has another type than the schema says is left alone, for validation to name.
+# Defaults of the three kinds, the same in both versions [IMG-4 … IMG-6]. Values of the wrong type are left for
+# validation to reject.
 
 TIMEOUT_SECONDS: Final = 600
 BACKOFF_LIMIT: Final = 3
 
 
 def job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """IMG-4: the ImagePullJob (JSON) with every default filled in, as a copy. Doing it twice changes nothing."""
+    """Return a copy of the ImagePullJob (JSON) with all defaults. Idempotent. [IMG-4]"""
     defaulted = list_job_with_defaults(obj)
     spec = defaulted.get("spec")
     if isinstance(spec, dict) and spec.get("imagePullPolicy") in (None, ""):
@@ -126,7 +131,7 @@ def job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
-    """IMG-5: the ImageListPullJob likewise; imagePullPolicy is left to the jobs made from it."""
+    """Return a copy of the ImageListPullJob (JSON) with all defaults. imagePullPolicy is left to its jobs. [IMG-5]"""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     spec = defaulted.get("spec")
     if not isinstance(spec, dict):
@@ -139,8 +144,7 @@ def list_job_with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def node_image_with_defaults(obj: Mapping[str, Any], now: str) -> dict[str, Any]:
-    """IMG-6: the NodeImage with every default filled in and its tags sorted, as a copy. ``now``: as the API writes
-    times."""
+    """Return a copy of the NodeImage (JSON) with all defaults and sorted tags. ``now`` is an RFC 3339 time. [IMG-6]"""
     defaulted: dict[str, Any] = json_copy(dict(obj))
     for image in _values(defaulted.get("spec"), "images"):
         for tag in objects(image.get("tags")):

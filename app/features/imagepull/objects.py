@@ -1,7 +1,7 @@
-"""NodeImages as the controllers read them: frozen structs that name only what is used.
+"""NodeImages as the controllers read them: frozen structs with only the fields they use.
 
-There is one per node and each may hold hundreds of tags; models would cost several times as much. What is written goes
-out as a patch of the live object, so nothing that is not named here is lost.
+Each node has one NodeImage, which may hold hundreds of tags; models would take several times the memory. Writes are
+patches of the live object, so fields not declared here are preserved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ NODE_IMAGES: Final = NODE_IMAGE.resource()
 
 
 class JobReference(Struct, frozen=True):
-    """Who asked for a tag."""
+    """Reference to a job that requested a tag."""
 
     api_version: str = ""
     kind: str = ""
@@ -36,7 +36,7 @@ class SecretReference(Struct, frozen=True):
 
 
 class TagPolicy(Struct, frozen=True):
-    """How long a tag is remembered, and may take."""
+    """Retention and timeout of a tag."""
 
     timeout_seconds: int | None = None
     backoff_limit: int | None = None
@@ -45,7 +45,7 @@ class TagPolicy(Struct, frozen=True):
 
 
 class ImageTag(Struct, frozen=True):
-    """A tag that the node shall have. Times stay text."""
+    """A tag that the node must pull. Times are kept as strings."""
 
     tag: str = ""
     created_at: str = ""
@@ -63,7 +63,7 @@ class ImageEntry(Struct, frozen=True):
     sandbox_config: dict[str, Any] | None = None
 
     def tag(self, wanted: str) -> ImageTag | None:
-        """The entry of that tag."""
+        """Return the entry of the tag."""
         for tag in self.tags:
             if tag.tag == wanted:
                 return tag
@@ -71,13 +71,13 @@ class ImageEntry(Struct, frozen=True):
 
 
 class NodeImageSpec(Struct, frozen=True):
-    """What the node shall have."""
+    """Images that the node must pull."""
 
     images: dict[str, ImageEntry] = msgspec.field(default_factory=dict)
 
 
 class TagStatus(Struct, frozen=True):
-    """How far one tag is."""
+    """Progress of one tag."""
 
     tag: str = ""
     phase: str = ""
@@ -86,12 +86,12 @@ class TagStatus(Struct, frozen=True):
 
 
 class ImageStatus(Struct, frozen=True):
-    """How far the tags of one repository are."""
+    """Progress of the tags of one repository."""
 
     tags: tuple[TagStatus, ...] = ()
 
     def tag(self, wanted: str) -> TagStatus | None:
-        """The entry of that tag."""
+        """Return the entry of the tag."""
         for tag in self.tags:
             if tag.tag == wanted:
                 return tag
@@ -99,13 +99,13 @@ class ImageStatus(Struct, frozen=True):
 
 
 class NodeImageStatus(Struct, frozen=True):
-    """How far all are."""
+    """Progress of all tags."""
 
     image_statuses: dict[str, ImageStatus] = msgspec.field(default_factory=dict)
 
 
 class NodeImage(Struct, frozen=True):
-    """What a node shall pull, and how far it is."""
+    """The images a node must pull and their progress."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: NodeImageSpec = NodeImageSpec()
@@ -113,12 +113,12 @@ class NodeImage(Struct, frozen=True):
 
     @property
     def deleting(self) -> bool:
-        """Whether deletion has begun."""
+        """Return whether the object is being deleted."""
         return self.metadata.deletion_timestamp is not None
 
 
 def job_uids(node_image: NodeImage) -> list[str]:
-    """The uids of everybody who asked for a tag of it."""
+    """Return the UIDs of all jobs that requested a tag."""
     return list(
         {
             owner.uid: None
@@ -130,7 +130,7 @@ def job_uids(node_image: NodeImage) -> list[str]:
 
 
 BY_JOB: Final = "job"
-#: Equal parts of NodeImages that are kept once; where there are more, it begins anew.
+#: Maximum number of shared values; the cache is cleared when it is full.
 _MAX_SHARED: Final = 100_000
 _shared: dict[Hashable, Any] = {}
 T = TypeVar("T", bound=Hashable)
@@ -139,19 +139,18 @@ _decode: Final = decoder(NodeImage)
 
 
 def decode_node_image(raw: bytes) -> NodeImage:
-    """Nodes that a job has reached say the same of its image: that is kept once for all of them. Raises
-    ``msgspec.DecodeError``."""
+    """Decode a NodeImage. Equal parts of different NodeImages share one object. Raises ``msgspec.DecodeError``."""
     found = _decode(raw)
     for images in (found.spec.images, found.status.image_statuses):
         for name in list(images):
-            # Its configuration of the sandbox is a mapping, which has no hash: jobs hardly ever have one.
+            # Entries with a sandboxConfig are not shared: a mapping is not hashable.
             entry: Any = images.pop(name)
             images[_share(name)] = _share(entry) if getattr(entry, "sandbox_config", None) is None else entry
     return found
 
 
 def _share(value: T) -> T:
-    """The first that was equal to it."""
+    """Return the first value seen that is equal to this one."""
     if len(_shared) >= _MAX_SHARED:
         _shared.clear()
     known: T = _shared.setdefault(value, value)

@@ -1,10 +1,10 @@
-"""Copies of pull secrets in the one namespace whose Secrets node agents may read (IMG-60 … IMG-65).
+"""Copies of pull secrets in the single namespace whose Secrets node agents may read. [IMG-60 … IMG-65]
 
-A copy says in annotations of what it is a copy and for which jobs; it goes with the last of them. Its name follows from
-its source, so that two controllers, or one that restarts, make one copy and not two.
+A copy's annotations name its source and its jobs; the copy is deleted with the last of them. Its name derives from the
+source, so concurrent or restarted controllers create only one copy.
 
-Only the copies are watched. A source is read by its name, now and then: so a manager needs no right on the Secrets of
-other namespaces than those whose jobs name some, and may be granted none at all (IMG-113).
+Only the copies are watched. A source is read by name from time to time, so the manager needs access only to the Secrets
+of namespaces whose jobs name some, and possibly to none. [IMG-113]
 """
 
 from __future__ import annotations
@@ -41,50 +41,50 @@ _APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class NoCopyError(KubeError):
-    """Something else has the name that a copy would have."""
+    """The copy cannot be created, or another object has its name."""
 
 
 class PullSecret(Struct, frozen=True):
-    """A Secret, without what is in it."""
+    """A Secret without its data."""
 
     metadata: ObjectMeta = ObjectMeta()
     type: str = ""
 
 
 def source_of(secret: PullSecret) -> list[str]:
-    """The index of copies by what they are copies of."""
+    """Index copies by their source."""
     source = secret.metadata.annotations.get(names.COPIED_FROM)
     return [source] if source else []
 
 
 def jobs_of(secret: PullSecret) -> list[str]:
-    """The jobs that a copy is for."""
+    """Return the jobs that use the copy."""
     return references(secret.metadata.annotations.get(names.COPIED_FOR))
 
 
 def is_copy(secret: PullSecret) -> bool:
-    """Whether it is one that stays."""
+    """Return whether the Secret is a copy and is not being deleted."""
     return secret.metadata.deletion_timestamp is None and bool(source_of(secret))
 
 
 def references(text: str | None) -> list[str]:
-    """The jobs in an annotation of a copy."""
+    """Parse the jobs in a copy's annotation."""
     return sorted({part.strip() for part in (text or "").split(",") if part.strip()})
 
 
 def job_keys(secret: PullSecret) -> list[ObjectKey]:
-    """The jobs that a copy is for, as far as there can be such jobs."""
+    """Return the keys of the jobs that use the copy, skipping invalid ones."""
     return [ObjectKey(*found.groups()) for text in jobs_of(secret) if (found := _IS_KEY(text))]
 
 
 def copy_name(source: ObjectKey) -> str:
-    """IMG-64: the name of the copy."""
+    """Return the name of the copy. [IMG-64]"""
     digest = hashlib.sha256(str(source).encode()).hexdigest()[:6]
     return f"{source.name[: _MAX_NAME - 7].rstrip('.-')}-{digest}"
 
 
 def as_copy(source: Mapping[str, Any], namespace: str, name: str, jobs: Iterable[str]) -> dict[str, Any]:
-    """IMG-61, IMG-64: the copy of a Secret (JSON)."""
+    """Return the copy of a Secret (JSON). [IMG-61, IMG-64]"""
     metadata = source["metadata"]
     own = {key: value for key, value in (metadata.get("annotations") or {}).items() if key != _APPLIED}
     return {
@@ -113,46 +113,46 @@ WATCHED_COPIES: Final[Watched[PullSecret]] = Watched(
     Scope.AGENTS,
     indexes={BY_SOURCE: source_of, BY_JOB: jobs_of},
 )
-#: What a manager needs for jobs that name pull secrets, beside what it needs for those that name none.
+#: Additional permission needed for jobs that name pull secrets.
 READING: Final = PolicyRule(("get",), ("",), ("secrets",), optional="pull-secrets")
-#: IMG-64: a source is read again when so much of a job's age has gone by, within these bounds.
+#: A source is read again after this fraction of the job's age, within these bounds. [IMG-64]
 RECHECK_SHARE: Final = 0.1
 RECHECK_SECONDS: Final = (10.0, 300.0)
-#: What was read for one job serves others that are to read the same source again, for so long.
+#: Time for which jobs share what was read from a source.
 _SHARED: Final = timedelta(seconds=2)
-#: A job is told of what it lacks when that changes, and again before the API server forgets the event.
+#: Interval at which the event about missing Secrets is repeated, before the API server expires it.
 _TELL_AGAIN: Final = timedelta(minutes=50)
 
 
 def recheck_seconds(age: float) -> float:
-    """After how long a job of that age has its sources read again."""
+    """Return the seconds between reads of the sources of a job of that age."""
     shortest, longest = RECHECK_SECONDS
     return min(max(age * RECHECK_SHARE, shortest), longest)
 
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """What came of a job's pull secrets."""
+    """Result of claiming a job's pull secrets."""
 
-    #: What NodeImages get.
+    #: References for NodeImages.
     references: list[dict[str, str]]
-    #: Secrets that are not there, or hold no credentials of a registry.
+    #: Secrets that do not exist or hold no registry credentials.
     missing: list[str]
-    #: Secrets that we may not read.
+    #: Secrets that the manager may not read.
     forbidden: list[str]
-    #: Seconds until a source is to be read again.
+    #: Seconds until a source must be read again.
     wait: float | None
-    #: Whether people are to be told of what is missing or forbidden.
+    #: Whether to record events about missing or forbidden Secrets.
     is_news: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Verified:
-    """What was found when a source was read for a job."""
+    """Result of reading a source for a job."""
 
-    #: Until when that is believed.
+    #: Time until which the result is valid.
     until: datetime
-    #: The version of the source, the name and version of its copy; empty where it is missing or may not be read.
+    #: Version of the source; name and version of the copy. Empty if the source is missing or forbidden.
     source: str = ""
     copy: str = ""
     version: str = ""
@@ -161,15 +161,15 @@ class _Verified:
 
 @dataclass(slots=True)
 class _Known:
-    """What is remembered of a job."""
+    """State remembered for a job."""
 
     verified: dict[ObjectKey, _Verified] = field(default_factory=dict)
-    #: What was missing or forbidden when people were told, and until when they need not be told again.
+    #: Missing and forbidden Secrets of the last event, and when it must be repeated.
     told: tuple[list[str], list[str]] = ([], [])
     told_until: datetime | None = None
 
     def is_news(self, missing: list[str], forbidden: list[str], now: datetime) -> bool:
-        """Whether this is to be told; it is taken to be then."""
+        """Return whether an event must be recorded, and assume that the caller does so."""
         if self.told == (missing, forbidden) and (self.told_until is None or now < self.told_until):
             return False
         self.told, self.told_until = (missing, forbidden), now + _TELL_AGAIN
@@ -177,37 +177,37 @@ class _Known:
 
 
 def told(namespace: str, claimed: Claimed) -> Iterator[tuple[str, str]]:
-    """Reasons and messages of the events of a job in that namespace."""
+    """Yield the reason and message of each event for a job in the namespace."""
     if claimed.missing:
         shown = ", ".join(claimed.missing)
-        yield "PullSecretNotFound", f"no Secret of a registry with this name, pulling without it: {shown}"
+        yield "PullSecretNotFound", f"no registry Secret with this name, pulling without it: {shown}"
     if claimed.forbidden:
         shown = ", ".join(claimed.forbidden)
         yield (
             "PullSecretForbidden",
-            f"the manager may not get Secrets of namespace {namespace}, pulling without: {shown}. To let it, add"
-            f" {namespace} to imagePullJob.secretNamespaces in the values of the chart, or bind ClusterRole"
+            f"the manager may not get Secrets of namespace {namespace}, pulling without: {shown}. To allow it, add"
+            f" {namespace} to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
             " kruise-manager-pull-secrets-role there to the manager's ServiceAccount",
         )
 
 
 class PullSecrets:
-    """Claims copies for jobs and releases them. ``copies``: the Secrets of the namespace they are in."""
+    """Claims and releases copies for jobs. ``copies`` is the store of Secrets in the copies' namespace."""
 
     def __init__(self, client: Client, copies: Store[PullSecret], namespace: str) -> None:
         self._client = client
         self._copies = copies
         self._namespace = namespace
         self._known: dict[str, _Known] = {}
-        #: When a source was read last and what its version was, or nothing; only what is younger than ``_SHARED``.
+        #: Time and result of the last read of each source; only entries younger than ``_SHARED``.
         self._read: dict[ObjectKey, tuple[datetime, _Verified]] = {}
 
     async def claim(self, job: ObjectKey, wanted: Sequence[str], age: float) -> Claimed:
-        """Bring copies about for a job of that age, in seconds. Raises KubeError."""
+        """Create or update the copies for a job of that age in seconds. Raises KubeError."""
         if not wanted:
             return Claimed([], [], [], None)
         if job.namespace == self._namespace:
-            # IMG-60: node agents can read these as they are.
+            # Node agents can read these without a copy. [IMG-60]
             return Claimed([{"namespace": job.namespace, "name": name} for name in wanted], [], [], None)
         now = self._client.clock.now()
         recheck = timedelta(seconds=recheck_seconds(age))
@@ -231,23 +231,24 @@ class PullSecrets:
         )
 
     def forget(self, job: ObjectKey) -> None:
-        """The job is gone."""
+        """Forget a deleted job."""
         self._known.pop(str(job), None)
 
     @property
     def known(self) -> Mapping[str, frozenset[ObjectKey]]:
-        """Job → the sources that are remembered for it."""
+        """Return the remembered sources by job."""
         return {job: frozenset(known.verified) for job, known in self._known.items()}
 
     def has_copies(self, job: ObjectKey) -> bool:
-        """Whether there are copies for it."""
+        """Return whether the job uses any copies."""
         return any(map(is_copy, self._copies.by_index(BY_JOB, str(job))))
 
     async def release(self, job: ObjectKey, wanted: Sequence[str]) -> None:
-        """IMG-65: the job needs no copies any more. ``wanted``: those that it asked for. Raises KubeError."""
+        """Release the copies of a job that no longer needs them. ``wanted`` names its sources. Raises KubeError.
+        [IMG-65]"""
         self.forget(job)
         if job.namespace != self._namespace:
-            # What was made a moment ago the cache may not show yet.
+            # The cache may not have recently created copies yet.
             await self._release(job, set(), {copy_name(ObjectKey(job.namespace, name)) for name in wanted})
 
     async def _claim_one(
@@ -282,7 +283,7 @@ class PullSecrets:
         self, job: ObjectKey, source: ObjectKey, copy: PullSecret | None, before: _Verified | None, until: datetime
     ) -> _Verified:
         if not source.name:
-            return _Verified(until)  # that would ask for all of the namespace
+            return _Verified(until)  # a request without a name would list the namespace
         try:
             live = await self._client.get(SECRETS, source.name, source.namespace)
         except NotFound:
@@ -299,12 +300,12 @@ class PullSecrets:
             try:
                 return _Verified(until, version, name, await self._update(live, name, str(job)))
             except NotFound:
-                logger.debug("pull secret %s is gone again", name)
+                logger.debug("pull secret %s was deleted concurrently", name)
         name = copy_name(source)
         return _Verified(until, version, name, await self._create(live, name, str(job)))
 
     def _known_copy(self, job: ObjectKey, source: ObjectKey) -> PullSecret | None:
-        """IMG-62: the copy of that source; of several the one that is for this job already."""
+        """Return the copy of the source, preferring one that the job already uses. [IMG-62]"""
         copies = sorted(
             (one for one in self._copies.by_index(BY_SOURCE, str(source)) if is_copy(one)),
             key=lambda one: one.metadata.name,
@@ -313,7 +314,7 @@ class PullSecrets:
         return mine[-1] if mine else copies[0] if copies else None
 
     async def _create(self, source: Mapping[str, Any], name: str, job: str) -> str:
-        """Make the copy, or bring one up to date that the cache does not show; the version that it has now."""
+        """Create the copy, or update one that the cache lacks. Return its resource version."""
         try:
             made: Metadata = await self._client.create(
                 SECRETS, as_copy(source, self._namespace, name, [job]), self._namespace, decode=decode_metadata
@@ -322,20 +323,20 @@ class PullSecrets:
             return await self._update(source, name, job)
         except NotFound:
             raise NoCopyError(
-                f"there is no namespace {self._namespace}, from which node agents read pull secrets; "
+                f"namespace {self._namespace}, from which node agents read pull secrets, does not exist; "
                 f"run kubectl create namespace {self._namespace}"
             ) from None
         return made.metadata.resource_version
 
     async def _update(self, source: Mapping[str, Any], name: str, job: str) -> str:
-        """Bring the copy up to date; the version that it has now. Raises Conflict where others write it, NotFound where
-        it is gone."""
+        """Update the copy. Return its resource version. Raises Conflict on concurrent writes, NotFound if the copy was
+        deleted."""
         present = await self._client.get(SECRETS, name, self._namespace)
         metadata = present["metadata"]
         annotations = metadata.get("annotations") or {}
         key = f"{source['metadata']['namespace']}/{source['metadata']['name']}"
         if annotations.get(names.COPIED_FROM) != key:
-            raise NoCopyError(f"Secret {self._namespace}/{name} is no copy of {key}; delete it or rename the source")
+            raise NoCopyError(f"Secret {self._namespace}/{name} is not a copy of {key}; delete it or rename the source")
         jobs = {*references(annotations.get(names.COPIED_FOR)), job}
         wanted = as_copy(source, self._namespace, name, jobs)
         if present.get("type") != source["type"]:
@@ -352,7 +353,7 @@ class PullSecrets:
         return written.metadata.resource_version
 
     async def _replace(self, name: str, metadata: Mapping[str, Any], wanted: Mapping[str, Any]) -> str:
-        """Make the copy anew: the source was, and has another type, which no Secret can change."""
+        """Recreate the copy: the source was recreated with another type, and a Secret's type is immutable."""
         await self._client.delete(
             SECRETS,
             name,
@@ -365,13 +366,14 @@ class PullSecrets:
         return made.metadata.resource_version
 
     async def _release(self, job: ObjectKey, keep: set[str], more: Iterable[str] = ()) -> None:
-        """IMG-63. A namespace that is gone, or goes, has nothing to release (IMG-102)."""
+        """Release the job's copies except ``keep``. [IMG-63] A missing or terminating namespace needs no release.
+        [IMG-102]"""
         known = {one.metadata.name for one in self._copies.by_index(BY_JOB, str(job)) if is_copy(one)}
         for name in sorted((known | set(more)) - keep):
             try:
                 await self._release_one(job, name)
             except NotFound:
-                logger.debug("pull secret %s is gone already", name)
+                logger.debug("pull secret %s is already deleted", name)
 
     async def _release_one(self, job: ObjectKey, name: str) -> None:
         copy: PullSecret = await self._client.get(SECRETS, name, self._namespace, decode=decode_pull_secret)
@@ -395,7 +397,7 @@ class PullSecrets:
 
 
 def _agree(source: str, copy: PullSecret | None, before: _Verified) -> bool:
-    """Whether neither the source, of that version now, nor its copy has changed."""
+    """Return whether the source (at this version) and its copy are unchanged."""
     if copy is None or not source:
         return False
     metadata = copy.metadata
@@ -403,7 +405,7 @@ def _agree(source: str, copy: PullSecret | None, before: _Verified) -> bool:
 
 
 def _taken_from(copy: PullSecret, job: ObjectKey, verified: _Verified) -> bool:
-    """Whether somebody has taken the copy from the job since. The cache may be behind."""
+    """Return whether the job was removed from the copy since it was verified. The cache may lag behind."""
     return str(job) not in jobs_of(copy) and is_at_least(copy.metadata.resource_version, verified.version)
 
 

@@ -1,6 +1,6 @@
-"""The fields of the kinds by which images are pulled: what users write and what kubectl explains.
+"""API types of ImagePullJob, ImageListPullJob and NodeImage.
 
-v1alpha1 says the same as v1beta1 in the same words, save ``mode`` of a NodeImage's pull secret.
+v1alpha1 and v1beta1 have the same fields, except ``mode`` of a NodeImage's pull secret.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ PULL_ALWAYS: Final = "Always"
 PULL_IF_NOT_PRESENT: Final = "IfNotPresent"
 IMAGE_PULL_POLICIES: Final = (PULL_ALWAYS, PULL_IF_NOT_PRESENT)
 BATCH: Final = "batch"
-"""Mode of a pull secret: a copy, made for jobs and removed with the last of them."""
+"""Mode of a pull secret that is a copy shared by jobs and deleted with the last of them."""
 
 WAITING: Final = "Waiting"
 PULLING: Final = "Pulling"
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 
-#: A LabelSelector in its JSON form, or names.
+#: A LabelSelector in its JSON form, or a list of names.
 NodeSelector = Annotated[
     dict[str, Any],
     label_selector_and(
         names={
-            "description": "The nodes by name. Names and labels exclude each other.",
+            "description": "Names of nodes. Mutually exclusive with a label selector.",
             "items": {"type": "string"},
             "type": "array",
         }
@@ -40,313 +40,313 @@ NodeSelector = Annotated[
 
 
 class PullPolicy(ApiModel):
-    """How long and how often a node tries."""
+    """PullPolicy limits the duration and the retries of a pull."""
 
     timeout_seconds: Int32 | None = None
-    """How long one attempt may take, in seconds; 600 by default."""
+    """Timeout of one pull attempt in seconds. Defaults to 600."""
     backoff_limit: Int32 | None = None
-    """How often a failed attempt is repeated; 3 by default."""
+    """Number of retries after a failed attempt. Defaults to 3."""
 
 
 class TagPullPolicy(PullPolicy):
-    """How long and how often the node tries, and how long it remembers."""
+    """TagPullPolicy limits the duration and the retries of a pull, and how long the tag stays listed."""
 
     ttl_seconds_after_finished: Int32 | None = None
-    """How long the tag stays in the list after the pull has ended, in seconds."""
+    """Seconds the tag stays in the list after its pull has finished."""
     active_deadline_seconds: Int64 | None = None
-    """How long all attempts together may take, in seconds; no limit by default."""
+    """Timeout of all attempts together in seconds. Unlimited by default."""
 
 
 class SandboxConfig(ApiModel):
-    """What a runtime is told about the Pod an image is pulled for."""
+    """SandboxConfig is the Pod metadata passed to the container runtime with a pull."""
 
     labels: dict[str, str] | None = None
-    """Labels of the Pod."""
+    """Labels of the Pod sandbox."""
     annotations: dict[str, str] | None = None
-    """Annotations of the Pod."""
+    """Annotations of the Pod sandbox."""
 
 
 class CompletionPolicy(ApiModel):
-    """When the job has ended."""
+    """CompletionPolicy defines when the job completes."""
 
     type: str = ""
-    """Always (the default): when every node has the image, or has given up. Never: it goes on, for nodes that come
-    later too, and pulls again each day."""
+    """Always (the default): the job completes when the pull has succeeded or failed on every node. Never: the job keeps
+    running, covers nodes added later, and pulls again each day."""
     active_deadline_seconds: Int64 | None = None
-    """With Always: after how many seconds the job ends in any case; no limit by default. At least as long as one
-    attempt."""
+    """Seconds after which the job completes even if pulls are unfinished. Only with type Always. Must be at least
+    pullPolicy.timeoutSeconds. Unlimited by default."""
     ttl_seconds_after_finished: Int32 | None = None
-    """With Always: how long the job is kept after its end, in seconds; 0 deletes it at once. Kept for ever by
+    """Seconds to keep the job after it completes; 0 deletes it immediately. Only with type Always. Kept forever by
     default."""
 
 
 class ImagePullTemplate(ApiModel):
-    """What jobs for one image and for several have in common."""
+    """ImagePullTemplate holds the fields shared by ImagePullJobs and ImageListPullJobs."""
 
     pull_secrets: list[str] | None = None
-    """Names of Secrets in the namespace of the job with the credentials of registries. Cannot be changed."""
+    """Names of Secrets in the job's namespace that hold registry credentials. Immutable."""
     selector: NodeSelector | None = None
-    """Which nodes pull, by name or by label; all by default."""
+    """Selects nodes by name or by label. Defaults to all nodes. Mutually exclusive with podSelector."""
     pod_selector: LabelSelector | None = None
-    """Which nodes pull: those that Pods of the namespace with these labels run on. Excludes selector."""
+    """Selects the nodes that run Pods of the job's namespace with these labels. Mutually exclusive with selector."""
     parallelism: IntOrString | None = None
-    """On how many nodes at once; 1 by default, 0 pauses the job."""
+    """Number of nodes that may pull at the same time. Defaults to 1; 0 pauses the job."""
     pull_policy: PullPolicy | None = None
-    """How long and how often a node tries."""
+    """Timeout and retries of each pull."""
     completion_policy: CompletionPolicy
-    """When the job has ended."""
+    """Defines when the job completes and how long it is kept."""
     sandbox_config: SandboxConfig | None = None
-    """What runtimes are told about the Pods the image is pulled for."""
+    """Pod metadata passed to the container runtime with each pull."""
     image_pull_policy: str = ""
-    """IfNotPresent (the default) leaves an image alone that the node has. Always asks the registry, as is needed for
-    tags that move."""
+    """IfNotPresent (the default) skips nodes that have the image. Always contacts the registry, which mutable tags
+    require."""
 
 
 class ImagePullJobSpec(ImagePullTemplate):
-    """Which image to pull, and where."""
+    """ImagePullJobSpec defines the image to pull and the nodes that pull it."""
 
     image: str
-    """The image, as in a container."""
+    """Image reference, in the same form as a container's image."""
 
 
 class ImageListPullJobSpec(ImagePullTemplate):
-    """Which images to pull, and where."""
+    """ImageListPullJobSpec defines the images to pull and the nodes that pull them."""
 
     images: list[str]
-    """The images, as in containers; each once, 255 at most."""
+    """Image references, in the same form as a container's image. Must be unique; at most 255."""
 
 
 class ImagePullJobStatus(ApiModel):
-    """How far the job has come."""
+    """ImagePullJobStatus reports the progress of the job."""
 
     start_time: Time = ""
-    """When the job was first worked on."""
+    """Time when the controller first processed the job."""
     completion_time: Time = ""
-    """When the job ended."""
+    """Time when the job completed."""
     desired: Int32
-    """Nodes that shall have the image."""
+    """Number of nodes that must have the image."""
     active: Int32 = 0
-    """Those of them that pull now, or wait for their turn to."""
+    """Number of nodes that are pulling the image or have the pull queued."""
     succeeded: Int32 = 0
-    """Those of them that have it."""
+    """Number of nodes that have the image."""
     failed: Int32 = 0
-    """Those of them that have given up."""
+    """Number of nodes where the pull failed."""
     message: str = ""
-    """The same in a sentence."""
+    """Human-readable summary of the progress."""
     failed_nodes: list[str] | None = None
-    """The names of the nodes that have given up."""
+    """Names of the nodes where the pull failed."""
 
 
 class FailedImage(ApiModel):
-    """An image that not every node could pull."""
+    """FailedImage is an image that at least one node could not pull."""
 
     image_pull_job: str = ""
-    """The ImagePullJob that knows more."""
+    """Name of the ImagePullJob of this image."""
     name: str = ""
     """The image."""
     message: str = ""
-    """Where to look."""
+    """Human-readable hint on how to find the nodes that failed."""
 
 
 class ImageListPullJobStatus(ApiModel):
-    """How far the job has come."""
+    """ImageListPullJobStatus reports the progress of the job."""
 
     start_time: Time = ""
-    """When the job was first worked on."""
+    """Time when the controller first processed the job."""
     completion_time: Time = ""
-    """When the job ended."""
+    """Time when the job completed."""
     desired: Int32
-    """Images to pull."""
+    """Number of images to pull."""
     active: Int32 = 0
-    """Those of them that are being pulled."""
+    """Number of images that are being pulled."""
     completed: Int32 = 0
-    """Those of them that every node has, or has given up."""
+    """Number of images whose pull has succeeded or failed on every node."""
     succeeded: Int32 = 0
-    """Those of them that every node has."""
+    """Number of images that were pulled on every node."""
     failed_image_statuses: list[FailedImage] | None = None
-    """The images that some node has given up."""
+    """Images that at least one node could not pull."""
 
 
 class ImagePullJob(KubeObject):
-    """ImagePullJob pulls an image on nodes before it is needed there."""
+    """ImagePullJob pulls an image on nodes ahead of time."""
 
     spec: ImagePullJobSpec
-    """What is wanted."""
+    """Desired state of the ImagePullJob."""
     status: ImagePullJobStatus | None = None
-    """What is observed."""
+    """Observed state of the ImagePullJob."""
 
 
 class ImageListPullJob(KubeObject):
-    """ImageListPullJob pulls several images on nodes before they are needed there, by an ImagePullJob for each."""
+    """ImageListPullJob pulls several images on nodes ahead of time. It creates one ImagePullJob per image."""
 
     spec: ImageListPullJobSpec
-    """What is wanted."""
+    """Desired state of the ImageListPullJob."""
     status: ImageListPullJobStatus | None = None
-    """What is observed."""
+    """Observed state of the ImageListPullJob."""
 
 
 class ObjectReference(ApiModel):
-    """Another object."""
+    """ObjectReference refers to another object."""
 
     schema_keywords: ClassVar[dict[str, Any]] = {MAP_TYPE: "atomic"}
 
     api_version: str = ""
-    """Group and version of the object."""
+    """API version of the object."""
     kind: str = ""
-    """What kind of object it is."""
+    """Kind of the object."""
     namespace: str = ""
-    """The namespace it is in."""
+    """Namespace of the object."""
     name: str = ""
     """Its name."""
     uid: str = ""
     """Its uid."""
     resource_version: str = ""
-    """Its resource version."""
+    """Resource version of the object."""
     field_path: str = ""
-    """The part of it that is meant."""
+    """Path of the referenced field within the object."""
 
 
 class PullSecretV1Alpha1(ApiModel):
-    """A Secret with the credentials of registries."""
+    """PullSecret refers to a Secret with registry credentials."""
 
     namespace: str = ""
-    """The namespace it is in."""
+    """Namespace of the Secret."""
     name: str = ""
     """Its name."""
 
 
 class PullSecret(PullSecretV1Alpha1):
-    """A Secret with the credentials of registries."""
+    """PullSecret refers to a Secret with registry credentials."""
 
     mode: str = ""
-    """batch: a copy that several jobs share, and that goes with the last of them."""
+    """batch marks a copy that several jobs share and that is deleted with the last of them."""
 
 
 class NodeImageTag(ApiModel):
-    """A tag, or a digest, to pull."""
+    """NodeImageTag is a tag or digest to pull."""
 
     tag: str
-    """The tag, or the digest."""
+    """Tag or digest."""
     created_at: Time = ""
-    """When it was last asked for; filled in."""
+    """Time of the latest request for the tag. Set by the webhook."""
     pull_policy: TagPullPolicy | None = None
-    """How long and how often the node tries, and how long it remembers."""
+    """Timeout and retries of the pull, and how long the tag stays listed."""
     owner_references: list[ObjectReference] | None = None
-    """Who asked for it. It goes with the last of them, and stays if nobody is named."""
+    """Jobs that requested the tag. The tag is removed with the last of them; a tag without references stays."""
     version: Int64 = 0
-    """Grows each time it is asked for again."""
+    """Incremented each time the tag is requested again."""
     image_pull_policy: str = ""
-    """IfNotPresent leaves an image alone that the node has. Always, and nothing said, ask the registry."""
+    """IfNotPresent skips the pull if the node has the image. Always contacts the registry. Defaults to Always."""
 
 
 class _Entry(ApiModel):
-    """What both versions say about one repository in the same words."""
+    """Fields of one repository that both versions share."""
 
     tags: list[NodeImageTag]
-    """The tags to pull."""
+    """Tags to pull."""
     sandbox_config: SandboxConfig | None = None
-    """What the runtime is told about the Pods the images are pulled for."""
+    """Pod metadata passed to the container runtime with each pull."""
 
 
 class NodeImageEntry(_Entry):
-    """The tags to pull of one repository."""
+    """NodeImageEntry lists the tags to pull from one repository."""
 
     pull_secrets: list[PullSecret] | None = None
-    """The credentials to try."""
+    """Registry credentials to try."""
 
 
 class NodeImageV1Alpha1Entry(_Entry):
-    """The tags to pull of one repository."""
+    """NodeImageEntry lists the tags to pull from one repository."""
 
     pull_secrets: list[PullSecretV1Alpha1] | None = None
-    """The credentials to try."""
+    """Registry credentials to try."""
 
 
 class NodeImageSpec(ApiModel):
-    """Which images the node shall have."""
+    """NodeImageSpec lists the images the node must pull."""
 
     images: dict[str, NodeImageEntry] | None = None
-    """By repository; 256 at most."""
+    """Images to pull, keyed by repository. At most 256."""
 
 
 class NodeImageV1Alpha1Spec(ApiModel):
-    """Which images the node shall have."""
+    """NodeImageSpec lists the images the node must pull."""
 
     images: dict[str, NodeImageV1Alpha1Entry] | None = None
-    """By repository; 256 at most."""
+    """Images to pull, keyed by repository. At most 256."""
 
 
 class NodeImageTagStatus(ApiModel):
-    """How far the pull of one tag has come."""
+    """NodeImageTagStatus reports the progress of one tag."""
 
     tag: str
-    """The tag, or the digest."""
+    """Tag or digest."""
     phase: str
-    """Waiting, Pulling, Succeeded or Failed."""
+    """Phase of the pull: Waiting, Pulling, Succeeded or Failed."""
     progress: Int32 = 0
-    """How much has been pulled, in percent, where the runtime tells; 100 at the end."""
+    """Progress of the pull in percent, if the runtime reports it. 100 once the pull has finished."""
     start_time: Time = ""
-    """When the pull began."""
+    """Time when the pull started."""
     completion_time: Time = ""
-    """When it ended."""
+    """Time when the pull finished."""
     version: Int64 = 0
-    """The version in the spec that this is about."""
+    """Version of the tag in the spec that this status reports on."""
     image_id: str = Field(default="", alias="imageID")
-    """The image the node has now."""
+    """ID of the image on the node."""
     message: str = ""
-    """Why it failed."""
+    """Reason of the failure."""
 
 
 class NodeImageStatusEntry(ApiModel):
-    """How far the pulls of one repository have come."""
+    """NodeImageStatusEntry reports the progress of one repository."""
 
     tags: list[NodeImageTagStatus]
-    """One entry per tag."""
+    """Status of each tag."""
 
 
 class SyncStatus(ApiModel):
-    """How the first pull of a new node went."""
+    """SyncStatus reports the first pull of a new node."""
 
     sync_at: Time = ""
-    """When it was."""
+    """Time of the first pull."""
     status: str = ""
     """Succeeded or Failed."""
     message: str = ""
-    """Why it failed."""
+    """Reason of the failure."""
 
 
 class NodeImageStatus(ApiModel):
-    """How far the node has come."""
+    """NodeImageStatus reports the progress of the node's pulls."""
 
     desired: Int32
-    """Tags the node shall have."""
+    """Number of tags the node must pull."""
     succeeded: Int32 = 0
-    """Those of them it has."""
+    """Number of tags that were pulled."""
     failed: Int32 = 0
-    """Those of them it has given up."""
+    """Number of tags whose pull failed."""
     pulling: Int32 = 0
-    """Those of them it pulls now."""
+    """Number of tags that are being pulled."""
     waiting: Int32 = 0
-    """Those of them that wait for their turn."""
+    """Number of tags whose pull is queued."""
     image_statuses: dict[str, NodeImageStatusEntry] | None = None
-    """How far each has come, by repository."""
+    """Progress of each tag, keyed by repository."""
     first_sync_status: SyncStatus | None = None
     """Not used."""
 
 
 class NodeImage(KubeObject):
-    """NodeImage is what a node shall pull and how far it has come; there is one per node, of the same name."""
+    """NodeImage lists the images a node must pull and the progress of each pull. It has the name of its node."""
 
     spec: NodeImageSpec = Field(default_factory=NodeImageSpec)
-    """What is wanted."""
+    """Desired state of the NodeImage."""
     status: NodeImageStatus | None = None
-    """What is observed."""
+    """Observed state of the NodeImage."""
 
 
 class NodeImageV1Alpha1(KubeObject):
-    """NodeImage is what a node shall pull and how far it has come; there is one per node, of the same name."""
+    """NodeImage lists the images a node must pull and the progress of each pull. It has the name of its node."""
 
     spec: NodeImageV1Alpha1Spec = Field(default_factory=NodeImageV1Alpha1Spec)
-    """What is wanted."""
+    """Desired state of the NodeImage."""
     status: NodeImageStatus | None = None
-    """What is observed."""
+    """Observed state of the NodeImage."""

@@ -1,5 +1,7 @@
-"""What makes an ImagePullJob, ImageListPullJob or NodeImage wrong (IMG-7 … IMG-12). Pure; each gets an object with its
-defaults, and errors carry OpenKruise's words behind the field they are about."""
+"""Validation of ImagePullJob, ImageListPullJob and NodeImage. [IMG-7 … IMG-12]
+
+Pure functions of a spec with its defaults. Errors name the field and use OpenKruise's words.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ from app.kube.selectors import validate_selector
 
 MAX_IMAGES: Final = 255
 MAX_NODE_IMAGES: Final = 256
-#: What a job may have its nodes tell the runtime, and how many Secrets it may name: both stand in the NodeImage of each
-#: node, of which an API server takes 1.5 MB, and which the jobs of all namespaces share.
+#: Limits of a job's sandboxConfig (bytes) and pullSecrets. Both are copied to every NodeImage, which all namespaces
+#: share and which an API server limits to 1.5 MB.
 MAX_SANDBOX_BYTES: Final = 32 * 1024
 MAX_PULL_SECRETS: Final = 64
 _MAX_WARNINGS: Final = 10
@@ -36,7 +38,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 
 def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None) -> list[FieldError]:
-    """Everything wrong with the spec of an ImagePullJob; ``former``: the spec it replaces."""
+    """Return the errors in the spec of an ImagePullJob. ``former`` is the spec it replaces."""
     errors = _selector_errors(spec)
     errors += _image_errors(spec.get("image") or "", _SPEC.child("image"))
     errors += _parallelism_errors(spec.get("parallelism"))
@@ -44,19 +46,19 @@ def job_errors(spec: Mapping[str, Any], former: Mapping[str, Any] | None = None)
     errors += _deadline_errors(spec)
     errors += _shared_errors(spec)
     if former is not None and (spec.get("pullSecrets") or []) != (former.get("pullSecrets") or []):
-        # IMG-10: with the order.
+        # Order matters. [IMG-10]
         errors.append(forbidden(_SPEC.child("pullSecrets"), "spec.pullSecrets is immutable"))
     return errors
 
 
 def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-11: everything wrong with the spec of an ImageListPullJob."""
+    """Return the errors in the spec of an ImageListPullJob. [IMG-11]"""
     errors = _selector_errors(spec)
     images, path = spec.get("images") or [], _SPEC.child("images")
     if not images:
         errors.append(required(path, "image can not be empty"))
     if len(images) > MAX_IMAGES:
-        # What follows would be as long as the list.
+        # Further errors would be as long as the list.
         return [*errors, too_many(path, len(images), MAX_IMAGES)]
     if len(set(images)) < len(images):
         errors.append(invalid(path, _first_repeated(images), "images cannot have duplicate values"))
@@ -68,12 +70,12 @@ def list_job_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def job_warnings(spec: Mapping[str, Any]) -> list[str]:
-    """What of a job's spec (of either kind) is accepted and does not do what it seems to."""
+    """Return warnings for values in a job's spec (of either kind) that are accepted but not effective."""
     warnings = []
     policy = spec.get("imagePullPolicy")
     if policy and policy not in IMAGE_PULL_POLICIES:
         warnings.append(
-            f"spec.imagePullPolicy: {quote(policy)} is unknown and works as Always; use Always or IfNotPresent"
+            f"spec.imagePullPolicy: {quote(policy)} is unknown and treated as Always; use Always or IfNotPresent"
         )
     if isinstance(spec.get("images"), list) and _deadline_errors(spec):
         warnings.append(
@@ -84,7 +86,7 @@ def job_warnings(spec: Mapping[str, Any]) -> list[str]:
 
 
 def node_image_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-12: everything wrong with the spec of a NodeImage."""
+    """Return the errors in the spec of a NodeImage. [IMG-12]"""
     images, path = spec.get("images") or {}, _SPEC.child("images")
     if len(images) > MAX_NODE_IMAGES:
         return [too_many(path, len(images), MAX_NODE_IMAGES)]
@@ -97,7 +99,7 @@ def node_image_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> list[str]:
-    """IMG-112: what is new in a NodeImage and cannot be pulled, or is not recognized when it is there."""
+    """Return warnings for new NodeImage entries that cannot be pulled or are not recognized once pulled. [IMG-112]"""
     before = (former or {}).get("images") or {}
     warnings: list[str] = []
     for name, image in (spec.get("images") or {}).items():
@@ -109,11 +111,9 @@ def node_image_warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | Non
             reference = str(FamiliarImage(name, tag.get("tag") or ""))
             found = familiar_image(reference)
             if found is None:
-                warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is no reference of an image")
+                warnings.append(f"{path.child('tags').index(index)}: {quote(reference)} is not an image reference")
             elif found.name != name:
-                warnings.append(
-                    f"{path}: write {quote(found.name)} in place of it, or it is pulled also where a node has it"
-                )
+                warnings.append(f"{path}: use {quote(found.name)} instead, or nodes that have the image pull it again")
                 break
     return warnings
 
@@ -142,7 +142,7 @@ def _tags_errors(name: str, tags: list[Mapping[str, Any]], path: Path) -> list[F
 
 
 def _selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-7: by names, by labels, or by Pods."""
+    """Return the errors in selector and podSelector: nodes are selected by name, by label or by Pods. [IMG-7]"""
     selector, pod_selector, path = spec.get("selector"), spec.get("podSelector"), _SPEC.child("selector")
     errors = []
     if selector is not None and pod_selector is not None:
@@ -159,7 +159,7 @@ def _selector_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _shared_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-110."""
+    """Return the errors in the fields that ImagePullJobs and ImageListPullJobs share. [IMG-110]"""
     errors = []
     size = len(orjson.dumps(spec.get("sandboxConfig") or {}))
     if size > MAX_SANDBOX_BYTES:
@@ -183,7 +183,7 @@ def _image_errors(image: str, path: Path) -> list[FieldError]:
 
 
 def _parallelism_errors(value: int | str | None) -> list[FieldError]:
-    """IMG-8: a number, or text that is one."""
+    """Return the errors in parallelism, an integer or a string that holds one. [IMG-8]"""
     if value is None:
         return []
     path = _SPEC.child("parallelism")
@@ -206,7 +206,7 @@ def _int64(text: str) -> int | None:
 
 
 def _completion_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-9: the type, and what goes with it."""
+    """Return the errors in completionPolicy. [IMG-9]"""
     policy, path = spec.get("completionPolicy") or {}, _SPEC.child("completionPolicy")
     kind = policy.get("type") or ""
     if kind not in COMPLETION_TYPES:
@@ -220,7 +220,7 @@ def _completion_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _deadline_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """IMG-9: the deadline leaves time for one attempt."""
+    """Return an error if the deadline leaves no time for one pull attempt. [IMG-9]"""
     policy = spec.get("completionPolicy") or {}
     deadline = policy.get("activeDeadlineSeconds")
     timeout = (spec.get("pullPolicy") or {}).get("timeoutSeconds")

@@ -1,4 +1,4 @@
-"""The webhooks of ImagePullJobs, ImageListPullJobs and NodeImages."""
+"""Webhooks of ImagePullJob, ImageListPullJob and NodeImage."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ Object = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What differs between the three."""
+    """Webhooks, defaults and validation of one kind."""
 
     definition: KindDefinition
     mutate: Webhook
     validate: Webhook
-    #: The gates that must be on, in the order in which one that is off is told (IMG-2).
+    #: Required feature gates, in the order in which a disabled one is reported. [IMG-2]
     gates: tuple[str, ...]
-    #: The object with its defaults; gets the time as the API writes it.
+    #: Returns the object with its defaults, given the current RFC 3339 time.
     defaults: Callable[[Object, str], dict[str, Any]]
-    #: What is wrong with a spec that has its defaults; the second: the spec that it replaces.
+    #: Returns the errors of a defaulted spec, given the spec it replaces.
     errors: Callable[[Object, Object | None], list[FieldError]]
     warnings: Callable[[Object, Object | None], list[str]]
 
 
 _JOBS: Final = _Kind(
     IMAGE_PULL_JOB,
-    mutating_webhook(IMAGE_PULL_JOB, "Fills in the defaults of an ImagePullJob"),
-    validating_webhook(IMAGE_PULL_JOB, "Refuses ImagePullJobs that cannot work"),
+    mutating_webhook(IMAGE_PULL_JOB, "Sets the defaults of an ImagePullJob"),
+    validating_webhook(IMAGE_PULL_JOB, "Rejects invalid ImagePullJobs"),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: job_with_defaults(obj),
     job_errors,
@@ -71,8 +71,8 @@ _JOBS: Final = _Kind(
 )
 _LIST_JOBS: Final = _Kind(
     IMAGE_LIST_PULL_JOB,
-    mutating_webhook(IMAGE_LIST_PULL_JOB, "Fills in the defaults of an ImageListPullJob"),
-    validating_webhook(IMAGE_LIST_PULL_JOB, "Refuses ImageListPullJobs that cannot work"),
+    mutating_webhook(IMAGE_LIST_PULL_JOB, "Sets the defaults of an ImageListPullJob"),
+    validating_webhook(IMAGE_LIST_PULL_JOB, "Rejects invalid ImageListPullJobs"),
     (DAEMON_GATE, JOB_GATE),
     lambda obj, _: list_job_with_defaults(obj),
     lambda spec, _: list_job_errors(spec),
@@ -80,8 +80,8 @@ _LIST_JOBS: Final = _Kind(
 )
 _NODE_IMAGES: Final = _Kind(
     NODE_IMAGE,
-    mutating_webhook(NODE_IMAGE, "Fills in the defaults of a NodeImage and sorts its tags"),
-    validating_webhook(NODE_IMAGE, "Refuses NodeImages that cannot be pulled"),
+    mutating_webhook(NODE_IMAGE, "Sets the defaults of a NodeImage and sorts its tags"),
+    validating_webhook(NODE_IMAGE, "Rejects invalid NodeImages"),
     (DAEMON_GATE,),
     node_image_with_defaults,
     lambda spec, _: node_image_errors(spec),
@@ -92,7 +92,7 @@ WEBHOOKS: Final = tuple(webhook for kind in _KINDS for webhook in (kind.mutate, 
 
 
 def handlers(clock: Clock, enabled: Enabled) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhook handlers of the three kinds."""
     found: list[Handler] = []
     for kind in _KINDS:
         found += (
@@ -103,7 +103,7 @@ def handlers(clock: Clock, enabled: Enabled) -> tuple[Handler, ...]:
 
 
 def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
-    """IMG-4 … IMG-6."""
+    """Set the defaults of the object under review. [IMG-4 … IMG-6]"""
     given = judged(review.object)
     version = version_to_default(kind.definition, given)
     if isinstance(version, Denied):
@@ -118,15 +118,18 @@ def mutate(kind: _Kind, clock: Clock, review: Review) -> Decision:
     if kind is not _NODE_IMAGES and version.name == names.V1BETA1 and only_completes_pull_policy(given, defaulted):
         return Allowed()
     if defaulted != given and isinstance(spec, dict) and spec.get("pullSecrets") == []:
-        # Whoever reads the object into Go's type and writes it out again leaves it out; OpenKruise does so only then.
+        # OpenKruise drops an empty pullSecrets when it re-encodes a changed object.
         del spec["pullSecrets"]
     operations = tuple(diff(given, defaulted, rule="IMG-4"))
     return Patched(operations) if operations else Allowed()
 
 
 def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
-    """IMG-4: whether nothing is missing but members of a pull policy, which mean the same where they are not said. In
-    v1beta1 OpenKruise leaves them out then, and so do we: an object reads the same here and there."""
+    """Return whether defaulting only adds fields of a pull policy. [IMG-4]
+
+    Their absence means the same. OpenKruise omits them in v1beta1 in this case, and so does this webhook, so that an
+    object reads the same in both.
+    """
     before, after = given.get("spec"), defaulted.get("spec")
     if not (
         isinstance(before, Mapping) and isinstance(after, Mapping) and isinstance(before.get("pullPolicy"), Mapping)
@@ -137,17 +140,17 @@ def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
 
 
 def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Decision:
-    """IMG-7 … IMG-12; all mistakes are reported together."""
+    """Validate the object under review and report all errors together. [IMG-7 … IMG-12]"""
     given = judged(review.object)
     version = version_to_judge(kind.definition, given)
     if isinstance(version, Denied):
         return version
-    # NodeImages have their times by now; reviews may come from elsewhere.
+    # Reviews from outside the API server may lack the defaulted times.
     now = rfc3339(clock.now())
     spec = kind.defaults(given, now).get("spec") or {}
     former = kind.defaults(judged(review.old_object), now).get("spec") if review.operation == Operation.UPDATE else None
     if is_leaving(review) or (former is not None and same(former, spec)):
-        # What still has to happen (a finalizer leaving) must not fail on content that it does not touch.
+        # Updates that leave the spec alone, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in kind.gates if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)

@@ -1,1 +1,1 @@
-"""PersistentPodState: Pods return to nodes like those they ran on."""
+"""PersistentPodState: recreated Pods return to nodes with the same labels as before."""

@@ -1,4 +1,4 @@
-"""The commands about PersistentPodStates: what is recorded, and what a new Pod gets."""
+"""``pykruise explain`` for PersistentPodStates: what is recorded, and where a recreated Pod goes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ COLUMNS: Final = ("pod", "remembered", "now", "next")
 def rows(
     state: PersistentPodState, pods: Mapping[str, Pod], nodes: Mapping[str, Labels]
 ) -> list[tuple[str, str, str, str]]:
-    """``pods``: those of the workload, by name. ``nodes``: labels by name."""
+    """Return a table row per Pod. ``pods`` holds the workload's Pods by name, ``nodes`` the node labels by name."""
     known = (state.status.pod_states if state.status is not None else None) or {}
     found = []
     for name in sorted({*known, *pods}, key=_in_order):
@@ -51,23 +51,25 @@ def _now(pod: Pod | None) -> str:
 def _next(state: PersistentPodState, name: str, nodes: Mapping[str, Labels]) -> str:
     record = ((state.status.pod_states if state.status is not None else None) or {}).get(name)
     if record is None:
-        return "anywhere: no Pod of this name was ready yet"
+        return "any node: the Pod has not been ready yet"
     bound = required_labels(state.spec, record.to_dict())
     said = []
     if node_selector_with(state, record, {}):
         place = ", ".join(f"{key}={value}" for key, value in bound.items())
         fitting = sum(all(labels.get(key) == value for key, value in bound.items()) for labels in nodes.values())
-        nowhere = "no node any more: it would wait" if not fitting else f"{fitting} node{'s' if fitting > 1 else ''}"
+        nowhere = (
+            "no such node: it would stay pending" if not fitting else f"{fitting} node{'s' if fitting > 1 else ''}"
+        )
         said.append(f"only {place} ({nowhere})")
     if affinity := affinity_with(state, record, {}):
         (terms,) = affinity["nodeAffinity"].values()
         wanted = (one for term in terms for one in term["preference"]["matchExpressions"])
         said.append("rather " + ", ".join(dict.fromkeys(f"{one['key']}={one['values'][0]}" for one in wanted)))
-    return "; ".join(said) or "anywhere: no label of its node is remembered"
+    return "; ".join(said) or "any node: no node labels are recorded"
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """A row for each Pod that is remembered or there. Raises CommandError or KubeError."""
+    """Return a table row for each Pod that is recorded or exists. Raises CommandError or KubeError."""
     try:
         state = PersistentPodState.model_validate(dict(stored))
     except ValidationError as error:
@@ -83,7 +85,7 @@ async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> R
     }
     head = f"PersistentPodState {state.metadata.namespace}/{state.name}: Pods of {target.kind} {target.name}"
     found = rows(state, pods, nodes)
-    return Report(head, COLUMNS, found, [] if found else ["no Pod of it was ready yet: nothing is remembered"])
+    return Report(head, COLUMNS, found, [] if found else ["none of its Pods has been ready yet: nothing is recorded"])
 
 
 def _controlled_by(pod: Pod, workload: tuple[str, str, str]) -> bool:

@@ -1,4 +1,4 @@
-"""The feature of PersistentPodState."""
+"""Feature declaration of PersistentPodState."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.pods.custom_workloads import ConfiguredList
 
 
 def webhook(context: AdmissionContext) -> Decisions:
-    """The handler of the kind's own webhook."""
+    """Return the handlers of the kind's own webhook."""
     if context.client is not None:
         lookups: webhooks.StateLookups = ClusterLookups(context.client, context.own_namespace)
     else:
@@ -28,15 +28,15 @@ def webhook(context: AdmissionContext) -> Decisions:
 
 
 def injection(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation. PPS-37: a list that cannot be read stops no Pod."""
+    """Return the Pod creation step. An invalid list of kinds does not block Pods. [PPS-37]"""
     key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
     listed = ConfiguredList(context.stores(CONFIGURATION), context.own_namespace, key, parse_kinds)
     return Decisions(steps=(PersistentPodStateStep(context.stores(STATES), listed),))
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of the kind."""
-    from app.features.persistentpodstate.commands import COMMANDS  # only when a command is given
+    """Return the ``pykruise explain`` commands."""
+    from app.features.persistentpodstate.commands import COMMANDS  # imported only for commands
 
     return (COMMANDS,)
 

@@ -1,4 +1,4 @@
-"""The definition of PersistentPodState, and its conversion."""
+"""Kind definition of PersistentPodState and its conversion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.features.persistentpodstate.types import (
     PersistentPodStateV1Alpha1,
 )
 
-# PersistentPodState between its versions: one name differs, and an empty list of keys is left out (PPS-1).
+# Conversion: one field has another name, and an empty list of keys is omitted. [PPS-1]
 
 _OLDER = "nodeTopologyKeys"
 _NEWER = "keys"
@@ -29,7 +29,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical(obj: dict[str, Any]) -> dict[str, Any]:
-    """Leave out empty lists of keys."""
+    """Omit empty lists of keys."""
     for term in _terms(obj):
         for name in (_OLDER, _NEWER):
             if term.get(name) == []:

@@ -1,4 +1,4 @@
-"""The plan of a PersistentPodState: what is recorded, for which workloads, and what a new Pod gets. Pure."""
+"""Plan of a PersistentPodState: what is recorded, for which workloads, and what a new Pod gets. Pure."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from app.pods.custom_workloads import GroupKind, ListedKind, listed_kinds
 from app.pods.ordinals import Slots, reserved_intervals
 from app.pods.predicates import FINISHED, Owner, is_active, is_controlled_by, is_ready, refers_to
 
-# Workloads as PersistentPodState sees them, of whatever kind (PPS-11, PPS-12). Pure.
+# Workloads of any kind as PersistentPodState needs them. [PPS-11, PPS-12]
 
 _ADVANCED: Final = f"{names.APPS_GROUP}/{names.V1BETA1}"
-#: Of the annotations of a workload those that count.
+#: Relevant annotations of a workload.
 ANNOTATIONS: Final = (
     names.AUTO_GENERATE_PERSISTENT_POD_STATE,
     names.REQUIRED_PERSISTENT_TOPOLOGY,
@@ -34,7 +34,7 @@ ANNOTATIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """One workload. ``slots``: the ordinals that shall have a Pod."""
+    """A workload. ``slots`` are the ordinals that must have a Pod."""
 
     api_version: str
     kind: str
@@ -47,17 +47,17 @@ class Workload:
 
     @property
     def owner(self) -> Owner:
-        """The workload, as its dependents refer to it."""
+        """Return the owner reference of its dependents."""
         return Owner(self.api_version, self.kind, self.name, self.namespace, self.uid)
 
     @property
     def group(self) -> str:
-        """Its API group."""
+        """Return its API group."""
         return self.api_version.rpartition("/")[0]
 
 
 def native(found: NativeWorkload) -> Workload:
-    """A native StatefulSet."""
+    """Read a native StatefulSet."""
     spec = found.spec
     replicas = 1 if spec.replicas is None else spec.replicas
     start = spec.ordinals.start if spec.ordinals is not None else 0
@@ -75,7 +75,7 @@ def native(found: NativeWorkload) -> Workload:
 
 
 def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
-    """An Advanced StatefulSet. ``start_ordinal``: whether its first ordinal is the one that it names."""
+    """Read an Advanced StatefulSet. ``start_ordinal``: its spec.ordinals.start is respected."""
     spec, metadata = found.spec, found.metadata
     replicas = 1 if spec.replicas is None else spec.replicas
     start = spec.ordinals.start if start_ordinal and spec.ordinals is not None else 0
@@ -92,7 +92,7 @@ def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
 
 
 def listed(found: Mapping[str, Any], api_version: str, kind: str) -> Workload:
-    """PPS-11: a workload of a kind that the operator lists; whatever is not there, or no number, counts as 0."""
+    """Read a workload of a kind on the operator's list. Missing and invalid numbers count as 0. [PPS-11]"""
     metadata, spec = _mapping(found, "metadata"), _mapping(found, "spec")
     reserved = spec.get("reserveOrdinals")
     ordinals: Iterable[int | str] = [
@@ -127,10 +127,10 @@ def _number(obj: Mapping[str, Any], field: str) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
-# What is remembered of the Pods of a workload (PPS-21 … PPS-29, PPS-43, PPS-46). Pure.
+# Recorded state of the Pods of a workload. [PPS-21 … PPS-29, PPS-43, PPS-46]
 
 Labels = Mapping[str, str]
-#: The state of one Pod as the status has it.
+#: State of one Pod in the status.
 Record = Mapping[str, Any]
 
 WHEN_DELETED: Final = "WhenDeleted"
@@ -139,7 +139,7 @@ _ordinal = re.compile(r"-([0-9]{1,18})\Z", re.ASCII).search
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What shall be remembered, by the names of Pods; and the nodes of ready Pods that are not known (yet)."""
+    """The states to record by Pod name, and the nodes of ready Pods that are not in the cache."""
 
     states: Mapping[str, Record]
     unknown_nodes: Collection[str] = ()
@@ -153,20 +153,20 @@ def recording(
     gone: Iterable[Pod],
     labels_of: Callable[[str], Labels | None],
 ) -> Recording:
-    """What becomes of what is ``known``.
+    """Return the updated recording.
 
-    ``pods``: those the workload controls. ``gone``: those that went since, as they were when they were ready (PPS-46).
-    ``labels_of``: the labels of a node; None for one that is not known.
+    ``pods`` are the Pods controlled by the workload. ``gone`` are Pods deleted since the last recording, as they were
+    when ready. [PPS-46] ``labels_of`` returns the labels of a node, or None if it is unknown.
     """
     if workload is None or workload.deleting:
-        return Recording({})  # PPS-21
+        return Recording({})  # [PPS-21]
     considered = list(pods) if len(workload.slots) else []
     present = {pod.metadata.name for pod in considered if is_active(pod)}
     leaving = [pod for pod in considered if not is_active(pod) and pod.metadata.name not in present]
     states, unknown = dict(known), set()
     for pod in (*gone, *leaving, *(pod for pod in considered if is_active(pod))):
         name = pod.metadata.name
-        # A name without an ordinal does not come back.
+        # A Pod without an ordinal is never recreated under its name.
         if not _is_placed(pod) or (not _ordinal(name) and name not in known):
             continue
         labels = labels_of(pod.spec.node_name)
@@ -180,7 +180,7 @@ def recording(
 
 
 def record(spec: PersistentPodStateSpec, pod: Pod, labels: Labels) -> Record:
-    """PPS-23: where the Pod is, and what is remembered of it."""
+    """Return the record of a Pod: its node, and the recorded labels and annotations. [PPS-23]"""
     found: dict[str, Any] = {"nodeName": pod.spec.node_name}
     if topology := {key: labels[key] for key in topology_keys(spec) if key in labels}:
         found["nodeTopologyLabels"] = topology
@@ -192,7 +192,7 @@ def record(spec: PersistentPodStateSpec, pod: Pod, labels: Labels) -> Record:
 
 
 def topology_keys(spec: PersistentPodStateSpec) -> Sequence[str]:
-    """Labels of nodes that matter, required or preferred."""
+    """Return the node label keys of the required and preferred topology."""
     keys = list(spec.required_persistent_topology.keys) if spec.required_persistent_topology is not None else []
     for term in spec.preferred_persistent_topology or ():
         keys += term.preference.keys
@@ -200,12 +200,12 @@ def topology_keys(spec: PersistentPodStateSpec) -> Sequence[str]:
 
 
 def status_of(recorded: Recording, generation: int) -> Record:
-    """The status that says so."""
+    """Return the status for a recording."""
     return {"observedGeneration": generation, **({"podStates": recorded.states} if recorded.states else {})}
 
 
 def required_labels(spec: PersistentPodStateSpec, one: Record) -> Labels:
-    """The labels that a node must have for the Pod of this record."""
+    """Return the labels that a node must have for the Pod of this record."""
     required, labels = spec.required_persistent_topology, one.get("nodeTopologyLabels") or {}
     return {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
 
@@ -218,9 +218,10 @@ def lost(
     nodes: Iterable[Labels],
     most: int,
 ) -> Mapping[str, Labels]:
-    """PPS-43: Pods that no node can take any more, with what they are bound to; at most so many.
+    """Return the recorded Pods that no node fits any more, with their required labels. [PPS-43]
 
-    ``ready``: Pods that run. ``nodes``: the labels of all nodes, which are looked at once for each node that is gone.
+    ``ready`` are Pods that run. ``nodes`` are the labels of all nodes. At most ``most`` distinct sets of labels are
+    compared with them.
     """
     found: dict[str, Labels] = {}
     tried: dict[tuple[tuple[str, str], ...], bool] = {}
@@ -250,37 +251,37 @@ def _is_placed(pod: Pod) -> bool:
 
 
 def _is_wanted(name: str, workload: Workload) -> bool:
-    """PPS-26: whether a Pod of this name shall be there; of a name without an ordinal nobody can say."""
+    """Return whether a Pod of this name should exist, or has no ordinal to judge by. [PPS-26]"""
     found = _ordinal(name)
     return found is None or int(found[1]) in workload.slots
 
 
-# PersistentPodStates made from the annotations of a workload (PPS-13 … PPS-19, PPS-41). Pure.
+# PersistentPodStates generated from the annotations of a workload. [PPS-13 … PPS-19, PPS-41]
 
 Json = Mapping[str, Any]
 
-#: The weight of what is preferred.
+#: Weight of the preferred topology.
 WEIGHT: Final = 100
-#: The fields that annotations decide. The rest of a generated object is the user's.
+#: Fields generated from annotations. Other fields of a generated object belong to the user.
 _FIELDS: Final = ("requiredPersistentTopology", "preferredPersistentTopology", "persistentPodAnnotations")
 
 
 class Step(StrEnum):
-    """What is to be done about a workload's annotations."""
+    """What to do about a workload's annotations."""
 
     NOTHING = "nothing"
     CREATE = "create"
     CHANGE = "change"
     DELETE = "delete"
-    #: Its name is taken by an object that is not this workload's.
+    #: Another object has the name.
     TAKEN = "taken"
-    #: Its name is taken by the object of a workload of this name that is gone; the garbage collector takes it away.
+    #: The object of a deleted workload has the name; the garbage collector will remove it.
     WAIT = "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The step, with the body of a new object or the merge patch of a present one."""
+    """The step, and the body of a new object or the merge patch of an existing one."""
 
     step: Step
     body: Json | None = None
@@ -290,9 +291,9 @@ _NOTHING: Final = Generation(Step.NOTHING)
 
 
 def generation(workload: Workload, present: PersistentPodState | None) -> Generation:
-    """``present``: the object that has the workload's name."""
+    """Return the step for a workload. ``present`` is the object with the workload's name."""
     if workload.deleting or (present is not None and present.deleting):
-        return _NOTHING  # PPS-19: what belongs to it goes with it
+        return _NOTHING  # dependents are garbage collected [PPS-19]
     switched_on = workload.annotations.get(names.AUTO_GENERATE_PERSISTENT_POD_STATE) == "true"
     wanted = wanted_fields(workload.annotations)
     if present is None:
@@ -310,14 +311,14 @@ def generation(workload: Workload, present: PersistentPodState | None) -> Genera
     if not switched_on:
         return Generation(Step.DELETE) if is_generated(present, workload) else _NOTHING
     if not wanted:
-        return _NOTHING  # PPS-17
+        return _NOTHING  # [PPS-17]
     found = present.spec.to_dict()
     patch = merge_difference({field: found[field] for field in _FIELDS if field in found}, wanted)
     return Generation(Step.CHANGE, {"spec": patch}) if patch else _NOTHING
 
 
 def wanted_fields(annotations: Mapping[str, str]) -> dict[str, Any]:
-    """PPS-15: what the annotations say; empty without a topology."""
+    """Return the fields generated from the annotations, or {} without a topology. [PPS-15]"""
     required = _keys(annotations, names.REQUIRED_PERSISTENT_TOPOLOGY)
     preferred = _keys(annotations, names.PREFERRED_PERSISTENT_TOPOLOGY)
     if not required and not preferred:
@@ -333,8 +334,8 @@ def wanted_fields(annotations: Mapping[str, str]) -> dict[str, Any]:
 
 
 def is_generated(present: PersistentPodState, workload: Workload) -> bool:
-    """Whether the workload's object was made from annotations, by us or by OpenKruise, and not by somebody else who
-    made the workload its owner."""
+    """Return whether the object was generated from annotations, by this controller or OpenKruise, and not created by a
+    user with the workload as owner."""
     owners, spec = present.metadata.owner_references, present.spec
     preferred = spec.preferred_persistent_topology or []
     return (
@@ -347,7 +348,7 @@ def is_generated(present: PersistentPodState, workload: Workload) -> bool:
 
 
 def _keys(annotations: Mapping[str, str], annotation: str) -> list[str]:
-    """PPS-41: without spaces around, empty parts and repetitions."""
+    """Return the trimmed, unique, non-empty items of an annotation. [PPS-41]"""
     parts = (part.strip() for part in annotations.get(annotation, "").split(","))
     return list(dict.fromkeys(part for part in parts if part))
 
@@ -366,20 +367,21 @@ def _body(workload: Workload, wanted: Mapping[str, Any]) -> Json:
     }
 
 
-# What a Pod made anew gets from where it ran before (PPS-32 … PPS-36). Pure.
+# What a recreated Pod gets from its record. [PPS-32 … PPS-36]
 
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def node_selector_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """PPS-33: the Pod's node selector with what is required; None if nothing is."""
+    """Return the Pod's node selector with the required labels, or None if there are none. [PPS-33]"""
     required, labels = state.spec.required_persistent_topology, record.node_topology_labels or {}
     added = {key: labels[key] for key in required.keys if key in labels} if required is not None else {}
     return {**(spec.get("nodeSelector") or {}), **added} if added else None
 
 
 def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Json | None:
-    """PPS-34: the Pod's affinity with what is preferred; None if nothing is. A term is not repeated."""
+    """Return the Pod's affinity with the preferred terms, or None if there are none. Existing terms are not repeated.
+    [PPS-34]"""
     labels = record.node_topology_labels or {}
     terms: list[Json] = []
     for preferred in state.spec.preferred_persistent_topology or ():
@@ -389,7 +391,7 @@ def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Js
             if key in labels
         ]
         if expressions:
-            # What OpenKruise let through: a Pod with such a weight would be refused.
+            # OpenKruise accepts weights that the API server rejects in a Pod.
             weight = min(max(preferred.weight, LEAST_WEIGHT), MOST_WEIGHT)
             terms.append({"weight": weight, "preference": {"matchExpressions": expressions}})
     if not terms:
@@ -404,7 +406,7 @@ def affinity_with(state: PersistentPodState, record: PodState, spec: Json) -> Js
 def restored_annotations(
     state: PersistentPodState, record: PodState, annotations: Mapping[str, str]
 ) -> Mapping[str, str]:
-    """PPS-36: remembered annotations that the Pod lacks, if the object asks for it."""
+    """Return recorded annotations that the Pod lacks, if the object enables restoring them. [PPS-36]"""
     if state.metadata.annotations.get(names.RESTORE_POD_ANNOTATIONS) != "true":
         return {}
     wanted = {one.key for one in state.spec.persistent_pod_annotations or ()}
@@ -412,9 +414,9 @@ def restored_annotations(
     return {key: value for key, value in remembered.items() if key in wanted and key not in annotations}
 
 
-# Further kinds of workloads whose Pods go back, as the operator lists them in a ConfigMap (PPS-9). Pure.
+# Custom workload kinds that the operator lists in a ConfigMap. [PPS-9]
 
 
 def parse_kinds(text: str | None) -> Mapping[GroupKind, ListedKind]:
-    """The kinds on the list in the ConfigMap; none without one. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. Empty if there is none. Raises WhitelistError."""
     return listed_kinds(text, names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY)

@@ -1,4 +1,4 @@
-"""The mutator that gives a new Pod the node affinity that its state records."""
+"""Adds the recorded node affinity to new Pods."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ def _nodes(state: PersistentPodState) -> Iterable[str]:
 
 
 STATES: Final = Watched.kind(PERSISTENT_POD_STATE, PersistentPodState, **{BY_TARGET: _targets})
-#: With the index that only the controller needs.
+#: Includes the index that only the controller needs.
 STATES_BY_NODE: Final = STATES.indexed(**{BY_RECORDED_NODE: _nodes})
 
 
 def states_of(states: Store[PersistentPodState], namespace: str, workload: WorkloadName) -> list[PersistentPodState]:
-    """Those of a workload, the oldest first; admission lets there be no more than one."""
+    """Return the PersistentPodStates of a workload, oldest first. Admission allows only one."""
     found = [one for one in states.by_index(BY_TARGET, _key(namespace, workload)) if not one.deleting]
     return sorted(found, key=lambda one: (one.metadata.creation_timestamp, one.name)) if len(found) > 1 else found
 
 
 def state_of(states: Store[PersistentPodState], namespace: str, workload: WorkloadName) -> PersistentPodState | None:
-    """That of a workload."""
+    """Return the PersistentPodState of a workload, if any."""
     found = states_of(states, namespace, workload)
     return found[0] if found else None
 
@@ -55,21 +55,21 @@ def _key(namespace: str, workload: WorkloadName) -> str:
     return "/".join((namespace, *workload))
 
 
-# The step of Pod creation that sends a Pod back to where it ran (PPS-31 … PPS-37).
+# Pod creation step that returns a Pod to nodes like the one it ran on. [PPS-31 … PPS-37]
 
 
 class PersistentPodStateStep:
-    """Writes nothing but the draft: what is remembered is in the cache."""
+    """Changes only the Pod: the records are read from the cache."""
 
     order: Final = MutatorOrder.FORMER_NODE
 
     def __init__(self, states: Store[PersistentPodState], listed: Callable[[], Collection[GroupKind]]) -> None:
-        """``listed``: further kinds, as the operator lists them now."""
+        """``listed`` returns the custom kinds on the operator's current list."""
         self._states = states
         self._listed = listed
 
     def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
-        """A Pod without a name of its own, or with a node already, goes where it will."""
+        """Apply the record of the Pod. A Pod with a generated name or an assigned node is left unchanged."""
         if not draft.name or draft.spec.get("nodeName"):
             return None
         controller = controller_of(draft.owner_references)
@@ -85,7 +85,7 @@ class PersistentPodStateStep:
 
 
 def inject(draft: PodDraft, state: PersistentPodState) -> None:
-    """PPS-32 … PPS-36."""
+    """Apply the record to the Pod. [PPS-32 … PPS-36]"""
     record = ((state.status.pod_states if state.status is not None else None) or {}).get(draft.name)
     if record is None:
         return

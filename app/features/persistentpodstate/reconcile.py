@@ -1,4 +1,4 @@
-"""The controller of PersistentPodStates: records where Pods run, and creates states for annotated workloads."""
+"""PersistentPodState controller: records where Pods run, and generates objects for annotated workloads."""
 
 from __future__ import annotations
 
@@ -35,27 +35,27 @@ from app.kube.store import Change, Store, key_of
 from app.pods.custom_workloads import ConfiguredList, GroupKind, ListedKind
 from app.pods.predicates import BY_CONTROLLER, is_active, is_controlled_by, is_ready
 
-# Bringing a PersistentPodState up to date: made from annotations, and its status written (PPS-13 … PPS-30).
+# Generates PersistentPodStates from annotations and writes their status. [PPS-13 … PPS-30]
 
 logger = logging.getLogger(__name__)
 
 RESOURCE: Final = PERSISTENT_POD_STATE.resource()
-#: Seconds by which changes of Pods and nodes are gathered.
+#: Seconds over which changes of Pods and nodes are coalesced.
 GATHER: Final = 0.1
-#: Seconds after which is looked again at what is not watched: nodes that are not known yet, workloads of listed kinds.
+#: Seconds until unwatched objects are read again: unknown nodes, and workloads of listed kinds.
 AGAIN: Final = 5.0
-#: Seconds after which the annotations of all workloads of listed kinds are looked at again.
+#: Seconds between lists of all workloads of listed kinds.
 LIST_AGAIN: Final = 10.0
-#: Nodes that are gone for which one reconcile looks for another that would do.
+#: Maximum number of missing places for which one reconcile searches a matching node.
 MAX_SEARCHES: Final = 100
 _PLACE_LOST: Final = "PlaceLost"
-#: The key of the operator's list.
+#: Key under which the listed kinds are polled.
 CONFIGURED: Final = ObjectKey("", names.CONFIGURATION_CONFIG_MAP)
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What is read."""
+    """Caches that the controller reads."""
 
     states: Store[PersistentPodState]
     pods: Store[Pod]
@@ -67,16 +67,17 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the operator decides."""
+    """Options set by the operator."""
 
-    #: Whether an Advanced StatefulSet begins with the ordinal that it names.
+    #: Whether spec.ordinals.start of an Advanced StatefulSet is respected.
     start_ordinal: bool = False
-    #: PPS-43: whether a place that no node offers any more is forgotten.
+    #: Whether records that no node fits any more are removed. [PPS-43]
     forget_lost: bool = False
 
 
 class PersistentPodStateReconciler:
-    """``listed``: the kinds that the operator lists now. ``namespace``: the only one that is watched; empty: all."""
+    """Reconciles PersistentPodStates. ``listed`` returns the kinds on the operator's current list; ``namespace`` is the
+    watched namespace, or "" for all."""
 
     def __init__(
         self,
@@ -93,17 +94,15 @@ class PersistentPodStateReconciler:
         self._kinds = listed
         self._options = options
         self._listed = ListedWorkloads(client, KindMapper(client), namespace)
-        #: PPS-46: Pods that went since the last reconcile, as they were when they were ready.
+        #: Pods deleted since the last reconcile, as they were when ready. [PPS-46]
         self._gone: dict[ObjectKey, dict[str, Pod]] = {}
-        #: The status that was written last.
+        #: Last written status.
         self._written: dict[ObjectKey, KnownStatus] = {}
-        #: What was said of a key, so that it is not said each time.
+        #: Events recorded per key, to avoid repeating them.
         self._last_events: dict[ObjectKey, set[tuple[str, str]]] = {}
 
-    # ---- which changes concern which keys
-
     def of_state(self, change: Change[PersistentPodState]) -> Iterable[ObjectKey]:
-        """Itself, unless the change is our own write."""
+        """Return the key of the object, unless the change is the controller's own write."""
         key, new = key_of(change.object), change.new
         written = self._written.get(key)
         if new is not None and written is not None and written.version == new.metadata.resource_version:
@@ -111,7 +110,7 @@ class PersistentPodStateReconciler:
         return (key,)
 
     def of_workload(self, view: Callable[[Any], Workload]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """That which is made from its annotations, and those that remember its Pods."""
+        """Return a mapper from a workload to the object generated for it and those that target it."""
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             old = view(change.old) if change.old is not None else None
@@ -127,7 +126,7 @@ class PersistentPodStateReconciler:
         return keys
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """PPS-20: those that remember the Pods of its controller."""
+        """Return the objects that target the Pod's controller. [PPS-20]"""
         old, new = change.old, change.new
         if old is not None and new is not None and _facts(old) == _facts(new):
             return ()
@@ -141,27 +140,25 @@ class PersistentPodStateReconciler:
         return keys
 
     def of_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """PPS-42, PPS-43: those that remember the node, when its labels change or it goes."""
+        """Return the objects that record the node, if its labels changed or it was deleted. [PPS-42, PPS-43]"""
         old, new = change.old, change.new
         if new is not None and (old is None or old.metadata.labels == new.metadata.labels):
             return ()
         return [key_of(one) for one in self._caches.states.by_index(BY_RECORDED_NODE, change.object.metadata.name)]
 
     def of_configuration(self, _change: Change[ConfigMap]) -> Iterable[ObjectKey]:
-        """The list."""
+        """Return the key of the list."""
         return (CONFIGURED,)
 
     def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
-        """Changes of many Pods, or of a node with many, come together."""
+        """Return the delay over which changes of Pods and nodes are coalesced."""
         return GATHER
 
     def _keys_of(self, namespace: str, workload: tuple[str, str, str]) -> list[ObjectKey]:
         return [key_of(one) for one in states_of(self._caches.states, namespace, workload)]
 
-    # ---- one reconcile
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """Bring one up to date, whether it is there or is to be made. Raises KubeError."""
+        """Reconcile one object, existing or to be generated. Raises KubeError."""
         if key == CONFIGURED:
             return await self._look_at_list()
         again = [await self._generate(workload) for workload in await self._workloads(key)]
@@ -177,7 +174,7 @@ class PersistentPodStateReconciler:
         return None
 
     async def _look_at_list(self) -> Result | None:
-        """PPS-44: workloads of listed kinds, whose annotations nobody watches."""
+        """Check the annotations of listed workloads, which are not watched. [PPS-44]"""
         kinds = self._kinds()
         for workload in await self._listed.changed(kinds):
             if await self._generate(workload):
@@ -185,12 +182,12 @@ class PersistentPodStateReconciler:
         return Result(requeue_after=LIST_AGAIN) if kinds else None
 
     async def _workloads(self, key: ObjectKey) -> list[Workload]:
-        """Those that one of this name could be made for, or was. Raises KubeError."""
+        """Return the workloads of this name that may have a generated object. Raises KubeError."""
         native = self._caches.statefulsets.by_key(key)
         advanced = self._caches.advanced_statefulsets.by_key(key)
         found = [plan.native(native)] if native is not None else []
         found += [self.advanced(advanced)] if advanced is not None else []
-        with suppress(Forbidden):  # it is told when the Pods are asked for
+        with suppress(Forbidden):  # reported when the Pods are recorded
             listed = await self._listed.of(key)
             state = self._caches.states.by_key(key)
             if not listed and state is not None and state.metadata.owner_references and self._is_listed(state):
@@ -203,13 +200,11 @@ class PersistentPodStateReconciler:
         return (group_of(state.spec.target_ref), state.spec.target_ref.kind) in self._kinds()
 
     def advanced(self, found: StatefulSet) -> Workload:
-        """An Advanced StatefulSet, as the gates have it."""
+        """Read an Advanced StatefulSet according to the feature gates."""
         return plan.advanced(found, start_ordinal=self._options.start_ordinal)
 
-    # ---- made from annotations
-
     async def _generate(self, workload: Workload) -> bool:
-        """Carry out what annotations ask for; whether to try again. Raises KubeError."""
+        """Carry out the step for the annotations. Return whether to retry. Raises KubeError."""
         key = ObjectKey(workload.namespace, workload.name)
         present = self._caches.states.by_key(key)
         wanted = generation(workload, present)
@@ -225,25 +220,23 @@ class PersistentPodStateReconciler:
                 uid, version_seen = metadata.uid, metadata.resource_version
                 await self._client.delete(RESOURCE, key.name, key.namespace, uid=uid, resource_version=version_seen)
         except AlreadyExists:
-            return False  # the cache lags behind; what is there will be seen
+            return False  # the cache lags; the watch will deliver the object
         except (Conflict, NotFound):
             return True
         except ApiError as error:
             self._not_generated(workload, message_of(error))
             return True
         if wanted.step is Step.TAKEN:
-            why = "the one of this name is not its own. Delete that one, or write one under another name"
+            why = "the object of this name belongs to another owner. Delete it, or create one under another name"
             self._not_generated(workload, why)
         return wanted.step is Step.WAIT
 
-    # ---- what is remembered
-
     async def _record(self, key: ObjectKey, state: PersistentPodState) -> float:
-        """Write the status; the seconds after which to look again, 0 for none. Raises KubeError."""
+        """Write the status. Return the seconds until it must be checked again, or 0. Raises KubeError."""
         target = state.spec.target_ref
         watched = (group_of(target), target.kind) in KNOWN_TARGETS
         if not watched and not self._is_listed(state):
-            return 0.0  # no longer on the list: what is remembered stays
+            return 0.0  # removed from the list: keep what is recorded
         try:
             workload = self._watched_target(state) if watched else await self._listed_target(state)
         except Forbidden as error:
@@ -274,7 +267,7 @@ class PersistentPodStateReconciler:
     async def _write(
         self, key: ObjectKey, state: PersistentPodState, workload: Workload | None, gone: Mapping[str, Pod]
     ) -> bool:
-        """Whether there are Pods on nodes that are not known."""
+        """Write the status. Return whether Pods run on nodes that are not in the cache."""
         metadata, spec = state.metadata, state.spec
         pods = self._pods(workload)
         former = [
@@ -320,28 +313,26 @@ class PersistentPodStateReconciler:
     def _all_labels(self) -> Iterable[Mapping[str, str]]:
         return (node.metadata.labels for node in self._caches.nodes.list())
 
-    # ---- events
-
     def _record_lost(
         self, key: ObjectKey, state: PersistentPodState, homeless: Mapping[str, Mapping[str, str]]
     ) -> None:
-        """PPS-43."""
+        """Record events about Pods that no node fits any more. [PPS-43]"""
         said = set()
         for name, labels in homeless.items():
             place = ", ".join(f"{label}={value}" for label, value in labels.items())
             way_out = (
-                "its place is forgotten; a Pod that waits for it must be deleted"
+                "its record is removed; delete the Pod if it is pending"
                 if self._options.forget_lost
-                else "a Pod made for it waits until there is one, or until status.podStates forgets it"
+                else "a recreated Pod stays pending until there is one, or its entry in status.podStates is removed"
             )
-            text = f"Pod {name} was last ready where {place}, and no node is there any more: {way_out}"
+            text = f"Pod {name} was last ready on a node with {place}, and no such node exists any more: {way_out}"
             self._record_events(key, reference(RESOURCE, state), _PLACE_LOST, text)
             said.add(text)
         told = self._last_events.get(key, set())
         told -= {(reason, text) for reason, text in told if reason == _PLACE_LOST and text not in said}
 
     def _not_generated(self, workload: Workload, why: str) -> None:
-        """PPS-45."""
+        """Record that generating an object failed. [PPS-45]"""
         key = ObjectKey(workload.namespace, workload.name)
         text = f"PersistentPodState {key} cannot be made from the annotations of this {workload.kind}: {why}"
         regarding = ObjectReference(
@@ -361,7 +352,7 @@ class PersistentPodStateReconciler:
 
 
 def _facts(pod: Pod) -> tuple[Any, ...]:
-    """Of a Pod what counts."""
+    """Return the relevant fields of a Pod."""
     return (
         pod.metadata.uid,
         is_active(pod),
@@ -372,11 +363,11 @@ def _facts(pod: Pod) -> tuple[Any, ...]:
     )
 
 
-# The PersistentPodState controller: what it watches, and what a change concerns (PPS-20).
+# Controller declaration: watches and mappers. [PPS-20]
 
 NAME: Final = "persistentpodstate-controller"
 FORGET_LOST: Final = Gate(
-    "PersistentPodStateForgetsLostNodes", "a PersistentPodState forgets places that no node offers any more"
+    "PersistentPodStateForgetsLostNodes", "PersistentPodStates drop records that no node matches any more"
 )
 START_ORDINAL: Final = "StatefulSetStartOrdinal"
 
@@ -385,7 +376,7 @@ WATCHED: Final = (STATES_BY_NODE, PODS, NODES, STATEFULSETS, ADVANCED_STATEFUL_S
 
 
 def persistentpodstate_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
     reconciler = PersistentPodStateReconciler(
         context.client,

@@ -1,4 +1,4 @@
-"""Workloads of the kinds that an operator lists: nobody watches them; they are read when it is their turn (PPS-44)."""
+"""Workloads of kinds on the operator's list. They are not watched but polled. [PPS-44]"""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from app.pods.custom_workloads import GroupKind, ListedKind
 
 logger = logging.getLogger(__name__)
 
-#: Pages of one kind that are looked at.
+#: Maximum number of pages read per kind.
 MAX_PAGES: Final = 40
 _Found = dict[ObjectKey, Workload]
 
 
 class ListedWorkloads:
-    """Remembers those with annotations. ``namespace``: the only one that is looked at; empty: all."""
+    """Remembers workloads with annotations. ``namespace`` limits the lists; "" means all namespaces."""
 
     def __init__(self, client: Client, kinds: KindMapper, namespace: str) -> None:
         self._client = client
@@ -31,18 +31,18 @@ class ListedWorkloads:
         self._known: dict[GroupKind, _Found] = {}
 
     async def of(self, key: ObjectKey) -> list[Workload]:
-        """Those of this name that were seen with annotations, as they are now. Raises KubeError."""
+        """Read the workloads of this name that had annotations. Raises KubeError."""
         seen = [found[key] for found in self._known.values() if key in found]
         read = [await self.get(one.api_version, one.kind, key) for one in seen]
         return [one for one in read if one is not None]
 
     def forget(self, workload: Workload) -> None:
-        """Count it as changed when it is looked at next."""
+        """Treat the workload as changed on the next poll."""
         known = self._known.get((workload.group, workload.kind), {})
         known.pop(ObjectKey(workload.namespace, workload.name), None)
 
     async def get(self, api_version: str, kind: str, key: ObjectKey) -> Workload | None:
-        """One as it is now; None where it is gone. Raises KubeError."""
+        """Read a workload; None if it does not exist. Raises KubeError."""
         resource = await self._resource(api_version, kind)
         if resource is None:
             return None
@@ -53,7 +53,7 @@ class ListedWorkloads:
         return plan.listed(found, api_version, kind)
 
     async def changed(self, kinds: Mapping[GroupKind, ListedKind]) -> list[Workload]:
-        """Those whose annotations are new, or others than before. A kind that cannot be read stays as it was."""
+        """Return the workloads whose annotations are new or changed. Kinds that cannot be read are skipped."""
         for gone in self._known.keys() - kinds.keys():
             del self._known[gone]
         changed: list[Workload] = []
@@ -63,7 +63,10 @@ class ListedWorkloads:
                 found = await self._list(kind)
             except KubeError as error:
                 logger.warning(
-                    "%s of %s, which is on the list, cannot be read: %s", kind.kind, kind.api_version, message_of(error)
+                    "cannot list the configured kind %s of %s: %s",
+                    kind.kind,
+                    kind.api_version,
+                    message_of(error),
                 )
                 continue
             changed += [

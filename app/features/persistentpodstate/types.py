@@ -1,6 +1,6 @@
-"""The fields of PersistentPodState: what users write and what kubectl explains.
+"""API types of PersistentPodState.
 
-v1beta1 is the hub. v1alpha1 calls the keys of a topology nodeTopologyKeys.
+v1beta1 is the hub. v1alpha1 names the keys of a topology nodeTopologyKeys.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from app.api.schema import Int32, Int64, enum, minimum
 
 
 class TargetReference(ApiModel):
-    """Whose Pods' places are remembered."""
+    """TargetReference refers to the workload whose Pods are recorded."""
 
     api_version: str
-    """Group and version of the workload."""
+    """API version of the workload."""
     kind: str
-    """StatefulSet, or a kind on the white list."""
+    """Kind of the workload: StatefulSet, or a kind on the operator's whitelist."""
     name: str
-    """Its name, in this namespace."""
+    """Name of the workload. It must be in the same namespace."""
 
 
 class PodAnnotation(ApiModel):
-    """An annotation of Pods that is remembered."""
+    """PodAnnotation names a Pod annotation to record."""
 
     key: str
     """Its key."""
 
 
 class NodeTopologyTerm(ApiModel):
-    """Labels of nodes."""
+    """NodeTopologyTerm lists node label keys."""
 
-    #: Conversion leaves an empty list out, although manifests must have one.
+    #: Required in manifests, but conversion omits an empty list.
     schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["keys"]}
 
     keys: list[str] = Field(default_factory=list)
@@ -43,16 +43,16 @@ class NodeTopologyTerm(ApiModel):
 
 
 class PreferredTopologyTerm(ApiModel):
-    """Labels of nodes that a Pod likes to find again."""
+    """PreferredTopologyTerm lists node label keys with a weight."""
 
     weight: Annotated[Int32, minimum(0)]
-    """How much, from 1 to 100."""
+    """Weight of the term, from 1 to 100."""
     preference: NodeTopologyTerm
     """The labels."""
 
 
 class NodeTopologyTermV1Alpha1(ApiModel):
-    """Labels of nodes."""
+    """NodeTopologyTerm lists node label keys."""
 
     schema_keywords: ClassVar[Mapping[str, Any]] = {"required": ["nodeTopologyKeys"]}
 
@@ -61,80 +61,82 @@ class NodeTopologyTermV1Alpha1(ApiModel):
 
 
 class PreferredTopologyTermV1Alpha1(ApiModel):
-    """Labels of nodes that a Pod likes to find again."""
+    """PreferredTopologyTerm lists node label keys with a weight."""
 
     weight: Int32
-    """How much, from 1 to 100."""
+    """Weight of the term, from 1 to 100."""
     preference: NodeTopologyTermV1Alpha1
     """The labels."""
 
 
 class _Spec(ApiModel):
     target_ref: TargetReference
-    """Whose Pods' places are remembered. It cannot be changed afterwards."""
+    """Workload whose Pods are recorded. Immutable."""
     persistent_pod_annotations: list[PodAnnotation] | None = None
-    """Annotations of Pods that are remembered with the place."""
+    """Pod annotations to record."""
 
 
 class PersistentPodStateSpec(_Spec):
-    """What is remembered, and how strictly Pods go back."""
+    """PersistentPodStateSpec defines what is recorded and how strictly Pods return."""
 
     required_persistent_topology: NodeTopologyTerm | None = None
-    """Labels of nodes that a Pod made anew must find again."""
+    """Node labels whose values a recreated Pod must match (required node affinity)."""
     preferred_persistent_topology: list[PreferredTopologyTerm] | None = None
-    """Labels of nodes that a Pod made anew likes to find again."""
+    """Node labels whose values a recreated Pod should match (preferred node affinity)."""
     persistent_pod_state_retention_policy: Annotated[str, enum("WhenScaled", "WhenDeleted")] = ""
-    """WhenScaled (the default) forgets Pods that are scaled in; WhenDeleted keeps their places until the workload is
-    deleted."""
+    """WhenScaled (the default): records of Pods are removed when the workload scales in. WhenDeleted: records are kept
+    until the workload is deleted."""
 
 
 class PersistentPodStateV1Alpha1Spec(_Spec):
-    """What is remembered, and how strictly Pods go back."""
+    """PersistentPodStateSpec defines what is recorded and how strictly Pods return."""
 
     required_persistent_topology: NodeTopologyTermV1Alpha1 | None = None
-    """Labels of nodes that a Pod made anew must find again."""
+    """Node labels whose values a recreated Pod must match (required node affinity)."""
     preferred_persistent_topology: list[PreferredTopologyTermV1Alpha1] | None = None
-    """Labels of nodes that a Pod made anew likes to find again."""
+    """Node labels whose values a recreated Pod should match (preferred node affinity)."""
     persistent_pod_state_retention_policy: str = ""
-    """WhenScaled (the default) forgets Pods that are scaled in; WhenDeleted keeps their places until the workload is
-    deleted."""
+    """WhenScaled (the default): records of Pods are removed when the workload scales in. WhenDeleted: records are kept
+    until the workload is deleted."""
 
 
 class PodState(ApiModel):
-    """Where a Pod was when it was last ready."""
+    """PodState records where a Pod was last ready."""
 
     node_name: str = ""
     """The node."""
     node_topology_labels: dict[str, str] | None = None
-    """The labels of the node that are remembered."""
+    """Recorded labels of the node."""
     annotations: dict[str, str] | None = None
-    """The annotations of the Pod that are remembered."""
+    """Recorded annotations of the Pod."""
 
 
 class PersistentPodStateStatus(ApiModel):
-    """What is remembered."""
+    """PersistentPodStateStatus holds the recorded states of Pods."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset({"observed_generation"})
 
     observed_generation: Int64
-    """The generation of the object this is about."""
+    """Generation of the object that this status reflects."""
     pod_states: dict[str, PodState] | None = None
-    """By the names of Pods."""
+    """Recorded states, keyed by Pod name."""
 
 
 class PersistentPodState(KubeObject):
-    """PersistentPodState remembers where the Pods of a workload ran, so that they come back there."""
+    """PersistentPodState records the nodes of a workload's Pods, so that recreated Pods return to nodes with the same
+    labels."""
 
     spec: PersistentPodStateSpec
-    """What is remembered, and how strictly Pods go back."""
+    """Desired state of the PersistentPodState."""
     status: PersistentPodStateStatus | None = None
-    """What is remembered."""
+    """Observed state of the PersistentPodState."""
 
 
 class PersistentPodStateV1Alpha1(KubeObject):
-    """PersistentPodState remembers where the Pods of a workload ran, so that they come back there."""
+    """PersistentPodState records the nodes of a workload's Pods, so that recreated Pods return to nodes with the same
+    labels."""
 
     spec: PersistentPodStateV1Alpha1Spec
-    """What is remembered, and how strictly Pods go back."""
+    """Desired state of the PersistentPodState."""
     status: PersistentPodStateStatus | None = None
-    """What is remembered."""
+    """Observed state of the PersistentPodState."""

@@ -1,5 +1,7 @@
-"""What a PersistentPodState must say (PPS-3 … PPS-7, PPS-40). Pure: others of the namespace and the operator's list of
-kinds are passed in."""
+"""Validation of PersistentPodStates. [PPS-3 … PPS-7, PPS-40]
+
+Pure: the other objects of the namespace and the operator's list of kinds are arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +15,12 @@ from app.kube.validation import is_qualified_name
 
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
-#: PPS-12: kinds that need not be listed.
+#: Kinds that need not be listed. [PPS-12]
 KNOWN_TARGETS: Final = frozenset({("apps", "StatefulSet"), (names.APPS_GROUP, "StatefulSet")})
-#: What the API server takes as the weight of a preferred term of a Pod.
+#: Weights that the API server accepts in a Pod's preferred terms.
 LEAST_WEIGHT: Final = 1
 MOST_WEIGHT: Final = 100
-#: Mistakes, and warnings, that are reported of one object.
+#: Maximum number of errors and of warnings reported for an object.
 MAX_REPORTED: Final = 20
 
 
@@ -30,10 +32,10 @@ def state_errors(
     *,
     v1alpha1: bool = False,
 ) -> list[FieldError]:
-    """Everything that is wrong.
+    """Return all errors.
 
-    ``others``: the PersistentPodStates of the namespace, itself or not. ``custom``: further kinds that may be targets,
-    by group and kind. ``v1alpha1``: whether fields are called as there.
+    ``others`` are the PersistentPodStates of the namespace, possibly including this one. ``custom`` are further target
+    kinds by group and kind. ``v1alpha1`` selects that version's field names.
     """
     errors = target_errors(state.spec.target_ref, custom)
     if state.spec.required_persistent_topology is None and not state.spec.preferred_persistent_topology:
@@ -47,7 +49,7 @@ def state_errors(
 
 
 def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) -> list[FieldError]:
-    """PPS-3, PPS-4."""
+    """Return the errors in targetRef. [PPS-3, PPS-4]"""
     errors = []
     if not (target.api_version and target.kind and target.name):
         errors.append(invalid(TARGET, _go(target), "empty targetRef is not valid for PersistentPodState."))
@@ -59,7 +61,7 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
 
 
 def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodState]) -> list[FieldError]:
-    """PPS-7: a workload has one PersistentPodState."""
+    """Return an error if another PersistentPodState has the same target. [PPS-7]"""
     target = state.spec.target_ref
     for other in others:
         if other.name != state.name and not other.deleting and same_target(other.spec.target_ref, target):
@@ -71,7 +73,7 @@ def conflict_errors(state: PersistentPodState, others: Iterable[PersistentPodSta
 def topology_errors(
     spec: PersistentPodStateSpec, former: PersistentPodStateSpec | None, *, v1alpha1: bool = False
 ) -> list[FieldError]:
-    """PPS-40: weights no Pod may have, and keys no node may have. What stands there already may stay."""
+    """Return the errors in weights and topology keys, except those already stored. [PPS-40]"""
     errors: list[FieldError] = []
     known_weights = {one.weight for one in former.preferred_persistent_topology or ()} if former is not None else set()
     known_keys = {key for _, key in _keys(former, v1alpha1=v1alpha1)} if former is not None else set()
@@ -88,25 +90,25 @@ def topology_errors(
 
 
 def warnings(state: PersistentPodState, *, v1alpha1: bool = False) -> tuple[str, ...]:
-    """What is admitted, but has no effect."""
+    """Return warnings about settings that are accepted but have no effect."""
     found: list[str] = []
     for at, keys in _terms(state.spec, v1alpha1=v1alpha1):
         if not keys:
-            found.append(f"{at}: without keys it has no effect")
+            found.append(f"{at}: has no effect without keys")
     for index, one in enumerate(state.spec.persistent_pod_annotations or ()):
         if is_qualified_name(one.key.lower()):
             at = SPEC.child("persistentPodAnnotations").index(index).child("key")
-            found.append(f"{at}: no annotation can be called {quote(one.key)}; it has no effect")
+            found.append(f"{at}: {quote(one.key)} is not a valid annotation key; it has no effect")
     return tuple(found[:MAX_REPORTED])
 
 
 def group_of(target: TargetReference) -> str:
-    """The API group; empty for the core group."""
+    """Return the API group; '' for the core group."""
     return target.api_version.rpartition("/")[0]
 
 
 def same_target(one: TargetReference, other: TargetReference) -> bool:
-    """Whether both are the same workload; its version says nothing."""
+    """Return whether both refer to the same workload, regardless of version."""
     return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
 
 
@@ -133,7 +135,7 @@ def _go(target: TargetReference) -> GoLiteral:
 
 
 def _go_spec(spec: PersistentPodStateSpec) -> GoLiteral:
-    """A spec without any topology, as Go prints it."""
+    """Return a spec without any topology as Go prints it."""
     kind = "[]v1beta1.PersistentPodAnnotation"
     listed = spec.persistent_pod_annotations
     given = ", ".join(

@@ -1,4 +1,4 @@
-"""The validating webhook of PersistentPodState (PPS-3 … PPS-8, PPS-40)."""
+"""Validating webhook of PersistentPodState. [PPS-3 … PPS-8, PPS-40]"""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from app.pods.custom_workloads import GroupKind, WhitelistError
 
 VALIDATE: Final = validating_webhook(
     PERSISTENT_POD_STATE,
-    "Refuses PersistentPodStates of workloads whose Pods have no lasting names, and second ones of a workload",
+    "Rejects PersistentPodStates that are invalid or duplicate that of a workload",
     PolicyRule(("list",), (names.APPS_GROUP,), (PERSISTENT_POD_STATE.plural,)),
     PolicyRule(("get",), ("",), ("configmaps",), (names.CONFIGURATION_CONFIG_MAP,), own_namespace=True),
     when=(),
@@ -35,30 +35,30 @@ WEBHOOKS: Final = (VALIDATE,)
 
 
 class StateLookups(Protocol):
-    """What validation asks."""
+    """Lookups that validation needs."""
 
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
-        """The PersistentPodStates of the namespace."""
+        """Return the PersistentPodStates of the namespace."""
         ...
 
     async def listed(self) -> Collection[GroupKind]:
-        """The operator's list of further kinds. Raises WhitelistError."""
+        """Return the operator's list of custom kinds. Raises WhitelistError."""
         ...
 
 
 def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it."""
+    """Return the webhook handlers."""
     return (Handler(VALIDATE, partial(validate, lookups)),)
 
 
 async def validate(lookups: StateLookups, review: Review) -> Decision:
-    """All mistakes are reported together."""
+    """Validate a PersistentPodState and report all errors together."""
     given = review.object or {}
     version = version_to_judge(PERSISTENT_POD_STATE, given)
     if isinstance(version, Denied):
         return version
     if is_leaving(review):
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Updates of a deleted object, such as removing a finalizer, must not fail on its content.
         return Allowed()
     try:
         state = read(given)
@@ -70,7 +70,7 @@ async def validate(lookups: StateLookups, review: Review) -> Decision:
         try:
             custom = await lookups.listed()
         except WhitelistError as error:
-            # PPS-8. A target that need not be listed never comes here.
+            # Not reached for built-in targets. [PPS-8]
             return Denied(str(internal(TARGET, str(error))), code=500)
     v1alpha1 = version.name == names.V1ALPHA1
     others = await lookups.others(review.namespace)
@@ -79,25 +79,25 @@ async def validate(lookups: StateLookups, review: Review) -> Decision:
 
 
 def read(obj: Mapping[str, Any]) -> PersistentPodState:
-    """The PersistentPodState of either version as its hub model. Raises ConversionError or ValidationError."""
+    """Read a PersistentPodState of either version as the hub model. Raises ConversionError or ValidationError."""
     return PersistentPodState.model_validate(as_hub(PERSISTENT_POD_STATE, obj))
 
 
 class ClusterLookups:
-    """Asks the API server."""
+    """Lookups in a cluster."""
 
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
         self._own_namespace = own_namespace
 
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
-        """Those stored now that can be read."""
+        """List the PersistentPodStates of the namespace. Invalid ones are skipped."""
         read = if_readable(PersistentPodState.model_validate_json)
         found = await self._client.list(PERSISTENT_POD_STATE.resource(), namespace, decode=read)
         return [one for one in found.items if one is not None]
 
     async def listed(self) -> Collection[GroupKind]:
-        """As the ConfigMap has it."""
+        """Read the list from the ConfigMap."""
         name = names.CONFIGURATION_CONFIG_MAP
         try:
             found = await self._client.get(CONFIGMAPS, name, self._own_namespace, decode=decode_config_map)
@@ -107,7 +107,7 @@ class ClusterLookups:
 
 
 class StandaloneLookups:
-    """Without a cluster: what files say."""
+    """Lookups without a cluster: files."""
 
     def __init__(self, states: Store[PersistentPodState], config_maps: Store[ConfigMap], own_namespace: str) -> None:
         self._states = states
@@ -115,11 +115,11 @@ class StandaloneLookups:
         self._own_namespace = own_namespace
 
     async def others(self, namespace: str) -> Sequence[PersistentPodState]:
-        """Those of the files."""
+        """Return the PersistentPodStates in the files."""
         return self._states.list(namespace)
 
     async def listed(self) -> Collection[GroupKind]:
-        """As the file has it."""
+        """Read the list from the file."""
         found = self._config_maps.get(names.CONFIGURATION_CONFIG_MAP, self._own_namespace)
         text = (found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY) if found is not None else None
         return parse_kinds(text).keys()

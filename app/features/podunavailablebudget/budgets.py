@@ -1,4 +1,4 @@
-"""The budgets of this process: rules whether a Pod may be disrupted, and records the ruling before it is given."""
+"""Decides whether a Pod may be disrupted, and records each grant in the budget's status before returning it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,11 @@ from app.kube.store import Store
 from app.kube.text import BoundedLabels
 from app.pods.budget import ALLOWED, Disruption, Verdict
 
-# Pods as they were when this process granted that they are touched (PUB-56).
-#
-# The status of a budget says when, and nothing about the Pod. Whoever asks in the process of the controllers updates
-# the Pod at once, and it may be back before the budget is looked at: what it was before is known here alone.
+# Pods as they were when this process granted their disruption. [PUB-56] A budget's status records only the time. A
+# controller in this process updates the Pod at once, and the Pod may be available again before the budget is
+# reconciled, so its former state is known only here.
 
-#: Budgets whose grants are kept; of one that is forgotten a grant is waited for its whole time.
+#: Maximum number of budgets whose grants are kept. Grants of evicted budgets are held until they time out.
 MAX_BUDGETS: Final = 1_000
 
 
@@ -58,7 +57,7 @@ class Grants:
         self._numbers = count(1)
 
     def note(self, budget: ObjectKey, noted: str, pod: PodFacts) -> None:
-        """This was granted now, or once more. ``noted``: as the status has it."""
+        """Record a grant. ``noted`` is the time written to the status."""
         known = self._by_budget.setdefault(budget, {})
         self._by_budget.move_to_end(budget)
         known[pod.name] = replace(first_seen(noted, pod), grant=next(self._numbers))
@@ -68,57 +67,54 @@ class Grants:
             self._by_budget.popitem(last=False)
 
     def of(self, budget: ObjectKey) -> Mapping[str, Seen]:
-        """Those of a budget."""
+        """Return the grants of a budget by Pod name."""
         return self._by_budget.get(budget, {})
 
     def are_latest(self, budget: ObjectKey, seen: Mapping[str, Seen]) -> dict[str, Seen]:
-        """Of what was seen that of Pods that were not granted once more since: the update that was seen done is not the
-        one that comes then."""
+        """Drop observations of Pods that were granted again since: they belong to the earlier update."""
         known = self.of(budget)
         return {name: one for name, one in seen.items() if name not in known or known[name].grant == one.grant}
 
     def keep(self, budget: ObjectKey, pods: Collection[str]) -> None:
-        """Of a budget only those of these Pods are of use."""
+        """Drop the budget's grants of all other Pods."""
         known = self._by_budget.pop(budget, {})
         if kept := {name: seen for name, seen in known.items() if name in pods}:
             self._by_budget[budget] = kept
 
 
-# Who keeps the budgets: answers whether a Pod may be touched now, and has the answer written down first.
-#
-# One per process. Reviews and the controllers of that process ask the same one, so that what they ask together is
-# decided together (PUB-80).
+# Judges requests and has grants written to the status first. Each process has one instance, shared by its webhooks and
+# controllers, so that concurrent requests are decided together. [PUB-80]
 
 R = TypeVar("R")
 
-#: PUB-121: how long a review waits for the controller to compute a budget that is new or was changed, and how often it
-#: looks, in seconds.
+#: Seconds that a review waits for the controller to compute a new or changed budget, and the polling interval.
+#: [PUB-121]
 COMPUTED_WITHIN: Final = 2.0
 LOOK_AGAIN: Final = 0.05
 RESIZE_GATE: Final = "InPlacePodVerticalScaling"
-#: Gate of workloads: they resize Pods in place, so a resize under way makes a Pod inconsistent.
+#: Workload feature gate for in-place resize; with it, a resize in progress makes a Pod inconsistent.
 VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 
-#: PUB-122: another budget for a Pod whose own is gone: its name, '' for none.
+#: Returns the name of another budget for a Pod whose own is gone, or ''. [PUB-122]
 FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
 
 
 class Statuses(Protocol):
-    """The statuses of budgets, as many write them; see :class:`app.kube.statuses.SharedStatus`."""
+    """Budget statuses shared by concurrent writers; see :class:`app.kube.statuses.SharedStatus`."""
 
     async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R], /) -> R:
-        """The answer to one request."""
+        """Apply a decision to the budget and return its answer."""
         ...
 
     def freshest(self, key: ObjectKey, /) -> PodUnavailableBudget | None:
-        """The newest copy known."""
+        """Return the newest known copy of the budget."""
         ...
 
 
 def shared_statuses(
     client: Client, budgets: Store[PodUnavailableBudget], rng: Random
 ) -> SharedStatus[PodUnavailableBudget]:
-    """The statuses in a cluster."""
+    """Return the statuses of a cluster's budgets."""
     return SharedStatus(
         client,
         POD_UNAVAILABLE_BUDGET.resource(),
@@ -130,25 +126,25 @@ def shared_statuses(
 
 
 def status_of(budget: PodUnavailableBudget) -> Mapping[str, object]:
-    """The status as JSON."""
+    """Return the status as JSON."""
     return budget.status.to_dict() if budget.status is not None else {}
 
 
 def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
-    """What was granted and is not seen done yet: Pod → time."""
+    """Return the outstanding grants: time by Pod name."""
     status = budget.status
     return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
 
 
 class LocalStatuses:
-    """The statuses in standalone mode: as the files have them, changed in memory only."""
+    """Statuses in standalone mode: read from files, changed in memory only."""
 
     def __init__(self, budgets: Store[PodUnavailableBudget]) -> None:
         self._budgets = budgets
         self._changed: dict[ObjectKey, tuple[PodUnavailableBudget, PodUnavailableBudget]] = {}
 
     async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R]) -> R:
-        """The answer; what it takes is taken here alone."""
+        """Apply a decision and return its answer. Changes stay in this process."""
         found = self._budgets.by_key(key)
         ruling = decision(self.freshest(key))
         if ruling.changed is not None and found is not None:
@@ -156,14 +152,14 @@ class LocalStatuses:
         return ruling.answer
 
     def freshest(self, key: ObjectKey) -> PodUnavailableBudget | None:
-        """As it is by now, until the file changes."""
+        """Return the changed copy, unless the file has changed since."""
         found = self._budgets.by_key(key)
         origin, changed = self._changed.get(key, (None, None))
         return changed if origin is found and changed is not None else found
 
 
 class Budgets:
-    """Judges Pods by their budgets. ``waits``: seconds to wait for a budget that is not computed yet."""
+    """Judges Pods by their budgets. ``waits`` is how many seconds to wait for a budget that is not computed yet."""
 
     def __init__(
         self,
@@ -177,7 +173,7 @@ class Budgets:
         grants: Grants | None = None,
     ) -> None:
         self.statuses = statuses
-        #: What is granted, for the controller of this process.
+        #: Grants, for the controller of this process.
         self.grants = grants
         self._clock = clock
         self._resize_is_update = resize_is_update
@@ -188,13 +184,13 @@ class Budgets:
     async def judge(
         self, pod: Pod, operation: ProtectedOperation, *, budget: str = "", dry_run: bool = False
     ) -> Judgement:
-        """Whether this may be done to the Pod now; a grant is written down unless it is a dry run (PUB-68).
+        """Return whether the operation is allowed now. Records a grant unless ``dry_run`` is set. [PUB-68]
 
-        ``budget``: its name, if not the Pod's annotations say it. Never raises: what cannot be found out is refused.
+        ``budget`` overrides the name in the Pod's annotations. Never raises: errors count as refusals.
         """
         name = budget or related_budget(pod.metadata.annotations)
         if not name:
-            return Judgement(Outcome.ALLOWED, "it belongs to no budget")
+            return Judgement(Outcome.ALLOWED, "it has no budget")
         settled = without_budget(pod, vertical_scaling=self._vertical_scaling)
         if settled is not None:
             return settled
@@ -211,7 +207,7 @@ class Budgets:
     async def _ask(
         self, pod: Pod, operation: ProtectedOperation, name: str, *, dry_run: bool
     ) -> tuple[Judgement, bool]:
-        """The judgement, and whether the budget exists."""
+        """Return the judgement, and whether the budget exists."""
         key = ObjectKey(pod.metadata.namespace, name)
         deadline = self._clock.monotonic() + self._waits
 
@@ -221,7 +217,7 @@ class Budgets:
             copy = ruling.changed or budget
             noted = entries_of(copy).get(pod.metadata.name) if copy is not None else None
             if self.grants is not None and noted and ruling.answer.allowed and not dry_run:
-                # Here, in the turn of the requests: what the controller has seen of an earlier update ends nothing now.
+                # Recorded within the decision, so that observations of an earlier update cannot end this grant.
                 self.grants.note(key, noted, facts_of(pod, vertical_scaling=self._vertical_scaling))
             return Ruling(answer, None if dry_run else ruling.changed, provisional=ruling.provisional)
 
@@ -240,16 +236,20 @@ class Budgets:
 
 
 def _failed(name: str, error: KubeError | TimeoutError) -> Judgement:
-    """PUB-82, PUB-83."""
+    """Return the refusal for an error. [PUB-82, PUB-83]"""
     text = error.message if isinstance(error, ApiError) and error.message else str(error)
-    why = "other replicas were faster each time" if isinstance(error, Conflict) else "its status could not be written"
+    why = (
+        "every attempt conflicted with another write"
+        if isinstance(error, Conflict)
+        else "its status could not be written"
+    )
     message = f'podunavailablebudget.policy.kruise.io "{name}" is forbidden: {text}'
     return Judgement(Outcome.REFUSED, why, message)
 
 
-# What is kept of each refusal: a count, a line in the protection log, an event on the Pod (PUB-69).
+# Each refusal is recorded as a metric, a line in the protection log and an event on the Pod. [PUB-69]
 
-#: The component that refusals are told as.
+#: Component that reports the events.
 SOURCE: Final = "pub-controller"
 REASON: Final = "PubPreventPodDeletion"
 MESSAGE: Final = "openkruise pub prevents pod deletion"
@@ -257,21 +257,21 @@ FAMILY: Final = "pod_unavailable_budget"
 
 
 class RefusalCounters(Collector):
-    """Refusals as a metric. The name is OpenKruise's, which has no ``_total``."""
+    """Refusals as a metric. Its name is OpenKruise's, without ``_total``."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, ...], int] = {}
-        #: Anybody who reaches the port can make up Pods and users.
+        #: Bounded, because any client that reaches the port can invent Pods and users.
         self._labels = BoundedLabels()
 
     def count(self, workload: str, username: str) -> None:
-        """One more refusal."""
+        """Count a refusal."""
         key = self._labels.of(workload, username)
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """The family, once there is a refusal."""
-        metric = Metric(FAMILY, "Deletions, evictions and updates of Pods that a budget refused.", "counter")
+        """Yield the metric family if there were any refusals."""
+        metric = Metric(FAMILY, "Pod deletions, evictions and updates refused by a PodUnavailableBudget.", "counter")
         for (workload, username), number in self._counts.items():
             metric.add_sample(FAMILY, {"kind_namespace_name": workload, "username": username}, number)
         if metric.samples:
@@ -279,22 +279,22 @@ class RefusalCounters(Collector):
 
 
 def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:
-    """The counters, registered."""
+    """Return registered counters."""
     counters = RefusalCounters()
     registry.register(counters)
     return counters
 
 
 class Refused(Protocol):
-    """Told of each refusal."""
+    """Callback for refusals."""
 
     def __call__(self, pod: Pod, username: str, /) -> None:
-        """This user may not touch this Pod now."""
+        """Record that the user's request for this Pod was refused."""
         ...
 
 
 class RefusalRecord:
-    """Counts, logs and tells. Repeated events of one Pod are combined by the recorder."""
+    """Counts refusals, logs them and records events. The recorder aggregates repeated events of a Pod."""
 
     def __init__(self, counters: RefusalCounters, log: ProtectionLog, events: EventRecorder | None) -> None:
         self._counters = counters
@@ -302,7 +302,7 @@ class RefusalRecord:
         self._events = events
 
     def __call__(self, pod: Pod, username: str) -> None:
-        """PUB-69."""
+        """Record a refusal. [PUB-69]"""
         metadata = pod.metadata
         owner = metadata.controller
         kind, name = (owner.kind, owner.name) if owner is not None else ("unknown", metadata.name)
@@ -312,14 +312,14 @@ class RefusalRecord:
             self._events.event(reference(PODS, pod), "Warning", REASON, MESSAGE)
 
 
-# What workloads ask before they touch a Pod (PUB-90): the common judgement, in the process of the controllers.
+# Workload controllers ask before they disrupt a Pod; the same judgement, in their own process. [PUB-90]
 
-#: Who asks.
+#: User name under which refusals of controllers are recorded.
 USERNAME: Final = "kruise-manager"
 
 
 class ControllerBudget:
-    """``judged``: the disruptions that the gates have judged."""
+    """Judges disruptions by controllers. ``judged`` are the disruptions whose feature gate is on."""
 
     def __init__(self, keeper: Budgets, refused: Refused, judged: frozenset[Disruption]) -> None:
         self.keeper = keeper
@@ -327,7 +327,8 @@ class ControllerBudget:
         self._judged = judged
 
     async def ask(self, pod: Pod, disruption: Disruption) -> Verdict:
-        """Whether the Pod may be disrupted now; noted, so that the request that follows passes without a charge."""
+        """Return whether the Pod may be disrupted now. A grant is recorded, so the request that follows is not charged
+        again."""
         if disruption not in self._judged:
             return ALLOWED
         found = await self.keeper.judge(pod, ProtectedOperation(disruption.value))
@@ -337,17 +338,15 @@ class ControllerBudget:
         return Verdict(False, found.message)
 
 
-# Whether the cluster has any budget: where it has none, an eviction costs no look at its Pod.
-#
-# The watch says so first. It may lag, or be cut off, while the very first budget comes, so where it knows of none the
-# API server is asked too, once for all who ask within a second.
+# Whether the cluster has any budget; if not, evictions need no lookup of the Pod. The watch may lag when the first
+# budget is created, so if the cache has none the API server is asked too, at most once a second.
 
-#: Seconds for which an answer of the API server is remembered.
+#: Seconds for which the API server's answer is cached.
 REMEMBERED: Final = 1.0
 
 
 class AnyBudget:
-    """Asks the cache, then the API server. ``namespace``: the one in which budgets are watched; "": in all."""
+    """Asks the cache, then the API server. ``namespace`` is the watched namespace, or "" for all."""
 
     def __init__(self, claims: Claims, client: Client, namespace: str = "") -> None:
         self._claims = claims
@@ -358,7 +357,7 @@ class AnyBudget:
         self._answer = False
 
     async def __call__(self, namespace: str) -> bool:
-        """Whether a Pod of this namespace may have one. Raises ``KubeError`` where nobody can say."""
+        """Return whether a Pod of this namespace may have a budget. Raises ``KubeError`` if that is unknown."""
         if self._namespace not in ("", namespace):
             return False
         if self._claims:
@@ -374,7 +373,7 @@ class AnyBudget:
                 POD_UNAVAILABLE_BUDGET.resource(), self._namespace, limit=1, metadata_only=True, decode=decode_metadata
             )
         except NotFound:
-            found = False  # the kind is not installed
+            found = False  # the CRD is not installed
         else:
             found = bool(page.items)
         self._until, self._answer = asked + REMEMBERED, found

@@ -1,4 +1,4 @@
-"""The commands about budgets, and their section of the dashboard."""
+"""``pykruise explain`` for budgets, and their section of the dashboard."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _GATES: Final = {
 
 
 async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Report:
-    """How it stands, and its Pods. Raises CommandError or KubeError."""
+    """Explain a budget and its Pods. Raises CommandError or KubeError."""
     name = (stored.get("metadata") or {}).get("name")
     try:
         budget = PodUnavailableBudget.model_validate(dict(stored))
@@ -58,7 +58,7 @@ async def explain_object(client: Client, stored: Stored, enabled: Enabled) -> Re
 
 
 async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[str]:
-    """The budget of a Pod, and what it says now. Raises KubeError."""
+    """Explain the budget of a Pod and its current answers. Raises KubeError."""
     name = related_budget(pod.metadata.annotations)
     if not name:
         return ()
@@ -70,7 +70,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
         decode=PodUnavailableBudget.model_validate_json,
     )
     if budget is None:
-        return (f"budget      {name}: does not exist, so it holds nothing back",)
+        return (f"budget      {name}: does not exist, so it refuses nothing",)
     now, judging = client.clock.now(), _judging(enabled)
     lines = [f"budget      {name}; counts as available: {counts(budget, pod, now, judging)}"]
     for operation, word in OPERATIONS.items():
@@ -101,11 +101,11 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
             decode=one.decode,
         )
     except NotFound:
-        return  # the kind is not installed
+        return  # the CRD is not installed
     except Forbidden:
         if not own:
             raise
-        return  # what an operator listed is not everybody's to read
+        return  # the user may lack access to the operator's list
     stores(one).replace(listed.items)
 
 
@@ -115,7 +115,7 @@ COMMANDS: Final = Commands(
 
 
 class BudgetRow(Row):
-    """A PodUnavailableBudget, and what it would say to the next deletion."""
+    """A PodUnavailableBudget and its answer to the next deletion."""
 
     available: int
     desired: int
@@ -125,7 +125,7 @@ class BudgetRow(Row):
 
 
 def row(stored: Stored, _lacking: Collection[ObjectKey]) -> BudgetRow:
-    """A budget's row, with what it would say to the next deletion."""
+    """Return the dashboard row of a budget."""
     metadata, status = mapping(stored, "metadata"), mapping(stored, "status")
     allowed = number(status, "unavailableAllowed")
     available, desired = number(status, "currentAvailable"), number(status, "desiredAvailable")
@@ -133,9 +133,9 @@ def row(stored: Stored, _lacking: Collection[ObjectKey]) -> BudgetRow:
     if number(status, "observedGeneration") < number(metadata, "generation"):
         verdict = "not computed yet"
     elif allowed > 0:
-        verdict = f"lets {allowed} more go"
+        verdict = f"disruptions allowed: {allowed}"
     else:
-        verdict = f"refuses the next: {available} available, {desired} must stay"
+        verdict = f"refuses the next disruption: {available} available, {desired} required"
     return BudgetRow(
         namespace=namespace,
         name=text(metadata, "name"),
@@ -143,7 +143,7 @@ def row(stored: Stored, _lacking: Collection[ObjectKey]) -> BudgetRow:
             about=namespace,
             tone="good" if allowed > 0 else "busy",
             message=verdict,
-            detail=f"{available} available of {total}, {desired} must stay",
+            detail=f"{available} of {total} available, {desired} required",
         ),
         available=available,
         desired=desired,
@@ -153,7 +153,7 @@ def row(stored: Stored, _lacking: Collection[ObjectKey]) -> BudgetRow:
     )
 
 
-#: Those that allow nothing come first.
+#: Exhausted budgets come first.
 SECTION: Final = DashboardSection(
     "budgets",
     "Budgets",

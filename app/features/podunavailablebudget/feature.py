@@ -1,4 +1,4 @@
-"""The feature of PodUnavailableBudget: webhook, step and guard of Pods, controller, and what workloads ask."""
+"""Feature declaration: webhook, Pod admission, controller, and the budget checks of workload controllers."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ GUARDED: Final = Guarded(
 )
 
 _MAY_RECORD_EVENTS: Final = PolicyRule(("create", "patch"), ("",), ("events",))
-#: PUB-80: status by optimistic writes, and reads after conflicts.
+#: Optimistic status writes, and reads after conflicts. [PUB-80]
 _MAY_CHARGE: Final = (
     PolicyRule(("get",), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
     PolicyRule(("patch",), (names.POLICY_GROUP,), (f"{POD_UNAVAILABLE_BUDGET.plural}/status",)),
 )
-#: PUB-34: what wants how many Pods, beside what is watched. Further kinds need a rule of the operator's.
+#: Read access to the replicas of unwatched workloads. Other kinds need a rule added by the operator. [PUB-34]
 _MAY_COUNT: Final = (
     PolicyRule(("get",), ("",), ("replicationcontrollers", "replicationcontrollers/scale")),
     PolicyRule(("get",), ("apps",), ("daemonsets", "deployments", "replicasets", "statefulsets")),
@@ -100,7 +100,7 @@ _MAY_COUNT: Final = (
 
 
 def webhook(context: AdmissionContext) -> Decisions:
-    """The handler of the kind's own webhook. PUB-10: it answers whatever the gates."""
+    """Return the handlers of the kind's own webhook, which is served whatever the gates. [PUB-10]"""
     enabled = any(map(context.enabled, _GATES))
     if context.client is None:
         return Decisions(webhooks.handlers(StandaloneLookups(enabled, context.stores(BUDGETS).list)))
@@ -108,7 +108,7 @@ def webhook(context: AdmissionContext) -> Decisions:
 
 
 def guarding(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation, and the guard of Pods."""
+    """Return the Pod creation step and the Pod guard."""
     budgets = context.stores(BUDGETS)
     claims = Claims(budgets)
     any_budget: Callable[[str], Awaitable[bool]]
@@ -142,7 +142,7 @@ def guarding(context: AdmissionContext) -> Decisions:
 
 
 def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
-    """Standalone mode has nobody else to ask."""
+    """Return the check for budgets in standalone mode, which knows only the files."""
 
     async def known(_namespace: str) -> bool:
         return bool(claims)
@@ -151,11 +151,11 @@ def _any_of_the_files(claims: Claims) -> Callable[[str], Awaitable[bool]]:
 
 
 def _record_nothing(_pod: Pod, _username: str) -> None:
-    """Standalone mode keeps nothing."""
+    """Ignore the refusal: standalone mode records none."""
 
 
 def _another(claims: Claims, owners: Owners) -> FindAnother:
-    """PUB-122."""
+    """Return the lookup of another budget for a Pod. [PUB-122]"""
 
     async def find(pod: Pod) -> str:
         namespace, controller = pod.metadata.namespace, pod.metadata.controller
@@ -168,7 +168,7 @@ def _another(claims: Claims, owners: Owners) -> FindAnother:
 
 
 def controller_budget(context: ControllerContext) -> ControllerBudget:
-    """What workloads ask."""
+    """Return the budget check of workload controllers."""
     judged = {Disruption.DELETE: DELETE_GATE, Disruption.UPDATE: UPDATE_GATE}
     log = ProtectionLog(Path(context.flags.text("protection-log-path")))
     keeper = Budgets(
@@ -186,7 +186,7 @@ def controller_budget(context: ControllerContext) -> ControllerBudget:
 
 
 def budget_controller(context: ControllerContext) -> Reconciling:
-    """The controller; it writes statuses through the same hands as those who judge in this process."""
+    """Build the controller. It shares status writes with the judges of this process."""
     caches = Caches.of(context.stores)
     shared = [one for one in context.provided(DisruptionBudget) if isinstance(one, ControllerBudget)]
     reconciler = BudgetReconciler(
@@ -212,15 +212,15 @@ def budget_controller(context: ControllerContext) -> Reconciling:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What ``pykruise explain`` says of budgets."""
-    from app.features.podunavailablebudget.commands import COMMANDS  # only when a command is given
+    """Return the ``pykruise explain`` commands."""
+    from app.features.podunavailablebudget.commands import COMMANDS  # imported only for commands
 
     return (COMMANDS,)
 
 
 def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """How the dashboard shows budgets."""
-    from app.features.podunavailablebudget.commands import SECTION  # only when it is served
+    """Return the dashboard section."""
+    from app.features.podunavailablebudget.commands import SECTION  # imported only if the dashboard is served
 
     return (SECTION,)
 

@@ -1,4 +1,4 @@
-"""Which budgets cover a Pod, and which of them cover a Pod together."""
+"""Index of budgets by the Pods they cover, and the chain of workloads above a Pod."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from app.kube.selectors import label_keys, selector_keys
 from app.kube.store import Change, Store
 from app.pods.predicates import Owner, refers_to
 
-# The workloads above a Pod: its controller, that one's controller, and so on (PUB-31, PUB-122).
-#
-# Asked of the API server, and remembered: a ReplicaSet keeps its Deployment.
+# Workloads above a Pod: its controller, the controller of that, and so on. [PUB-31, PUB-122] Read from the API server
+# and cached, as a ReplicaSet keeps its Deployment.
 
-#: Nobody stacks more.
+#: Maximum length of the chain.
 MAX_HEIGHT: Final = 8
-#: Workloads remembered, and for how many seconds: one may be adopted later.
+#: Maximum number of cached workloads, and their lifetime in seconds: a workload may be adopted later.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
@@ -31,21 +30,21 @@ class Owners(Protocol):
     """Finds the workloads above an object."""
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:
-        """The controller and all above it. What cannot be read ends the chain."""
+        """Return the controller and its ancestors. The chain ends at the first one that cannot be read."""
         ...
 
 
 class LiveOwners:
-    """Asks the API server."""
+    """Reads owners from the API server."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._kinds = KindMapper(client)
-        #: A uid alone says nothing: whoever creates Pods writes any into their owner references.
+        #: Not keyed by UID alone: the creator of a Pod can write any UID into its owner references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:
-        """The chain, from the Pod's controller up."""
+        """Return the chain, starting with the Pod's controller."""
         found: list[Workload] = []
         current: OwnerReference | None = controller
         while current is not None and len(found) < MAX_HEIGHT:
@@ -76,46 +75,46 @@ class LiveOwners:
 
 
 class DirectOwners:
-    """Knows no more than the Pod says; standalone mode."""
+    """Knows only the Pod's controller; for standalone mode."""
 
     async def above(self, controller: OwnerReference, namespace: str) -> Sequence[Workload]:  # noqa: ARG002
-        """The controller."""
+        """Return the controller."""
         return (workload_of(controller.api_version, controller.kind, controller.name),)
 
 
 class Claims:
-    """What the budgets of a cache are for, by namespace, and by what they ask for."""
+    """Cached budgets by namespace, target and selector."""
 
     def __init__(self, budgets: Store[PodUnavailableBudget]) -> None:
         self._by_namespace: dict[str, dict[str, Claim]] = {}
-        #: Key of a selector or a target → the claims that stand there, by name.
+        #: Key of a selector or target → its claims by name.
         self._places: dict[str, dict[str, Claim]] = {}
-        #: Namespace → how many of its claims name a target.
+        #: Namespace → number of claims with a target.
         self._targets: dict[str, int] = {}
         budgets.subscribe(self._changed)
 
     def names(self, namespace: str) -> Collection[str]:
-        """The names of the budgets of a namespace."""
+        """Return the names of the budgets in a namespace."""
         return self._by_namespace.get(namespace, {}).keys()
 
     def name_targets(self, namespace: str) -> bool:
-        """Whether any budget of the namespace is for the Pods of a workload."""
+        """Return whether any budget of the namespace has a targetRef."""
         return namespace in self._targets
 
     def matching(self, namespace: str, labels: Mapping[str, str], owners: Sequence[Workload]) -> Sequence[Claim]:
-        """Those that are for a Pod with these labels, made by these workloads, the oldest first."""
+        """Return the claims that match a Pod with these labels and owners, oldest first."""
         found: dict[str, Claim] = {}
         for key in (*label_keys(namespace, labels), *(_target_key(namespace, one) for one in owners)):
             found |= self._places.get(key, {})
         return by_age(claim for claim in found.values() if matches(claim, labels, owners))
 
     def budget_for(self, namespace: str, labels: Mapping[str, str], owners: Sequence[Workload]) -> str:
-        """PUB-31: the name of the budget that such a Pod belongs to; '' for none."""
+        """Return the name of the budget that covers such a Pod, or ''. [PUB-31]"""
         found = self.matching(namespace, labels, owners)
         return found[0].name if found else ""
 
     def __bool__(self) -> bool:
-        """Whether any namespace is known to have a budget."""
+        """Return whether any budget is known."""
         return bool(self._by_namespace)
 
     def _changed(self, change: Change[PodUnavailableBudget]) -> None:
@@ -155,5 +154,5 @@ def _keys(namespace: str, claim: Claim) -> Iterable[str]:
 
 
 def _target_key(namespace: str, workload: Workload) -> str:
-    """A label's key does not begin so."""
+    """Return the index key of a target. Its prefix cannot occur in a label key."""
     return f"{namespace}/@{workload.group}/{workload.kind}/{workload.name}"

@@ -1,4 +1,4 @@
-"""The definition of PodUnavailableBudget: its versions, conversion and settings."""
+"""Kind definition of PodUnavailableBudget: versions, conversion and fields that v1alpha1 keeps in annotations."""
 
 from __future__ import annotations
 
@@ -11,16 +11,14 @@ from app.api import names
 from app.api.kind import Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.podunavailablebudget.types import PodUnavailableBudget, PodUnavailableBudgetV1Alpha1
 
-# What a budget says in a field of v1beta1 or, older, in an annotation (PUB-1, PUB-3, PUB-120). Pure.
-#
-# An annotation counts where the field is empty: whoever wrote it in v1alpha1 through OpenKruise, which stores such an
-# object without converting it, meant it.
+# Settings that are fields in v1beta1 and annotations in v1alpha1. [PUB-1, PUB-3, PUB-120] An annotation applies if the
+# field is empty: OpenKruise stores v1alpha1 objects without converting them.
 
 _INT32: Final = re.compile(r"[+-]?[0-9]{1,10}").fullmatch
 
 
 class ProtectedOperation(StrEnum):
-    """What a budget can be asked about."""
+    """Operations that a budget can judge."""
 
     DELETE = "DELETE"
     UPDATE = "UPDATE"
@@ -29,45 +27,43 @@ class ProtectedOperation(StrEnum):
 
 
 OPERATIONS: Final = tuple(operation.value for operation in ProtectedOperation)
-#: PUB-65: what is protected where nothing is said.
+#: Operations protected by default. [PUB-65]
 DEFAULT_OPERATIONS: Final = (ProtectedOperation.DELETE, ProtectedOperation.UPDATE, ProtectedOperation.EVICT)
 
 
 def split_operations(text: str) -> list[str]:
-    """PUB-1: the items of the annotation, trimmed, empty ones left out; they may be none of the operations."""
+    """Return the trimmed, non-empty items of the annotation, including unknown ones. [PUB-1]"""
     return [item for part in text.split(",") if (item := part.strip())]
 
 
 def parse_total(text: str) -> int | None:
-    """PUB-1: the annotation as a 32-bit integer; None where it is none."""
+    """Parse the annotation as a 32-bit integer. Return None if it is invalid. [PUB-1]"""
     number = int(text) if _INT32(text) else None
     return number if number is not None and -(2**31) <= number < 2**31 else None
 
 
 def protected_operations(given: Sequence[str] | None, annotations: Mapping[str, str]) -> tuple[ProtectedOperation, ...]:
-    """PUB-65: the field, else what is known of the annotation, else the default."""
+    """Return the field, else the known operations of the annotation, else the default. [PUB-65]"""
     found = given or split_operations(annotations.get(names.PUB_PROTECT_OPERATIONS, ""))
     known = tuple(ProtectedOperation(item) for item in dict.fromkeys(found) if item in OPERATIONS)
     return known or DEFAULT_OPERATIONS
 
 
 def protected_total(given: int | None, annotations: Mapping[str, str]) -> int | None:
-    """PUB-33: the field, else the annotation where it holds a number of Pods."""
+    """Return the field, else the annotation if it is a valid number. [PUB-33]"""
     if given is not None:
         return given
     number = parse_total(annotations.get(names.PUB_PROTECT_TOTAL_REPLICAS, "").strip())
     return number if number is not None and number >= 1 else None
 
 
-# PodUnavailableBudget between its versions: two fields of v1beta1 are annotations in v1alpha1 (PUB-1, PUB-2).
-#
-# Each direction may lose something (ignoredPodSelector, the spelling of an annotation); app.api.conversion notices and
-# remembers it. An annotation that says nothing usable stays where it is and fails no conversion: one bad object must
-# not keep all others from being listed (PUB-120).
+# Conversion: two fields of v1beta1 are annotations in v1alpha1. [PUB-1, PUB-2] Each direction may lose something
+# (ignoredPodSelector, the spelling of an annotation), which app.api.conversion detects and preserves. An invalid
+# annotation stays as it is and never fails the conversion: one bad object must not break listing all others. [PUB-120]
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """PUB-1: the annotations become fields, and leave."""
+    """Turn the annotations into fields. [PUB-1]"""
     annotations = _annotations(obj)
     operations = split_operations(_text(annotations, names.PUB_PROTECT_OPERATIONS))
     total = parse_total(_text(annotations, names.PUB_PROTECT_TOTAL_REPLICAS).strip())
@@ -84,7 +80,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """PUB-2: the fields become annotations. One that stands there without its field counts, and so stays."""
+    """Turn the fields into annotations. An existing annotation without its field stays. [PUB-2]"""
     spec = obj.get("spec")
     fields = spec if isinstance(spec, dict) else {}
     operations = fields.pop("protectOperations", None)
@@ -98,7 +94,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1alpha1 always shows the observed generation of a status, v1beta1 leaves out 0."""
+    """Set or omit a zero observedGeneration: v1alpha1 always shows it, v1beta1 never."""
     status = obj.get("status")
     if isinstance(status, dict):
         status.setdefault("observedGeneration", 0)
@@ -135,10 +131,10 @@ def _remove(obj: dict[str, Any], key: str) -> None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("Allowed", "integer", ".status.unavailableAllowed", "Pods that may become unavailable now."),
-    PrinterColumn("Current", "integer", ".status.currentAvailable", "Pods that are available."),
-    PrinterColumn("Desired", "integer", ".status.desiredAvailable", "Pods that have to stay available."),
-    PrinterColumn("Total", "integer", ".status.totalReplicas", "Pods there are meant to be."),
+    PrinterColumn("Allowed", "integer", ".status.unavailableAllowed", "Number of Pods that may be disrupted now."),
+    PrinterColumn("Current", "integer", ".status.currentAvailable", "Number of available Pods."),
+    PrinterColumn("Desired", "integer", ".status.desiredAvailable", "Number of Pods that must stay available."),
+    PrinterColumn("Total", "integer", ".status.totalReplicas", "Number of desired Pods."),
 )
 _ANNOTATIONS: Final = noted(
     "metadata", "annotations", fields=(names.PUB_PROTECT_OPERATIONS, names.PUB_PROTECT_TOTAL_REPLICAS)

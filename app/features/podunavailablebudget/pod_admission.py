@@ -1,4 +1,4 @@
-"""What budgets do in admission: mark Pods, and refuse deletions, evictions, updates and resizes."""
+"""Budgets in Pod admission: annotate new Pods, and refuse deletions, evictions, updates and resizes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOut
 from app.pods.draft import PodDraft
 from app.pods.predicates import controller_of
 
-# The step of Pod creation that puts a new Pod under its budget (PUB-31, PW-16).
+# Pod creation step that assigns a new Pod to its budget. [PUB-31, PW-16]
 
 
 class BudgetStep:
-    """Annotates a new Pod with the name of its budget. Never refuses one."""
+    """Annotates a new Pod with the name of its budget. Never refuses a Pod."""
 
     order: Final = MutatorOrder.PROTECTION
 
@@ -34,7 +34,8 @@ class BudgetStep:
         self._owners = owners
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:  # noqa: ARG002  # the protocol's
-        """PUB-31: the oldest budget of the namespace that is for the Pod. Nothing is asked where no target is named."""
+        """Assign the oldest matching budget of the namespace. Owners are looked up only if a budget has a target.
+        [PUB-31]"""
         if not self._claims.names(draft.namespace):
             return None
         if self._claims.name_targets(draft.namespace):
@@ -54,16 +55,15 @@ def _annotate(draft: PodDraft, budget: str) -> None:
         draft.set_annotations(is_related(budget), "PUB-31")
 
 
-# What an update of a Pod is to a budget: nothing, an update, or a resize that restarts nothing (PUB-62, PUB-66). Pure.
-#
-# Pods are the raw JSON of a review, which may hold anything.
+# Classifies an update of a Pod: nothing, an update, or a resize that restarts no container. [PUB-62, PUB-66] Pods are
+# the raw, unvalidated JSON of a review.
 
 _RESIZABLE: Final = frozenset({"cpu", "memory"})
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
 def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> ProtectedOperation | None:
-    """PUB-62, PUB-66: what the update is judged as; None where nothing changes that could hurt."""
+    """Return the operation that the update is judged as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
     before, after = _object(old.get("spec")), _object(new.get("spec"))
     if same(before, after):
@@ -120,7 +120,7 @@ def _is_static(pod: Mapping[str, Any]) -> bool:
 
 
 def _qos(spec: Mapping[str, Any]) -> str:
-    """The quality of service class, by cpu and memory of all containers."""
+    """Return the quality of service class by the CPU and memory of all containers."""
     anything, guaranteed = False, True
     for container in (*_objects(spec.get("containers")), *_objects(spec.get("initContainers"))):
         resources = _object(container.get("resources"))
@@ -146,7 +146,7 @@ def _objects(value: Any) -> list[Mapping[str, Any]]:
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, Iterable) else []
 
 
-# The guard of Pods: asks a Pod's budget before it is deleted, evicted, updated or resized (PUB-60 … PUB-70).
+# Pod guard: asks a Pod's budget before a deletion, eviction, update or resize. [PUB-60 … PUB-70]
 
 DELETE_GATE: Final = "PodUnavailableBudgetDeleteGate"
 UPDATE_GATE: Final = "PodUnavailableBudgetUpdateGate"
@@ -157,7 +157,8 @@ _REMOVALS: Final = {
 
 
 class BudgetGuard:
-    """``any_budget``: whether Pods of a namespace may have one; ``removals``, ``updates``: which the gates judge."""
+    """Refuses disruptions of Pods. ``any_budget`` returns whether Pods of a namespace may have a budget; ``removals``
+    and ``updates`` reflect the feature gates."""
 
     order: Final = ValidatorOrder.JUDGING
 
@@ -177,18 +178,18 @@ class BudgetGuard:
         self._updates = updates
 
     async def __call__(self, request: PodRequest) -> Denied | None:
-        """A refusal, or nothing."""
+        """Return a refusal, or None."""
         operation = self._operation(request)
         if operation is None:
             return None
         if request.kind is PodRequestKind.EVICT:
-            # In a cluster without budgets an eviction costs no look at its Pod. In one that has some, the Pod says more
-            # than the cache, which may not know of the budget yet (PUB-30).
+            # Without any budget, evictions need no lookup of the Pod. Otherwise the Pod's annotation is more reliable
+            # than the cache, which may not have the budget yet. [PUB-30]
             try:
                 if not await self._any_budget(request.namespace):
                     return None
             except KubeError as error:
-                return Denied(f"whether there are PodUnavailableBudgets: {message_of(error)}", 429, "TooManyRequests")
+                return Denied(f"looking up PodUnavailableBudgets: {message_of(error)}", 429, "TooManyRequests")
         raw = await request.pod()
         if raw is None:
             return None
@@ -208,7 +209,7 @@ class BudgetGuard:
         return refusal(found, operation)
 
     def _operation(self, request: PodRequest) -> ProtectedOperation | None:
-        """What it is judged as; None for what is not judged."""
+        """Return the operation to judge, or None."""
         if request.kind is not PodRequestKind.UPDATE:
             return _REMOVALS[request.kind] if self._removals else None
         if not self._updates:
@@ -217,7 +218,7 @@ class BudgetGuard:
 
 
 def refusal(judgement: Judgement, operation: ProtectedOperation) -> Denied:
-    """PUB-67, PUB-127: who evicts is told to come again, as by a PodDisruptionBudget."""
+    """Return the refusal. Evictions get 429 so that clients retry, as for a PodDisruptionBudget. [PUB-67, PUB-127]"""
     if operation is ProtectedOperation.EVICT:
         return Denied(judgement.message, code=429, reason="TooManyRequests")
     return Denied(judgement.message, code=403, reason="Forbidden")

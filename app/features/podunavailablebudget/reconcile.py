@@ -1,4 +1,4 @@
-"""Bringing a budget up to date: its Pods annotated, its status written (PUB-50 … PUB-59)."""
+"""Budget controller: annotates the Pods and writes the status. [PUB-50 … PUB-59]"""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
 
 logger = logging.getLogger(__name__)
 
-#: Requests about single Pods that are under way at once.
+#: Maximum number of concurrent requests about single Pods.
 MAX_CONCURRENT: Final = 16
-#: Seconds by which changes of Pods are gathered.
+#: Seconds over which Pod changes are coalesced.
 GATHER: Final = 0.02
-#: Seconds after which a budget is looked at again whose workload is not watched.
+#: Seconds until a budget of an unwatched workload is requeued.
 UNWATCHED_AGAIN: Final = 5.0
-#: Seconds after which a kind that is not served is looked for again.
+#: Seconds until discovery of an unserved kind is retried.
 UNKNOWN_KIND_RETRY: Final = 30.0
-#: Pods that an event names.
+#: Maximum number of Pods named in an event.
 NAMED: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
 class _Looked:
-    """A Pod as the API server had it; without facts it is gone. ``uid``: that of the one that the cache showed."""
+    """A Pod read from the API server; without facts it is gone. ``uid`` is that of the cached Pod."""
 
     uid: str
     version: str = ""
@@ -52,7 +52,7 @@ class _Looked:
 
 
 class BudgetReconciler:
-    """``statuses`` is shared with whoever judges Pods in this process, and so is ``grants``; ``listed``: see
+    """Reconciles budgets. ``statuses`` and ``grants`` are shared with the judges of this process; ``listed``: see
     :class:`Workloads`."""
 
     def __init__(
@@ -76,15 +76,13 @@ class BudgetReconciler:
         self._grants = grants or Grants()
         self._facts: dict[str, tuple[str, PodFacts]] = {}
         self._seen: dict[ObjectKey, dict[str, Seen]] = {}
-        #: Pods that the API server was asked about, and that the cache shows as they were before.
+        #: Pods read from the API server that the cache has not caught up with.
         self._looked: dict[ObjectKey, dict[str, _Looked]] = {}
         self._last_events: dict[ObjectKey, str] = {}
         self._annotated = ResourceVersionExpectations(client.clock)
 
-    # ---- which changes concern which budgets
-
     def of_budget(self, change: Change[PodUnavailableBudget]) -> Iterable[ObjectKey]:
-        """The budget itself; when one goes, those that its Pods may belong to from now on."""
+        """Return the key of the budget, and if it was deleted, those of the budgets that may take over its Pods."""
         metadata = change.object.metadata
         keys = [ObjectKey(metadata.namespace, metadata.name)]
         if change.new is None:
@@ -92,8 +90,8 @@ class BudgetReconciler:
         return keys
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """The budgets that count the Pod, if something changed that counts; that it is annotated with, or that match
-        it (PUB-122)."""
+        """Return the budgets concerned by a relevant Pod change: the one in its annotation and those that match it.
+        [PUB-122]"""
         pod = change.object
         namespace = pod.metadata.namespace
         if change.new is None:
@@ -114,7 +112,7 @@ class BudgetReconciler:
         return [ObjectKey(namespace, name) for name in sorted(found) if name in known]
 
     def delay(self, _change: Change[Any], _key: ObjectKey) -> float:
-        """Changes of many Pods come together."""
+        """Return the delay over which Pod changes are coalesced."""
         return GATHER
 
     def _alike(self, old: Pod, new: Pod) -> bool:
@@ -129,8 +127,10 @@ class BudgetReconciler:
         )
 
     def of_workload(self, wanted: Callable[[Any], Wanted]) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """PUB-50: the budgets of a workload that wants another number of Pods, comes or goes. A budget by selector is
-        found by the labels of the template."""
+        """Return a mapper from a workload that is created, deleted or scaled to its budgets. [PUB-50]
+
+        Budgets with a selector are found by the labels of the Pod template.
+        """
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             namespace = change.object.metadata.namespace
@@ -145,10 +145,8 @@ class BudgetReconciler:
 
         return keys
 
-    # ---- one budget
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """PUB-51."""
+        """Reconcile one budget. [PUB-51]"""
         budget = self._caches.budgets.by_key(key)
         if budget is None or budget.deleting:
             self._seen.pop(key, None)
@@ -159,7 +157,7 @@ class BudgetReconciler:
         try:
             members = await self._workloads.members(budget)
         except UnknownKindError as error:
-            # A mistake in the object, not of ours: it may become right by itself, should the kind be installed.
+            # An error in the object; it may resolve itself once the kind is installed.
             self._event_once(key, budget, "UnknownWorkload", str(error))
             return Result(requeue_after=UNKNOWN_KIND_RETRY)
         except Forbidden as error:
@@ -177,7 +175,7 @@ class BudgetReconciler:
         return Result(requeue_after=min(waits)) if waits else None
 
     async def _write(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> Recomputed | None:
-        """The status, from the freshest copy of the budget (PUB-54, PUB-58)."""
+        """Write the status, computed from the freshest copy of the budget. [PUB-54, PUB-58]"""
         pods = {pod.metadata.name: self._facts_of(pod) for pod in members.pods}
         pods.update(self._going(self._statuses.freshest(key) or budget, pods))
         self._set_right(key, pods)
@@ -191,7 +189,7 @@ class BudgetReconciler:
             latest = self._grants.are_latest(key, seen)
             found = recompute(fresh, Observed(pods, members.expected, now, latest, confirmed))
             changed = None if found.status is fresh.status else fresh.model_copy(update={"status": found.status})
-            # Where nothing differs nothing is said either.
+            # An unchanged status is not written.
             return Ruling(found, changed, provisional=True)
 
         try:
@@ -204,13 +202,13 @@ class BudgetReconciler:
         except IntOrPercentError as error:
             field = "minAvailable" if budget.spec.max_unavailable is None else "maxUnavailable"
             self._event(budget, "Warning", "CalculateExpectedPodCountFailed", f"spec.{field}: {error}")
-            return None  # the change that corrects it brings us back
+            return None  # the update that fixes it requeues the budget
         for name in found.not_deleted:
             self._record_not_deleted(budget, name)
         return found
 
     def _going(self, budget: PodUnavailableBudget, members: Container[str]) -> dict[str, PodFacts]:
-        """Pods with an entry that the cache shows on their way out or ended: no members any more, but seen (PUB-54)."""
+        """Return Pods with an entry that are terminating or terminated in the cache and no longer members. [PUB-54]"""
         found = (self._caches.pods.get(name, budget.metadata.namespace) for name in entries_of(budget))
         return {
             pod.metadata.name: facts
@@ -227,8 +225,7 @@ class BudgetReconciler:
     async def _look_at(
         self, key: ObjectKey, names: Iterable[str], pods: Mapping[str, PodFacts]
     ) -> Mapping[str, PodFacts | None]:
-        """Pods as the API server has them now; None for one that is gone. One that cannot be read is left for the next
-        time."""
+        """Read Pods from the API server; None for a Pod that is gone. Pods that cannot be read are retried later."""
 
         async def look(name: str) -> tuple[str, _Looked] | None:
             uid = pods[name].uid if name in pods else ""
@@ -248,8 +245,10 @@ class BudgetReconciler:
         return {name: one.facts for name, one in found.items()}
 
     def _set_right(self, key: ObjectKey, pods: dict[str, PodFacts]) -> None:
-        """PUB-54: what was looked at counts as it was found until the cache has got so far: an older one would show a
-        Pod that was updated, or is gone, as available."""
+        """Override cached Pods with those read from the API server until the cache has caught up. [PUB-54]
+
+        Otherwise a stale cache would show an updated or deleted Pod as available.
+        """
         looked = self._looked.pop(key, {})
         behind = {}
         for name, one in looked.items():
@@ -273,10 +272,8 @@ class BudgetReconciler:
             known = self._facts[uid] = version, facts_of(pod, vertical_scaling=self._vertical_scaling)
         return known[1]
 
-    # ---- its Pods
-
     async def _annotate(self, budget: PodUnavailableBudget, pods: Iterable[Pod]) -> KubeError | None:
-        """PUB-32, PUB-122: Pods without a budget, or whose budget is gone, come under this one. The first failure."""
+        """Annotate Pods without an existing budget. Return the first error. [PUB-32, PUB-122]"""
         namespace, name = budget.metadata.namespace, budget.metadata.name
         known, by_target = self._claims.names(namespace), self._claims.name_targets(namespace)
         wanted = [
@@ -293,7 +290,7 @@ class BudgetReconciler:
             try:
                 written = await self._client.patch(PODS, pod.metadata.name, body, namespace, decode=decode_metadata)
             except (NotFound, Conflict):
-                # It is gone, or another has its name by now.
+                # Deleted, or replaced by a Pod of the same name.
                 return None
             except KubeError as error:
                 return error
@@ -303,10 +300,8 @@ class BudgetReconciler:
         failures = [one for one in await concurrently(map(annotate, wanted), MAX_CONCURRENT) if one is not None]
         return failures[0] if failures else None
 
-    # ---- events
-
     def _record_of_others(self, key: ObjectKey, budget: PodUnavailableBudget, members: Members) -> None:
-        """PUB-52, PUB-128: no Pods, or Pods that another budget has."""
+        """Record an event if no Pods match or another budget covers them. [PUB-52, PUB-128]"""
         if not members.pods:
             self._event_once(key, budget, "NoPods", "No matching pods found", warning=False)
             return
@@ -325,13 +320,13 @@ class BudgetReconciler:
     def _event_once(
         self, key: ObjectKey, budget: PodUnavailableBudget, reason: str, message: str, *, warning: bool = True
     ) -> None:
-        """An event, unless it was the last that was told."""
+        """Record an event unless it repeats the last one."""
         if self._last_events.get(key) != f"{reason} {message}":
             self._last_events[key] = f"{reason} {message}"
             self._event(budget, "Warning" if warning else "Normal", reason, message)
 
     def _record_not_deleted(self, budget: PodUnavailableBudget, name: str) -> None:
-        """PUB-55."""
+        """Record that a granted deletion did not happen. [PUB-55]"""
         metadata = budget.metadata
         pod = self._caches.pods.get(name, metadata.namespace)
         if pod is not None:
@@ -347,6 +342,6 @@ def _is_going(workload: Any) -> bool:
 
 
 def _is_same_spec(one: PodUnavailableBudget, other: PodUnavailableBudget) -> bool:
-    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    """Return whether both are the same object with the same spec. A change of either requeues the key."""
     a, b = one.metadata, other.metadata
     return (a.uid, a.generation) == (b.uid, b.generation)

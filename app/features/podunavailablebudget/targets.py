@@ -1,6 +1,6 @@
-"""The Pods a budget counts, and how many there are meant to be (PUB-33 … PUB-36).
+"""Finds the Pods of a budget and the number of desired Pods. [PUB-33 … PUB-36]
 
-From the caches, where a workload is watched, and from the API server where it is not.
+Watched workloads are read from caches, others from the API server.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from app.pods.predicates import BY_CONTROLLER, Owner, is_active, owner_key, refe
 BUDGETS: Final = Watched.kind(POD_UNAVAILABLE_BUDGET, PodUnavailableBudget)
 CLONE_SETS: Final = Watched.kind(CLONE_SET, CloneSet)
 ADVANCED_STATEFUL_SETS: Final = Watched.kind(STATEFUL_SET, StatefulSet)
-#: What the controller watches: the fields of :class:`Caches`, in their order.
+#: Watched kinds, in the order of the fields of :class:`Caches`.
 WATCHED: Final[tuple[Watched[Any], ...]] = (
     BUDGETS,
     PODS_BY_NAMESPACE,
@@ -69,19 +69,19 @@ _REPLICASET: Final = ("apps", "ReplicaSet")
 _STATEFULSET: Final = ("apps", "StatefulSet")
 _CLONESET: Final = (names.APPS_GROUP, "CloneSet")
 _ADVANCED_STATEFULSET: Final = (names.APPS_GROUP, "StatefulSet")
-#: How many workloads that are gone are remembered.
+#: Maximum number of deleted workloads that are remembered.
 MAX_GONE: Final = 10_000
-#: Where those are read that are watched.
+#: Resources of the watched kinds.
 _RESOURCES: Final = {
     (one.resource.group, one.resource.kind): one.resource
     for one in (DEPLOYMENTS, REPLICASETS, STATEFULSETS, CLONE_SETS, ADVANCED_STATEFUL_SETS)
 }
-#: How many replicas a workload wants that leaves it out.
+#: Default replicas of a workload.
 _DEFAULT: Final = 1
 
 
 class UnknownKindError(Exception):
-    """PUB-36: a workload of a kind that is not served; the message names the budget, the field and the kind."""
+    """The workload's kind is not served. The message names the budget, the field and the kind. [PUB-36]"""
 
 
 class _ScaleSpec(Struct, frozen=True):
@@ -103,13 +103,13 @@ class _Scale(Struct, frozen=True):
 
 _decode_scale: Final = msgspec.json.Decoder(_Scale).decode
 _decode_listed: Final = msgspec.json.Decoder(_Listed).decode
-#: A workload of ours that is watched.
+#: A watched workload of our own kinds.
 OwnWorkload: TypeAlias = CloneSet | StatefulSet
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads."""
+    """Caches that the controller reads."""
 
     budgets: Store[PodUnavailableBudget]
     pods: Store[Pod]
@@ -122,14 +122,14 @@ class Caches:
 
     @classmethod
     def of(cls, stores: Stores) -> Caches:
-        """Those of :data:`WATCHED`."""
+        """Return the caches of :data:`WATCHED`."""
         return cls(*map(stores, WATCHED))
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The active Pods of a budget, and how many there are meant to be. ``watched``: whether a change of that number
-    will be seen."""
+    """The active Pods of a budget and the number of desired Pods. ``watched``: changes of that number trigger a watch
+    event."""
 
     pods: Sequence[Pod]
     expected: Expected
@@ -138,7 +138,7 @@ class Members:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A workload that exists and is not on its way out."""
+    """A workload that exists and is not being deleted."""
 
     uid: str
     replicas: int
@@ -147,26 +147,24 @@ class _Found:
 
 
 class Workloads:
-    """Finds them. ``listed``: the kinds that an operator lists as StatefulSets of their own, which say how many Pods
-    they want where StatefulSets do."""
+    """Finds workloads and their Pods. ``listed`` are kinds that the operator lists as similar to StatefulSets."""
 
     def __init__(self, client: Client, caches: Caches, listed: Callable[[], Collection[GroupKind]]) -> None:
         self._client = client
         self._caches = caches
         self._listed = listed
         self._kinds = KindMapper(client)
-        #: The owner_key of workloads that Pods name and the API server does not have. Pods may name very many.
+        #: owner_key of workloads that Pods refer to and that do not exist. Bounded, as Pods may name any number of
+        #: them.
         self._gone: OrderedDict[str, None] = OrderedDict()
 
     async def members(self, budget: PodUnavailableBudget) -> Members:
-        """The Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
+        """Return the Pods of a budget. Raises ``UnknownKindError`` or ``KubeError``."""
         target = budget.spec.target_ref
         if target is not None:
             reference = OwnerReference(target.api_version, target.kind, target.name)
             return await self._of_target(reference, budget.metadata.namespace)
         return await self._of_selector(claim_of(budget), budget.metadata.namespace)
-
-    # ---- a target
 
     async def _of_target(self, target: OwnerReference, namespace: str) -> Members:
         found = await self._find(target, namespace, "spec.targetRef")
@@ -201,8 +199,6 @@ class Workloads:
     def _in(self, namespace: str) -> Sequence[Pod]:
         return self._caches.pods.by_index(BY_NAMESPACE, namespace)
 
-    # ---- a selector
-
     async def _of_selector(self, claim: Claim, namespace: str) -> Members:
         pods = [pod for pod in self._in(namespace) if is_active(pod) and matches(claim, pod.metadata.labels, ())]
         controllers = {
@@ -220,29 +216,28 @@ class Workloads:
                 continue
             watched = watched and found.watched
             replicas[found.uid] = max(0, found.replicas)
-        # PUB-125: none of the Pods is to stay whose workloads are all gone.
+        # Pods whose workloads are all gone need not stay available. [PUB-125]
         gone = bool(controllers) and not replicas and owned == len(pods)
         return Members(pods, Expected(sum(replicas.values()), gone), watched)
 
     def _deployment_of(self, reference: OwnerReference, namespace: str) -> OwnerReference | None:
-        """PUB-33: of a ReplicaSet its Deployment, which says how many Pods there are meant to be, surge aside."""
+        """Return the Deployment of a ReplicaSet; its replicas do not include surge. [PUB-33]"""
         if (reference.group, reference.kind) != _REPLICASET:
             return None
         found = self._caches.replicasets.get(reference.name, namespace)
         above = found.metadata.controller if found is not None else None
         return above if above is not None and (above.group, above.kind) == _DEPLOYMENT else None
 
-    # ---- workloads
-
     async def _find(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
-        """PUB-35: None for one that is not there, or on its way out. Raises ``UnknownKindError`` or ``KubeError``."""
+        """Return the workload, or None if it is missing or being deleted. Raises ``UnknownKindError`` or ``KubeError``.
+        [PUB-35]"""
         native, ours = self._native(reference), self._ours(reference)
         if native is None and ours is None:
             return await self._live(reference, namespace, where)
         key = ObjectKey(namespace, reference.name)
         known = native.by_key(key) if native is not None else ours.by_key(key) if ours is not None else None
         if known is None or not _means(reference, namespace, known.metadata.uid):
-            # One cache may be behind the other: nobody's Pods are let go because their workload was not seen yet.
+            # One cache may lag behind another: Pods must not lose protection because their workload is not cached yet.
             return await self._unseen(reference, namespace)
         if known.metadata.deletion_timestamp:
             return None
@@ -254,7 +249,7 @@ class Workloads:
             self._gone.popitem(last=False)
 
     async def _unseen(self, reference: OwnerReference, namespace: str) -> _Found | None:
-        """A workload that is watched, as the API server has it. One that is gone does not come back."""
+        """Read a watched workload that the cache lacks. A missing one is remembered, as its UID never comes back."""
         if owner_key(reference, namespace) in self._gone:
             return None
         try:
@@ -288,12 +283,10 @@ class Workloads:
         return stores.get((reference.group, reference.kind))
 
     async def _live(self, reference: OwnerReference, namespace: str, where: str) -> _Found | None:
-        """A workload that is not watched, by its scale, or by its replicas if its kind is listed."""
+        """Read an unwatched workload: its scale, or its replicas if its kind is listed."""
         mapped = await self._kinds.find(reference.api_version, reference.kind)
         if mapped is None or not mapped.resource.namespaced:
-            raise UnknownKindError(
-                f"{where}: no kind {reference.kind} with namespaces is served in {reference.api_version}"
-            )
+            raise UnknownKindError(f"{where}: {reference.api_version} serves no namespaced kind {reference.kind}")
         resource = mapped.resource
         try:
             if (reference.group, reference.kind) in self._listed():
@@ -311,7 +304,7 @@ class Workloads:
         return _Found(found.metadata.uid, _or_default(scale.spec.replicas), scale.status.selector, watched=False)
 
     async def _by_replicas(self, resource: Resource, name: str, namespace: str) -> _Found | None:
-        """PUB-34: 0 where it does not say."""
+        """Read spec.replicas; 0 if it is missing. [PUB-34]"""
         found: _Listed = await self._client.get(resource, name, namespace, decode=_decode_listed)
         if found.metadata.deletion_timestamp is not None:
             return None
@@ -319,10 +312,8 @@ class Workloads:
         wanted = replicas if isinstance(replicas, int) and not isinstance(replicas, bool) else 0
         return _Found(found.metadata.uid, max(0, wanted), watched=False)
 
-    # ---- the other way round
-
     def above(self, pod: Pod) -> Sequence[Workload]:
-        """The workloads above a Pod, as far as they are watched (PUB-122)."""
+        """Return the watched workloads above the Pod. [PUB-122]"""
         found: list[Workload] = []
         reference = pod.metadata.controller
         while reference is not None and len(found) < _MAX_HEIGHT:
@@ -348,7 +339,7 @@ _MAX_HEIGHT: Final = 8
 
 
 def _means(reference: OwnerReference, namespace: str, uid: str) -> bool:
-    """Return whether a reference means the workload of its kind and name that has this uid. A target has no uid."""
+    """Return whether a reference refers to the workload with this UID. A targetRef has no UID."""
     owner = Owner(reference.api_version, reference.kind, reference.name, namespace, uid)
     return not reference.uid or refers_to(reference, namespace, owner)
 
@@ -357,12 +348,12 @@ def _or_default(replicas: int | None) -> int:
     return _DEFAULT if replicas is None else replicas
 
 
-#: What a change of a workload says: its key, its template's labels, and how many Pods it wants.
+#: Relevant parts of a workload: its key, the labels of its template, and its replicas.
 Wanted = tuple[Workload, Mapping[str, str], int]
 
 
 def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
-    """What a native workload of this kind wants."""
+    """Return a function that reads native workloads of this kind."""
 
     def wanted(found: NativeWorkload) -> Wanted:
         labels = found.spec.template.metadata.labels
@@ -372,7 +363,7 @@ def native_wanted(kind: tuple[str, str]) -> Callable[[NativeWorkload], Wanted]:
 
 
 def own_wanted(kind: tuple[str, str]) -> Callable[[OwnWorkload], Wanted]:
-    """What a workload of ours, of this kind, wants."""
+    """Return a function that reads our own workloads of this kind."""
 
     def wanted(found: OwnWorkload) -> Wanted:
         template: Any = found.spec.template
@@ -392,6 +383,6 @@ OWN: Final = {"clonesets": _CLONESET, "advanced_statefulsets": _ADVANCED_STATEFU
 
 
 def listed_workloads(config_maps: Store[ConfigMap], namespace: str) -> ConfiguredList[Mapping[GroupKind, ListedKind]]:
-    """The operator's list of kinds that are like StatefulSets, as the ConfigMap has it now (PUB-34)."""
+    """Return the operator's list of kinds treated like StatefulSets, read from the ConfigMap. [PUB-34]"""
     key = names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY
     return ConfiguredList(config_maps, namespace, key, lambda text: listed_kinds(text, key))

@@ -1,6 +1,6 @@
-"""The fields of PodUnavailableBudget: what users write and what kubectl explains.
+"""API types of PodUnavailableBudget.
 
-v1beta1 is the hub. v1alpha1 has annotations for two of its fields, and nothing for the third.
+v1beta1 is the hub. v1alpha1 has annotations in place of two fields and lacks the third.
 """
 
 from __future__ import annotations
@@ -12,89 +12,89 @@ from pydantic import Field
 from app.api.model import ApiModel, KubeObject
 from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, enum
 
-#: A moment, in the text form the API has.
+#: A time in the API's string form.
 Time = Annotated[str, Keywords({"format": "date-time"})]
 
 
 class TargetReference(ApiModel):
-    """A workload in the same namespace. The version in apiVersion does not matter."""
+    """TargetReference refers to a workload in the same namespace. The version in apiVersion is ignored."""
 
     api_version: str = ""
-    """Group and version of the workload, such as apps/v1."""
+    """API version of the workload, such as apps/v1."""
     kind: str = ""
-    """Its kind, such as Deployment."""
+    """Kind of the workload, such as Deployment."""
     name: str = ""
     """Its name."""
 
 
 class _Spec(ApiModel):
-    """What both versions of the spec say in the same words."""
+    """Fields of the spec that both versions share."""
 
     selector: LabelSelector | None = None
-    """The Pods that count, by labels, in the same namespace. Either this or targetRef; it cannot be changed."""
+    """Selects Pods in the same namespace by label. Mutually exclusive with targetRef. Immutable."""
     target_ref: TargetReference | None = None
-    """The workload whose Pods count. Either this or selector; it cannot be changed."""
+    """Workload whose Pods the budget protects. Mutually exclusive with selector. Immutable."""
     max_unavailable: IntOrString | None = None
-    """How many of the Pods may be unavailable at once, as a number or a percentage such as 20% (rounded up). Either
-    this or minAvailable."""
+    """Maximum number or percentage (such as 20%, rounded up) of Pods that may be unavailable. Mutually exclusive with
+    minAvailable."""
     min_available: IntOrString | None = None
-    """How many of the Pods must stay available, as a number or a percentage (rounded up). Either this or
+    """Minimum number or percentage (rounded up) of Pods that must stay available. Mutually exclusive with
     maxUnavailable."""
 
 
 class PodUnavailableBudgetSpec(_Spec):
-    """Which Pods count, and how many of them may be unavailable at once."""
+    """PodUnavailableBudgetSpec defines the protected Pods and how many of them may be unavailable."""
 
     protect_operations: list[Annotated[str, enum("DELETE", "UPDATE", "EVICT", "RESIZE")]] | None = None
-    """Which operations on a Pod are judged; DELETE, UPDATE and EVICT by default."""
+    """Operations on Pods that the budget may refuse. Defaults to DELETE, UPDATE and EVICT."""
     protect_total_replicas: Annotated[Int32, Keywords({"minimum": 1})] | None = None
-    """How many Pods there are meant to be, instead of the number that follows from their workloads."""
+    """Number of desired Pods. Overrides the replicas of the workloads."""
     ignored_pod_selector: LabelSelector | None = None
-    """Pods with these labels are never judged."""
+    """Pods that match this selector are not protected."""
 
 
 class PodUnavailableBudgetV1Alpha1Spec(_Spec):
-    """Which Pods count, and how many of them may be unavailable at once."""
+    """PodUnavailableBudgetSpec defines the protected Pods and how many of them may be unavailable."""
 
 
 class PodUnavailableBudgetStatus(ApiModel):
-    """How many Pods are available, and what was granted and is not seen done yet."""
+    """PodUnavailableBudgetStatus reports the available Pods and the outstanding grants."""
 
     always_serialised: ClassVar[frozenset[str]] = frozenset(
         {"unavailable_allowed", "current_available", "desired_available", "total_replicas"}
     )
 
     observed_generation: Int64 = 0
-    """The generation of the budget these numbers are about."""
+    """Generation of the budget that this status reflects."""
     disrupted_pods: dict[str, Time] | None = None
-    """Pods whose deletion or eviction was granted, and when; each until it is seen gone."""
+    """Pods whose deletion or eviction was granted, with the time of the grant. Removed once the Pod is gone."""
     unavailable_pods: dict[str, Time] | None = None
-    """Pods whose update or resize was granted, and when; each until it is seen available again."""
+    """Pods whose update or resize was granted, with the time of the grant. Removed once the Pod is available again."""
     unavailable_allowed: Int32 = 0
-    """How many further Pods may become unavailable now."""
+    """Number of Pods that may become unavailable now."""
     current_available: Int32 = 0
-    """How many Pods are available."""
+    """Number of available Pods."""
     desired_available: Int32 = 0
-    """How many Pods have to stay available."""
+    """Number of Pods that must stay available."""
     total_replicas: Int32 = 0
-    """How many Pods there are meant to be."""
+    """Number of desired Pods."""
 
 
 class PodUnavailableBudget(KubeObject):
-    """PodUnavailableBudget limits how many Pods of an application are unavailable at once, whoever deletes, evicts or
-    changes them."""
+    """PodUnavailableBudget limits how many Pods of an application may be unavailable at once, whether they are deleted,
+    evicted or updated."""
 
     spec: PodUnavailableBudgetSpec = Field(default_factory=PodUnavailableBudgetSpec)
-    """What is wanted."""
+    """Desired state of the PodUnavailableBudget."""
     status: PodUnavailableBudgetStatus | None = None
-    """What is observed."""
+    """Observed state of the PodUnavailableBudget."""
 
 
 class PodUnavailableBudgetV1Alpha1(KubeObject):
-    """PodUnavailableBudget limits how many Pods of an application are unavailable at once, whoever deletes, evicts or
-    changes them."""
+    """PodUnavailableBudget limits how many Pods of an application may be unavailable at once, whether they are deleted,
+    evicted or updated."""
 
     spec: PodUnavailableBudgetV1Alpha1Spec = Field(default_factory=PodUnavailableBudgetV1Alpha1Spec)
-    """What is wanted."""
+    """Desired state of the PodUnavailableBudget."""
     status: PodUnavailableBudgetStatus | None = None
-    """What is observed."""
+    """Observed state of the PodUnavailableBudget."""

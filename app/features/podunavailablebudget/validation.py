@@ -13,14 +13,13 @@ from app.kube.fielderrors import FieldError, GoLiteral, Path, go_int_or_string, 
 from app.kube.patches import same
 from app.kube.selectors import Operator, Requirement, compile_selector, go_label_selector, validate_selector
 
-# Whether the selectors of two budgets could choose one Pod: loosely as OpenKruise refuses it, and strictly. Pure.
-#
-# LabelSelectors come in their JSON form, already valid. The cost is linear in their size.
+# Whether the selectors of two budgets can match the same Pod: loosely, as OpenKruise checks it, and strictly.
+# LabelSelectors are valid JSON. The cost is linear in their size.
 
 
 @dataclass(frozen=True, slots=True)
 class _Demand:
-    """What is asked of one label. ``allowed``: None for any value."""
+    """Requirements on one label. ``allowed``: None for any value."""
 
     allowed: frozenset[str] | None = None
     excluded: frozenset[str] = frozenset()
@@ -38,7 +37,7 @@ class _Demand:
 
     @property
     def possible(self) -> bool:
-        """Whether a value, or its absence, fulfils it."""
+        """Return whether some value, or a missing label, satisfies them."""
         if self.absent:
             return not self.present and self.allowed is None
         return self.allowed is None or bool(self.allowed - self.excluded)
@@ -49,20 +48,20 @@ _ByKey: TypeAlias = dict[str, _Demand]
 
 @dataclass(frozen=True, slots=True)
 class PodScope:
-    """Which Pods a budget is for: those its selector matches, or those that have just these labels."""
+    """The Pods of a budget: those its selector matches, or those with exactly these labels."""
 
     selector: Mapping[str, Any] | None = None
     labels: Mapping[str, str] | None = None
 
 
 def loosely_overlap(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """PUB-20: they name exactly the same keys, and no key tells them apart."""
+    """Return whether both use the same keys and no key excludes a common Pod. [PUB-20]"""
     one, two = _by_key(first), _by_key(second)
     return one.keys() == two.keys() and _agree(one, two)
 
 
 def may_meet(first: PodScope, second: PodScope) -> bool:
-    """PUB-128: nothing that is said about one label tells them apart."""
+    """Return whether no label excludes a common Pod. [PUB-128]"""
     if first.selector is not None and second.selector is not None:
         return _agree(_by_key(first.selector), _by_key(second.selector))
     for one, other in ((first, second), (second, first)):
@@ -97,16 +96,15 @@ def _agree(one: _ByKey, two: _ByKey) -> bool:
     return all(one[key].joined(two[key]).possible for key in one.keys() & two.keys())
 
 
-# What is wrong with a PodUnavailableBudget, by itself and beside others (PUB-11 … PUB-20, PUB-128). Pure.
-#
-# Specs are the JSON of v1beta1; what another version says in annotations was converted before.
+# Validation of a PodUnavailableBudget, alone and against others. [PUB-11 … PUB-20, PUB-128] Specs are v1beta1 JSON;
+# annotations of other versions were converted before.
 
 SPEC: Final = Path("spec")
 ANNOTATIONS: Final = Path("metadata").child("annotations")
 _WHO: Final = SPEC.child("selector, targetRef")
 _HOW_MANY: Final = SPEC.child("maxUnavailable, minAvailable")
 _KIND: Final = "PodUnavailableBudget"
-#: How many other budgets a warning names.
+#: Maximum number of other budgets named in a warning.
 NAMED: Final = 5
 _percent: Final = re.compile(r"[0-9]+%").fullmatch
 _api_version: Final = re.compile(r"[^/]+(/[^/]+)?").fullmatch
@@ -127,12 +125,12 @@ class Other:
 def budget_errors(
     metadata: Mapping[str, Any], spec: Mapping[str, Any], former: Mapping[str, Any] | None, others: Iterable[Other]
 ) -> list[FieldError]:
-    """Everything wrong with a budget. ``former``: its stored spec, where there is one."""
+    """Return the errors in a budget. ``former`` is its stored spec, if any."""
     errors = [*_spec_errors(spec), *_annotation_errors(metadata.get("annotations") or {}, spec)]
     if former is not None and not all(_unchanged(spec, former, field) for field in ("selector", "targetRef")):
         errors.append(required(_WHO, "selector and targetRef cannot be modified"))
     if not errors:
-        # Beside others only what is right by itself.
+        # Only a valid budget is compared with others.
         name = str(metadata.get("name") or "")
         errors += [error for other in others if other.name != name for error in _conflict(spec, other)]
     return errors
@@ -146,9 +144,6 @@ def _without_nulls(value: Any) -> Any:
     return {key: item for key, item in value.items() if item is not None} if isinstance(value, Mapping) else value
 
 
-# ---- alone
-
-
 def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     return [
         *_who_errors(spec),
@@ -158,7 +153,7 @@ def _spec_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _who_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """PUB-11 … PUB-13."""
+    """Return the errors in selector and targetRef. [PUB-11 … PUB-13]"""
     selector, target = spec.get("selector"), spec.get("targetRef")
     if selector is not None:
         if target is not None:
@@ -180,14 +175,14 @@ def _target_errors(target: Mapping[str, Any]) -> list[FieldError]:
 
 
 def go_target(target: Mapping[str, Any]) -> GoLiteral:
-    """A targetRef as ``%#v`` prints it, which is how OpenKruise's refusals show it."""
+    """Return a targetRef as ``%#v`` prints it, which OpenKruise uses in its messages."""
     values = {"APIVersion": "apiVersion", "Kind": "kind", "Name": "name"}
     shown = ", ".join(f"{field}:{quote(str(target.get(key) or ''))}" for field, key in values.items())
     return GoLiteral(f"v1beta1.TargetReference{{{shown}}}")
 
 
 def _selector_errors(selector: Mapping[str, Any], at: Path) -> list[FieldError]:
-    """PUB-13, PUB-16: valid, and not empty. What is invalid is shown as a whole too."""
+    """Return an error if the selector is invalid or empty. The error shows the whole selector. [PUB-13, PUB-16]"""
     if errors := validate_selector(selector, at):
         return [*errors, invalid(at, go_label_selector(selector))]
     if not (selector.get("matchLabels") or selector.get("matchExpressions")):
@@ -196,7 +191,7 @@ def _selector_errors(selector: Mapping[str, Any], at: Path) -> list[FieldError]:
 
 
 def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """PUB-14, PUB-15."""
+    """Return the errors in maxUnavailable and minAvailable. [PUB-14, PUB-15]"""
     given = [field for field in ("maxUnavailable", "minAvailable") if spec.get(field) is not None]
     if not given:
         return [required(_HOW_MANY, f"no maxUnavailable or minAvailable defined in {_KIND}")]
@@ -208,13 +203,13 @@ def _how_many_errors(spec: Mapping[str, Any]) -> list[FieldError]:
     shown = go_int_or_string(value)
     if not _percent(value):
         return [invalid(at, shown, _PERCENT_EXPECTED)]
-    # Digits without end cost no more than their count.
+    # Compared as text, so that very long numbers stay cheap.
     digits = value[:-1].lstrip("0")
     return [invalid(at, shown, "must not be greater than 100%")] if len(digits) > 3 or int(digits or 0) > 100 else []
 
 
 def _protection_errors(spec: Mapping[str, Any]) -> list[FieldError]:
-    """PUB-16."""
+    """Return the errors in the protection settings. [PUB-16]"""
     errors = [
         not_supported(SPEC.child("protectOperations").index(index), operation, OPERATIONS)
         for index, operation in enumerate(spec.get("protectOperations") or ())
@@ -225,7 +220,7 @@ def _protection_errors(spec: Mapping[str, Any]) -> list[FieldError]:
 
 
 def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) -> list[FieldError]:
-    """PUB-17: what conversion left standing says nothing that could be used, or something else than the field."""
+    """Return the errors in annotations left by conversion: invalid, or different from the field. [PUB-17]"""
     errors = []
     operations = annotations.get(names.PUB_PROTECT_OPERATIONS)
     if operations is not None:
@@ -245,11 +240,8 @@ def _annotation_errors(annotations: Mapping[str, Any], spec: Mapping[str, Any]) 
     return errors
 
 
-# ---- beside others
-
-
 def _conflict(spec: Mapping[str, Any], other: Other) -> list[FieldError]:
-    """PUB-19."""
+    """Return the errors from a conflict with another budget. [PUB-19]"""
     target, theirs = spec.get("targetRef"), other.spec.get("targetRef")
     if target is not None and theirs is not None and _workload(target) == _workload(theirs):
         detail = f"pub.spec.targetRef is in conflict with other {_KIND} {other.name}: change or delete that one"
@@ -262,15 +254,16 @@ def _conflict(spec: Mapping[str, Any], other: Other) -> list[FieldError]:
 
 
 def _workload(target: Mapping[str, Any]) -> tuple[str, str, str]:
-    """PUB-19: the version does not tell two workloads apart."""
+    """Return the group, kind and name of a target; the version is irrelevant. [PUB-19]"""
     group = str(target.get("apiVersion") or "").rpartition("/")[0]
     return group, str(target.get("kind") or ""), str(target.get("name") or "")
 
 
 def overlap_warnings(name: str, reach: PodScope, others: Sequence[tuple[str, PodScope]]) -> tuple[str, ...]:
-    """PUB-128: budgets that can match one Pod with this one, though nothing refuses that. Two targets never meet."""
+    """Return warnings about budgets that can match the same Pods but are not rejected. Two targets never overlap.
+    [PUB-128]"""
     found = [other for other, theirs in others if other != name and may_meet(reach, theirs)]
     if not found:
         return ()
     shown = ", ".join(sorted(found)[:NAMED]) + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
-    return (f"Pods can match this {_KIND} and {shown}: of several budgets the oldest counts",)
+    return (f"Pods can match this {_KIND} and {shown}: the oldest budget applies",)

@@ -1,4 +1,4 @@
-"""The webhooks of budgets, and the lookups they need."""
+"""Webhooks of PodUnavailableBudget and the lookups they need."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from app.kube.errors import KubeError
 from app.kube.fielderrors import aggregate
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 
-# The webhook of PodUnavailableBudget: refuse what cannot work, warn of what meets other budgets (PUB-10 … PUB-21).
+# Rejects invalid budgets, and warns of overlaps with others. [PUB-10 … PUB-21]
 
-#: Targets beside which a new budget's Pods are looked at; more make the warning less complete, not the write slower.
+#: Maximum number of targets compared for a warning; it bounds the duration of a write.
 MAX_TARGETS: Final = 20
 TURNED_OFF: Final = (
     "PodUnavailableBudget is turned off: open it by feature gate PodUnavailableBudgetDeleteGate or "
@@ -29,11 +29,11 @@ TURNED_OFF: Final = (
 
 VALIDATE: Final = validating_webhook(
     POD_UNAVAILABLE_BUDGET,
-    "Refuses PodUnavailableBudgets that cannot work, alone or beside others",
+    "Rejects PodUnavailableBudgets that are invalid or conflict with others",
     PolicyRule(("get", "list", "watch"), (names.POLICY_GROUP,), (POD_UNAVAILABLE_BUDGET.plural,)),
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
     PolicyRule(("get",), (names.APPS_GROUP,), ("clonesets", "statefulsets")),
-    # D-11: what changes neither spec nor annotations (a finalizer, a label) is nothing to judge.
+    # Changes outside spec and annotations (a finalizer, a label) are not validated. [D-11]
     when=(
         MatchCondition(
             "settings-changed",
@@ -46,27 +46,27 @@ WEBHOOKS: Final = (VALIDATE,)
 
 
 class BudgetLookups(Protocol):
-    """What validation asks. Whoever has no cluster answers from files."""
+    """Lookups that validation needs. Standalone mode answers from files."""
 
-    #: PUB-10: whether one of the two gates is on.
+    #: Whether one of the two gates is on. [PUB-10]
     enabled: bool
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """All budgets of the namespace, as they are now."""
+        """Return the current budgets of the namespace."""
         ...
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """The labels of the Pods that the workload makes; None where that is not known."""
+        """Return the labels of the workload's Pods, or None if unknown."""
         ...
 
 
 def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
-    """The declarations with the functions that answer for them."""
+    """Return the webhook handlers."""
     return (Handler(VALIDATE, partial(validate, lookups)),)
 
 
 async def validate(lookups: BudgetLookups, review: Review) -> Decision:
-    """All mistakes are reported together; OpenKruise's code for them is 400."""
+    """Validate a budget and report all errors together, with code 400 as OpenKruise does."""
     if not lookups.enabled:
         return Denied(TURNED_OFF, code=400)
     given = review.object or {}
@@ -75,7 +75,7 @@ async def validate(lookups: BudgetLookups, review: Review) -> Decision:
         return version
     metadata = given.get("metadata") or {}
     if metadata.get("deletionTimestamp"):
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Updates of a deleted budget, such as removing a finalizer, must not fail on its content.
         return Allowed()
     try:
         stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given), _former(review)
@@ -102,7 +102,7 @@ def _spec_of(budget: PodUnavailableBudget) -> Mapping[str, Any]:
 async def _warnings(
     lookups: BudgetLookups, namespace: str, name: str, spec: Mapping[str, Any], others: Sequence[Other]
 ) -> tuple[str, ...]:
-    """PUB-128. Only a target beside selectors, or a selector beside targets, needs to know the workloads."""
+    """Return the overlap warnings. Workloads are read only to compare targets with selectors. [PUB-128]"""
     asked = 0
 
     async def reach(one: Mapping[str, Any], *, needed: bool) -> PodScope:
@@ -121,7 +121,7 @@ async def _warnings(
     return overlap_warnings(name, own, theirs)
 
 
-#: Workloads whose template is looked at for a warning.
+#: Workload kinds whose template is read for a warning.
 _TEMPLATED: Final = {
     (resource.group, resource.kind): resource
     for resource in (
@@ -135,38 +135,38 @@ _TEMPLATED: Final = {
 
 
 class StandaloneLookups:
-    """Without a cluster: the budgets that are given, and no workloads."""
+    """Lookups without a cluster: the given budgets, and no workloads."""
 
     def __init__(self, enabled: bool, budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: ()) -> None:
-        """``enabled``: whether one of the two feature gates is on."""
+        """``enabled``: one of the two feature gates is on."""
         self.enabled = enabled
         self._budgets = budgets
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """Those of the files."""
+        """Return the budgets in the files."""
         return self._budgets(namespace)
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:  # noqa: ARG002
-        """Nobody to ask."""
+        """Return None: workloads are unknown."""
         return None
 
 
 class ClusterLookups(StandaloneLookups):
-    """With a cluster: read when a budget is written, which is rare, so that two of one moment see each other more often
-    than a cache would let them (PUB-21)."""
+    """Lookups in a cluster. Budgets are read from the API server rather than a cache: writes are rare, and concurrent
+    ones see each other more often. [PUB-21]"""
 
     def __init__(self, client: Client, enabled: bool) -> None:
         super().__init__(enabled)
         self._client = client
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """As the API server has them now; what cannot be read protects nothing."""
+        """List the budgets of the namespace. Invalid ones are skipped, as they protect nothing."""
         read = if_readable(PodUnavailableBudget.model_validate_json)
         found = await self._client.list(POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=read)
         return [one for one in found.items if one is not None]
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """As the API server has it now; a warning is not worth a refusal."""
+        """Read the workload's template labels. Errors are ignored, as they affect only a warning."""
         group = str(target.get("apiVersion") or "").rpartition("/")[0]
         resource = _TEMPLATED.get((group, str(target.get("kind") or "")))
         if resource is None:

@@ -1,4 +1,4 @@
-"""The commands about WorkloadSpreads, their explanation, and their section of the dashboard."""
+"""``pykruise explain`` for WorkloadSpreads, and their section of the dashboard."""
 
 from __future__ import annotations
 
@@ -40,14 +40,13 @@ from app.kube.selector_query import SelectorError
 from app.kube.text import one_line
 from app.pods.predicates import is_active
 
-# How the subsets of a WorkloadSpread stand, which one the next Pod gets and why, and why each Pod costs what it costs.
-#
-# Pure; the words are those of ``pykruise explain workloadspread``.
+# Texts of ``pykruise explain workloadspread``: the state of each subset, the subset of the next Pod, and the deletion
+# cost of each Pod.
 
 
 @dataclass(frozen=True, slots=True)
 class Subset:
-    """How a subset stands for new Pods of the latest version, and what that means for the next one."""
+    """A subset's Pods of the latest version, and what happens to the next one."""
 
     name: str
     takes: str
@@ -56,35 +55,35 @@ class Subset:
     going: int
     places: str
     next: str
-    #: Pods found no node there, and others go elsewhere for a while.
+    #: The scheduler found no node for its Pods, so new Pods skip it for a while.
     unschedulable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """All of it. ``next``: a sentence."""
+    """The whole explanation. ``next`` is a sentence."""
 
     subsets: Sequence[Subset]
     next: str
-    #: Pod, version, subset, deletion cost, and what there is to say.
+    #: Pod, version, subset, deletion cost and reason.
     pods: Sequence[tuple[str, str, str, str, str]]
-    #: What a person can do.
+    #: Suggestions for the user.
     todo: Sequence[str] = ()
 
 
 def explain(spread: WorkloadSpread, pods: Iterable[tuple[Pod, str]], wanted: int, latest: str) -> Explanation:
-    """``pods``: with their versions; ``wanted``: how many Pods the target wants."""
+    """Explain a WorkloadSpread. ``pods`` come with their version; ``wanted`` is the replicas of the target."""
     version = latest or VERSION_IGNORED
     ordinals = spread.spec.target_ref.kind == "StatefulSet"
     found, chosen = _subsets(spread, version, wanted, ordinals=ordinals)
-    todo = [f"make room for the Pods of subset {one.name}: no node took one" for one in found if one.unschedulable]
+    todo = [f"free capacity for subset {one.name}: its Pods are unschedulable" for one in found if one.unschedulable]
     if ordinals:
-        sentence = "Pods are placed by their ordinals, in the order of the subsets."
+        sentence = "Pods are assigned by ordinal, in the order of the subsets."
     elif chosen:
         sentence = f"The next Pod{'' if version == VERSION_IGNORED else f' of version {version}'} goes into {chosen}."
     else:
-        sentence = "The next Pod goes into no subset: none has a place. It is created as its workload has it."
-        todo.append("raise maxReplicas of a subset, or add one without it, if all Pods shall have a subset")
+        sentence = "The next Pod gets no subset because all are full. It is created unchanged."
+        todo.append("to assign all Pods, raise maxReplicas of a subset or add a subset without maxReplicas")
     return Explanation(found, sentence, [_pod(spread, pod, of) for pod, of in pods], todo)
 
 
@@ -97,14 +96,14 @@ def _subsets(spread: WorkloadSpread, version: str, wanted: int, *, ordinals: boo
         condition = schedulable(status)
         unschedulable = condition is not None and condition.status == "False"
         if condition is not None and unschedulable:
-            what = f"passed over: Pods found no node there, since {condition.last_transition_time}"
+            what = f"skipped: its Pods are unschedulable since {condition.last_transition_time}"
         elif ordinals:
             what = f"ordinals from {first}" if limit is None else f"ordinals {first} to {first + limit - 1}"
             what, first = ("no ordinals" if limit == 0 else what), first + (limit or 0)
         elif chosen:
-            what = f"not asked: {chosen} comes first"
+            what = f"not considered: {chosen} comes first"
         elif places == 0:
-            what = "passed over: it is full"
+            what = "skipped: it is full"
         else:
             what, chosen = "chosen", subset.name
         takes = "any number" if limit is None else str(limit)
@@ -120,13 +119,13 @@ def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str,
     subset = recorded_subset(spread, pod)
     cost = pod.metadata.annotations.get(names.POD_DELETION_COST, "-")
     if not is_active(pod):
-        why = "it has ended or is being deleted, and is not counted"
+        why = "not counted: it has terminated or is being deleted"
     elif subset is None:
         why = "it has no subset: none fits the node it runs on" if pod.spec.node_name else "it has no subset yet"
     elif subset == NO_SUBSET:
-        why = "its subset was removed: it goes first"
+        why = "its subset was removed: it is deleted first"
     elif cost.startswith("-") and cost != "-":
-        why = "more than its subset takes: it goes before others"
+        why = "beyond maxReplicas of its subset: it is deleted before others"
     else:
         why = "-"
     shown = "-" if subset in (None, NO_SUBSET) else str(subset)
@@ -134,7 +133,7 @@ def _pod(spread: WorkloadSpread, pod: Pod, version: str) -> tuple[str, str, str,
 
 
 def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
-    """Both tables, with their headings."""
+    """Return the tables of subsets and Pods with their headings."""
     subsets: list[tuple[str, ...]] = [("SUBSET", "TAKES", "PODS", "COMING", "GOING", "PLACES", "NEXT POD")]
     subsets += [
         (one.name, one.takes, str(one.pods), str(one.coming), str(one.going), one.places, one.next)
@@ -144,13 +143,13 @@ def rows(found: Explanation) -> Mapping[str, list[tuple[str, ...]]]:
     return {"subsets": subsets, "pods": pods}
 
 
-#: What the manager is told by default; its flags are nobody's to read here.
+#: The manager's default; its flags are not available here.
 _VERSIONED: Final = "deployment,replicaset"
 _ALWAYS: Final = ("Pods", "ReplicaSets")
 
 
 async def explain_object(client: Client, stored: Stored, _enabled: Enabled) -> Report:
-    """How its subsets stand, and its Pods. Raises CommandError or KubeError."""
+    """Explain a WorkloadSpread and its Pods. Raises CommandError or KubeError."""
     try:
         spread = WorkloadSpread.model_validate(dict(stored))
         prepared = prepare_spread(spread)
@@ -185,7 +184,7 @@ async def _fill(client: Client, one: Watched[Any], stores: Stores, namespace: st
     try:
         listed = await client.list(one.resource, namespace, decode=one.decode)
     except NotFound:
-        return  # the kind is not installed
+        return  # the CRD is not installed
     stores(one).replace(listed.items)
 
 
@@ -200,14 +199,14 @@ COMMANDS: Final = Commands(WORKLOAD_SPREAD, explain_object=explain_object, pausa
 
 
 class SubsetRow(DashboardModel):
-    """A subset of a WorkloadSpread; ``missing`` is -1 where it takes any number."""
+    """A subset of a WorkloadSpread. ``missing`` is -1 without maxReplicas."""
 
     name: str
     replicas: int
     missing: int
 
     def __str__(self) -> str:
-        """As the page shows it."""
+        """Return the text shown on the dashboard."""
         return f"{self.name}: {self.replicas}" + ("" if self.missing < 0 else f" (room for {self.missing})")
 
 
@@ -219,7 +218,7 @@ class SpreadRow(Row):
 
 
 def row(stored: Stored, _lacking: Collection[ObjectKey]) -> SpreadRow:
-    """A WorkloadSpread's row."""
+    """Return the dashboard row of a WorkloadSpread."""
     metadata, target = mapping(stored, "metadata"), mapping(mapping(stored, "spec"), "targetRef")
     statuses = mapping(stored, "status").get("subsetStatuses")
     found = [one for one in statuses if isinstance(one, Mapping)] if isinstance(statuses, list) else []

@@ -1,4 +1,4 @@
-"""The feature of WorkloadSpread."""
+"""Feature declaration: webhook, Pod admission, commands and dashboard."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     from app.framework.dashboard import DashboardSection
 
 WORKERS: Final = 3
-#: Status by optimistic writes, and reads after conflicts.
+#: Optimistic status writes, and reads after conflicts.
 _MAY_COUNT: Final = (
     PolicyRule(("get",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
     PolicyRule(("patch",), (names.APPS_GROUP,), (f"{WORKLOAD_SPREAD.plural}/status",)),
 )
-#: How many Pods a target wants, and who is above whom. Further kinds need a rule of the operator's.
+#: Read access to the replicas and owners of targets. Other kinds need a rule added by the operator.
 _MAY_READ_TARGETS: Final = (
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
     PolicyRule(("get",), ("batch",), ("jobs",)),
@@ -44,7 +44,7 @@ _MAY_READ_TARGETS: Final = (
 
 
 def webhook(context: AdmissionContext) -> Decisions:
-    """The handler of the kind's own webhook. WS-5: it answers whatever the gate."""
+    """Return the handlers of the kind's own webhook, which is served whatever the gate. [WS-5]"""
     if context.client is not None:
         lookups: webhooks.SpreadLookups = ClusterLookups(context.client, context.own_namespace)
     else:
@@ -53,7 +53,7 @@ def webhook(context: AdmissionContext) -> Decisions:
 
 
 def placing(context: AdmissionContext) -> Decisions:
-    """The step of Pod creation, and the guard of Pods that go."""
+    """Return the Pod creation step and the Pod deletion guard."""
     spreads = context.stores(SPREADS)
     custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
     if context.client is None:
@@ -68,15 +68,15 @@ def placing(context: AdmissionContext) -> Decisions:
 
 
 def commands() -> tuple[Commands, ...]:
-    """What the command line knows of the kind."""
-    from app.features.workloadspread.commands import COMMANDS  # only when a command is given
+    """Return the ``pykruise explain`` commands."""
+    from app.features.workloadspread.commands import COMMANDS  # imported only for commands
 
     return (COMMANDS,)
 
 
 def dashboard() -> tuple[DashboardSection[Any], ...]:
-    """How the dashboard shows WorkloadSpreads."""
-    from app.features.workloadspread.commands import SECTION  # only when it is served
+    """Return the dashboard section."""
+    from app.features.workloadspread.commands import SECTION  # imported only if the dashboard is served
 
     return (SECTION,)
 

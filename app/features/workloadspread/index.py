@@ -1,4 +1,4 @@
-"""Which WorkloadSpread a Pod belongs to: prepared when one changes, found by namespace and target (WS-22, WS-23)."""
+"""Index of WorkloadSpreads by namespace and target, prepared for Pod admission. [WS-22, WS-23]"""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ _STATEFUL_SET: Final = "StatefulSet"
 
 @dataclass(frozen=True, slots=True)
 class PreparedSpread:
-    """What admission has to know of a WorkloadSpread beside its status."""
+    """The parts of a WorkloadSpread, besides its status, that admission needs."""
 
     key: ObjectKey
     uid: str
     created: str
     target: Workload
     api_version: str
-    #: None: all Pods.
+    #: None selects all Pods.
     selector: Selector | None
     paths: tuple[str, ...]
     subsets: Mapping[str, PreparedSubset]
-    #: WS-25.
+    #: Name of the only subset, if it has no maxReplicas. [WS-25]
     sole: str
-    #: WS-26.
+    #: Whether Pods are assigned by ordinal. [WS-26]
     by_ordinal: bool
-    #: Whether it matters how many Pods the target wants.
+    #: Whether a subset's maxReplicas is a percentage of the target's replicas.
     percent: bool
-    #: WS-55: what a new Pod costs, by subset.
+    #: Deletion cost of a new Pod by subset. [WS-55]
     costs: Mapping[str, str] = field(default_factory=dict)
 
 
 def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
-    """Raises SelectorError."""
+    """Prepare a WorkloadSpread. Raises SelectorError."""
     target, filtered = spread.spec.target_ref, spread.spec.target_filter
-    # WS-20: a filter without a selector chooses all.
+    # A filter without a selector selects all Pods. [WS-20]
     selector = compile_selector(filtered.selector) if filtered is not None and filtered.selector else None
     return PreparedSpread(
         key_of(spread),
@@ -71,14 +71,14 @@ def prepare_spread(spread: WorkloadSpread) -> PreparedSpread:
 
 @dataclass(slots=True)
 class NamespaceSpreads:
-    """The WorkloadSpreads of a namespace, by target; of several for one, which admission refuses, the oldest first."""
+    """WorkloadSpreads of a namespace by target, oldest first. Admission rejects a second one for the same target."""
 
     by_target: dict[Workload, list[PreparedSpread]]
     kinds: frozenset[GroupKind] = frozenset()
 
 
 class SpreadIndex:
-    """Follows a store. A status that changes costs nothing."""
+    """Indexes a store. Status changes are ignored."""
 
     def __init__(self, spreads: Store[WorkloadSpread]) -> None:
         self._prepared: dict[str, dict[str, PreparedSpread]] = {}
@@ -86,11 +86,11 @@ class SpreadIndex:
         spreads.subscribe(self._changed)
 
     def of(self, namespace: str) -> NamespaceSpreads | None:
-        """Those of a namespace; None where it has none."""
+        """Return the WorkloadSpreads of a namespace, or None if there are none."""
         return self._namespaces.get(namespace)
 
     def get(self, key: ObjectKey) -> PreparedSpread | None:
-        """One of them."""
+        """Return a WorkloadSpread by key."""
         return self._prepared.get(key.namespace, {}).get(key.name)
 
     def _changed(self, change: Change[WorkloadSpread]) -> None:
@@ -104,7 +104,7 @@ class SpreadIndex:
             try:
                 here[key.name] = prepare_spread(new)
             except SelectorError as error:
-                logger.warning("WorkloadSpread %s is left aside: spec.targetFilter.selector: %s", key, error)
+                logger.warning("ignoring WorkloadSpread %s: spec.targetFilter.selector: %s", key, error)
         self._file(key.namespace, here)
 
     def _file(self, namespace: str, here: Mapping[str, PreparedSpread]) -> None:

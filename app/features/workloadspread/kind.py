@@ -1,4 +1,4 @@
-"""The definition of WorkloadSpread, and its conversion."""
+"""Kind definition of WorkloadSpread and its conversion."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from app.api import names
 from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
 
-# WorkloadSpread between its versions: two fields of a subset have other names, and conditions say more (WS-4).
+# Conversion: v1alpha1 names two fields of a subset differently and requires less of conditions. [WS-4]
 
-#: Fields of a subset in v1alpha1 and v1beta1.
+#: Names of the subset fields in v1alpha1 and v1beta1.
 NAMES: Final = (
     ("requiredNodeSelectorTerm", "requiredNodeSelector"),
     ("preferredNodeSelectorTerms", "preferredNodeSelector"),
 )
-#: A condition of v1beta1 must have these; conditions of v1alpha1 need not.
+#: Fields of a condition that are required in v1beta1 but not in v1alpha1.
 _UNKNOWN_REASON: Final = "Unknown"
 _NO_TIME: Final = "1970-01-01T00:00:00Z"
 
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From v1alpha1 to the hub."""
+    """Convert from v1alpha1 to the hub."""
     for subset in _subsets(obj):
         for old, new in NAMES:
             _rename(subset, old, new)
@@ -30,7 +30,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """From the hub to v1alpha1."""
+    """Convert from the hub to v1alpha1."""
     for subset in _subsets(obj):
         for old, new in NAMES:
             _rename(subset, new, old)
@@ -40,7 +40,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical(obj: dict[str, Any]) -> dict[str, Any]:
-    """With the strategy written out, as every conversion leaves it."""
+    """Set the default strategy, as every conversion does."""
     spec = obj.get("spec")
     if isinstance(spec, dict) and spec.get("scheduleStrategy") is None:
         spec["scheduleStrategy"] = {}
@@ -48,12 +48,12 @@ def canonical(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1alpha1 with everything a condition of v1beta1 must say."""
+    """Return v1alpha1 with the condition fields that v1beta1 requires."""
     return _completed(canonical(obj))
 
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
-    """v1beta1 with the strategy written out; a condition about generation 0 says nothing of generations."""
+    """Return v1beta1 with the default strategy and without a zero observedGeneration in conditions."""
     for condition in _conditions(obj):
         if condition.get("observedGeneration") == 0:
             del condition["observedGeneration"]
@@ -94,21 +94,19 @@ def _rename(part: dict[str, Any], old: str, new: str) -> None:
 
 
 _COLUMNS: Final = (
-    PrinterColumn("WorkloadName", "string", ".spec.targetRef.name", "The workload whose Pods are spread."),
+    PrinterColumn("WorkloadName", "string", ".spec.targetRef.name", "Name of the workload."),
     PrinterColumn("WorkloadKind", "string", ".spec.targetRef.kind", "Its kind."),
-    # WS-2: a JSONPath cannot compare; the strategy itself says more than an empty column.
-    PrinterColumn("Adaptive", "string", ".spec.scheduleStrategy.type", "The strategy; Fixed where it is empty."),
-    PrinterColumn(
-        "Age", "date", ".metadata.creationTimestamp", "When the object was created, as the time that has passed since."
-    ),
+    # JSONPath cannot compare; showing the strategy is better than an empty column. [WS-2]
+    PrinterColumn("Adaptive", "string", ".spec.scheduleStrategy.type", "Strategy type; empty means Fixed."),
+    PrinterColumn("Age", "date", ".metadata.creationTimestamp", "Time since the object was created."),
 )
 _SUBSETS: Final = ("status", "subsetStatuses")
 _VERSIONED: Final = ("status", "versionedSubsetStatuses", ANY_KEY)
-#: observedGeneration of the conditions of a status; the spec loses nothing.
+#: Preserves observedGeneration of status conditions; the spec converts without loss.
 _NOTED: Final = (
     *noted(*_SUBSETS, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
     *noted(*_VERSIONED, ANY_KEY, fields=("conditions",), size=65536, depth=2, count=1000),
-    # Where names repeat, the list as a whole.
+    # If names repeat, the whole list is preserved.
     *noted(*_SUBSETS[:-1], fields=_SUBSETS[-1:], size=131072, depth=4),
     *noted(*_VERSIONED[:-1], fields=_VERSIONED[-1:], size=131072, depth=4, count=100),
 )

@@ -1,4 +1,4 @@
-"""What spreads do in admission: place new Pods, and give places back."""
+"""WorkloadSpreads in Pod admission: assign new Pods to subsets, and free the places of deleted ones."""
 
 from __future__ import annotations
 
@@ -39,30 +39,30 @@ from app.pods.custom_workloads import GroupKind
 from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.predicates import FINISHED, controller_of
 
-# Finding the WorkloadSpread of a Pod, taking and giving back places in its status (WS-22 … WS-29, WS-35 … WS-43).
+# Finds the WorkloadSpread of a Pod, and reserves and frees places in its status. [WS-22 … WS-29, WS-35 … WS-43]
 
 R = TypeVar("R")
 
-#: Nobody stacks more workloads.
+#: Maximum length of an owner chain.
 MAX_HEIGHT: Final = 8
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
 _DEPLOYMENT: Final = ("apps", "Deployment")
 
 
 class Statuses(Protocol):
-    """The statuses, as many write them; see :class:`app.kube.statuses.SharedStatus`."""
+    """Statuses shared by concurrent writers; see :class:`app.kube.statuses.SharedStatus`."""
 
     async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R], /) -> R:
-        """The answer to one request."""
+        """Apply a decision to the WorkloadSpread and return its answer."""
         ...
 
     def freshest(self, key: ObjectKey, /) -> WorkloadSpread | None:
-        """The newest copy known."""
+        """Return the newest known copy of the WorkloadSpread."""
         ...
 
 
 def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random) -> SharedStatus[WorkloadSpread]:
-    """The statuses in a cluster."""
+    """Return the statuses of a cluster's WorkloadSpreads."""
     return SharedStatus(
         client,
         WORKLOAD_SPREAD.resource(),
@@ -74,14 +74,14 @@ def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random)
 
 
 class LocalStatuses:
-    """The statuses in standalone mode: as the files have them, changed in memory only."""
+    """Statuses in standalone mode: read from files, changed in memory only."""
 
     def __init__(self, spreads: Store[WorkloadSpread]) -> None:
         self._spreads = spreads
         self._changed: dict[ObjectKey, tuple[WorkloadSpread, WorkloadSpread]] = {}
 
     async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R]) -> R:
-        """The answer; what it takes is taken here alone."""
+        """Apply a decision and return its answer. Changes stay in this process."""
         found = self._spreads.by_key(key)
         ruling: Ruling[WorkloadSpread, R] = decision(self.freshest(key))
         if ruling.changed is not None and found is not None:
@@ -89,14 +89,14 @@ class LocalStatuses:
         return ruling.answer
 
     def freshest(self, key: ObjectKey) -> WorkloadSpread | None:
-        """As it is by now, until the file changes."""
+        """Return the changed copy, unless the file has changed since."""
         found = self._spreads.by_key(key)
         origin, changed = self._changed.get(key, (None, None))
         return changed if origin is found and changed is not None else found
 
 
 class Placer:
-    """Answers for the Pods of a process. ``versioned``: kinds whose versions are counted apart."""
+    """Assigns Pods for one process. ``versioned`` are the kinds whose versions are counted separately."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class Placer:
     async def find(
         self, here: NamespaceSpreads, controller: OwnerReference, labels: Mapping[str, str], namespace: str
     ) -> PreparedSpread | None:
-        """WS-22, WS-23. Raises KubeError, NotFound where an owner is gone."""
+        """Return the WorkloadSpread of a Pod, if any. Raises KubeError, NotFound if an owner is gone. [WS-22, WS-23]"""
         owners = self._whitelist().owners
         current: OwnerReference | None = controller
         for _ in range(MAX_HEIGHT):
@@ -141,7 +141,7 @@ class Placer:
     async def take(
         self, spread: PreparedSpread, controller: OwnerReference, name: str, labels: Mapping[str, Any]
     ) -> SubsetRecord | None:
-        """The subset of a new Pod, its place taken; None for none. Raises KubeError or ReplicasPathError."""
+        """Reserve a place and return its subset, or None. Raises KubeError or ReplicasPathError."""
         if spread.sole:
             return SubsetRecord(spread.key.name, spread.sole)
         if spread.by_ordinal:
@@ -168,7 +168,7 @@ class Placer:
         name: str,
         labels: Mapping[str, Any],
     ) -> None:
-        """WS-43: the Pod is about to go. Raises KubeError."""
+        """Free the place of a Pod that is about to be deleted. Raises KubeError. [WS-43]"""
         if spread.sole or spread.by_ordinal:
             return
         version = version_of(controller.kind, labels, self._versioned)
@@ -177,17 +177,17 @@ class Placer:
 
 
 def _may_be_below(kind: GroupKind, targets: frozenset[GroupKind]) -> bool:
-    """Whether a workload of this kind may have one of the targets above it: nobody is asked for nothing."""
+    """Return whether a workload of this kind may be owned by a target. Avoids needless requests."""
     return bool(targets - KNOWN_OWNERS) or (kind == _REPLICA_SET and _DEPLOYMENT in targets)
 
 
-# The step of Pod creation that puts a new Pod into a subset (WS-21 … WS-34).
+# Pod creation step that assigns a new Pod to a subset. [WS-21 … WS-34]
 
 _PARTS: Final = ("metadata", "spec")
 
 
 class WorkloadSpreadStep:
-    """Takes a place, and makes the Pod one of the subset."""
+    """Reserves a place and applies the subset to the Pod."""
 
     order: Final = MutatorOrder.SUBSET
 
@@ -195,8 +195,10 @@ class WorkloadSpreadStep:
         self._placer = placer
 
     def __call__(self, draft: PodDraft, review: Review) -> StepOutcome:
-        """Nothing is asked where the namespace has no WorkloadSpread. Raises PodRefusedError (500): the workload tries
-        again."""
+        """Assign the Pod. Makes no requests if the namespace has no WorkloadSpread.
+
+        Raises PodRefusedError (500) on errors, so that the workload controller retries.
+        """
         here = self._placer.index.of(draft.namespace)
         if here is None or review.dry_run:
             return None
@@ -207,7 +209,7 @@ class WorkloadSpreadStep:
         try:
             spread = await self._placer.find(here, controller, draft.labels, draft.namespace)
         except NotFound as error:
-            raise _refused(draft, f"an owner of it is not there (yet): {message_of(error)}") from error
+            raise _refused(draft, f"an owner of the Pod was not found: {message_of(error)}") from error
         except KubeError as error:
             raise _refused(draft, f"its owners cannot be read: {message_of(error)}") from error
         if spread is None:
@@ -225,11 +227,11 @@ class WorkloadSpreadStep:
         draft.set_annotations(record.annotation(), "WS-33")
         cost = spread.costs.get(record.subset)
         if cost is not None and names.POD_DELETION_COST not in draft.annotations:
-            draft.set_annotations({names.POD_DELETION_COST: cost}, "WS-55")  # else the controller has to write it
+            draft.set_annotations({names.POD_DELETION_COST: cost}, "WS-55")  # otherwise the controller writes it
 
 
 def inject(draft: PodDraft, subset: PreparedSubset, spread: PreparedSpread) -> None:
-    """WS-31, WS-32. Raises PodRefusedError where the patch does not fit the Pod."""
+    """Apply the subset to the Pod. Raises PodRefusedError if the patch does not apply. [WS-31, WS-32]"""
     if subset.tolerations:
         draft.change_field("spec", "tolerations", tolerations_with(subset, draft.spec), "WS-31")
     draft.change_field("spec", "affinity", affinity_with(subset, draft.spec), "WS-31")
@@ -255,11 +257,11 @@ def _refused(draft: PodDraft, text: str) -> PodRefusedError:
     return PodRefusedError(f"{draft.display}: {text}", code=500)
 
 
-# The guard of Pods that go: their places are given back before they do (WS-42 … WS-44).
+# Pod guard that frees the places of Pods before their deletion. [WS-42 … WS-44]
 
 
 class WorkloadSpreadGuard:
-    """Writes down that a Pod goes; refuses nothing."""
+    """Records deletions of Pods; refuses none."""
 
     order: Final = ValidatorOrder.COUNTING
 
@@ -267,9 +269,9 @@ class WorkloadSpreadGuard:
         self._placer = placer
 
     async def __call__(self, request: PodRequest) -> Denied | None:
-        """Nothing is read where the namespace has no WorkloadSpread. Raises KubeError."""
+        """Record the deletion. Makes no requests if the namespace has no WorkloadSpread. Raises KubeError."""
         if request.kind is PodRequestKind.UPDATE:
-            return None  # others are asked about changes; the Pod stays where it is
+            return None  # updates do not free a place
         if request.dry_run or self._placer.index.of(request.namespace) is None:
             return None
         pod = await request.pod()

@@ -1,4 +1,4 @@
-"""The controller of WorkloadSpreads: what it watches, what a change concerns, and one reconcile."""
+"""WorkloadSpread controller: watches, mappers and reconcile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from app.pods.predicates import is_active
 
 
 def pods_alike(old: Pod, new: Pod) -> bool:
-    """Whether nothing changed that counts."""
+    """Return whether nothing relevant changed."""
     return old.metadata.uid == new.metadata.uid and _pod_facts(old) == _pod_facts(new)
 
 
@@ -69,7 +69,7 @@ def _pod_facts(pod: Pod) -> tuple[Any, ...]:
 
 
 def workload_facts(workload: Any) -> tuple[Any, ...]:
-    """What counts of a workload."""
+    """Return the relevant fields of a workload."""
     metadata, status = workload.metadata, getattr(workload, "status", None)
     return (
         metadata.uid,
@@ -84,21 +84,21 @@ def workload_facts(workload: Any) -> tuple[Any, ...]:
 logger = logging.getLogger(__name__)
 
 
-#: Requests about single Pods that are under way at once.
+#: Maximum number of concurrent requests about single Pods.
 MAX_CONCURRENT: Final = 16
-#: Seconds by which changes of Pods are gathered, and those of a status, which only tell when to look again.
+#: Seconds over which changes of Pods and of statuses are coalesced. A status change only affects the requeue time.
 GATHER: Final = 0.05
 GATHER_STATUS: Final = 1.0
-#: Seconds after which a WorkloadSpread is looked at again whose target is not watched.
+#: Seconds until a WorkloadSpread with an unwatched target is requeued.
 UNWATCHED_AGAIN: Final = 5.0
-#: Seconds after which a kind that is not served is looked for again.
+#: Seconds until discovery of an unserved kind is retried.
 UNKNOWN_KIND_RETRY: Final = 30.0
 
 Versions = dict[str, dict[str, list[Pod]]]
 
 
 class WorkloadSpreadReconciler:
-    """``statuses``: the hands that write them in this process."""
+    """Reconciles WorkloadSpreads. ``statuses`` are shared with Pod admission in this process."""
 
     def __init__(
         self,
@@ -117,29 +117,28 @@ class WorkloadSpreadReconciler:
         self._index = SpreadIndex(caches.spreads)
         self._workloads = Workloads(client, caches, whitelist, versioned)
         self._written = ResourceVersionExpectations(client.clock)
-        #: Pods that have no subset, as JSON, by uid: with the version that was read.
+        #: By UID of Pods without a subset: resource version and JSON.
         self._raw: dict[str, tuple[str, Mapping[str, Any]]] = {}
-        #: What was said last of a target that cannot be read.
+        #: Last event about a target that cannot be read.
         self._last_events: dict[ObjectKey, str] = {}
-        #: The subsets of Pods whose record was written and is not shown yet, by uid.
+        #: By UID: subset written to a Pod that the cache does not show yet.
         self._adopted: dict[str, str] = {}
 
-    # ---- which changes concern which WorkloadSpreads
-
     def of_spread(self, change: Change[WorkloadSpread]) -> Iterable[ObjectKey]:
-        """Itself."""
+        """Return the key of the WorkloadSpread."""
         metadata = change.object.metadata
         return (ObjectKey(metadata.namespace, metadata.name),)
 
     def delay(self, change: Change[Any], _key: ObjectKey) -> float:
-        """Changes of many Pods come together, and those of a status."""
+        """Return the delay over which changes of Pods and statuses are coalesced."""
         old, new = change.old, change.new
         if not isinstance(new, WorkloadSpread):
             return GATHER
         return GATHER_STATUS if old is not None and old.is_but_for_status(new) else 0.0
 
     def of_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """WS-46, WS-47: that which the Pod says, and that of its workload, if something changed that counts."""
+        """Return the WorkloadSpreads in the Pod's annotation and of its workload, if something relevant changed.
+        [WS-46, WS-47]"""
         pod = change.object
         if change.new is None:
             self._written.forget(pod.metadata.uid)
@@ -164,7 +163,7 @@ class WorkloadSpreadReconciler:
         return [key for key in sorted(found) if self._index.get(key) is not None]
 
     def of_workload(self, group: str, kind: str) -> Callable[[Change[Any]], Iterable[ObjectKey]]:
-        """WS-46: those of a workload that comes, goes, wants another number of Pods or has another latest version."""
+        """Return a mapper from a workload that is created, deleted or changed to its WorkloadSpreads. [WS-46]"""
 
         def keys(change: Change[Any]) -> Iterable[ObjectKey]:
             metadata = change.object.metadata
@@ -184,13 +183,11 @@ class WorkloadSpreadReconciler:
         return keys
 
     def of_configuration(self, _change: Change[Any]) -> Iterable[ObjectKey]:
-        """All: the list of kinds may have changed."""
+        """Return all WorkloadSpreads, as the whitelist may have changed."""
         return [ObjectKey(one.metadata.namespace, one.metadata.name) for one in self._caches.spreads.list()]
 
-    # ---- one WorkloadSpread
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """WS-48."""
+        """Reconcile one WorkloadSpread. [WS-48]"""
         spread, prepared = self._caches.spreads.by_key(key), self._index.get(key)
         if spread is None or prepared is None or spread.deleting:
             self._statuses.forget(key)
@@ -220,7 +217,7 @@ class WorkloadSpreadReconciler:
         return Result(requeue_after=min(waits)) if waits else None
 
     async def _grouped(self, spread: WorkloadSpread, prepared: PreparedSpread, target: Target) -> Versions:
-        """WS-50 … WS-53: the Pods by version and subset; those that fit one are put into it."""
+        """Group the Pods by version and subset, assigning those that fit one. [WS-50 … WS-53]"""
         versions: Versions = {}
         homeless: list[tuple[Pod, str]] = []
         counted: Counter[tuple[str, str]] = Counter()
@@ -237,17 +234,17 @@ class WorkloadSpreadReconciler:
         adopted = await self._adopt(spread, prepared, candidates, counted, target) if candidates else []
         subsets = {one.pod.metadata.uid: one.subset for one in adopted}
         for pod, version in homeless:
-            # One whose record was written but is not shown yet is where that says.
+            # The cache may not show a written assignment yet.
             subset = subsets.get(pod.metadata.uid) or self._adopted.get(pod.metadata.uid, NO_SUBSET)
             versions.setdefault(version, {}).setdefault(subset, []).append(pod)
         return versions
 
     async def _candidates(self, homeless: Sequence[tuple[Pod, str]]) -> list[Candidate]:
-        """Those that run on a node that is known."""
+        """Return the active Pods whose node is known."""
 
         async def look(pod: Pod, version: str) -> Candidate | None:
             node = self._caches.nodes.get(pod.spec.node_name) if pod.spec.node_name else None
-            # One whose record was written but is not shown yet must not be put anywhere else.
+            # A Pod with a written assignment must not be assigned again before the cache shows it.
             if node is None or not is_active(pod) or self._written.unsatisfied(pod.metadata) is not None:
                 return None
             raw = await self._as_json(pod)
@@ -257,7 +254,7 @@ class WorkloadSpreadReconciler:
         return [one for one in found if one is not None]
 
     async def _as_json(self, pod: Pod) -> Mapping[str, Any] | None:
-        """What caches leave out: tolerations, affinity."""
+        """Read the fields that caches omit: tolerations and affinity."""
         version, known = self._raw.get(pod.metadata.uid, ("", None))
         if known is not None and version == pod.metadata.resource_version:
             return known
@@ -280,12 +277,12 @@ class WorkloadSpreadReconciler:
         counted: Mapping[tuple[str, str], int],
         target: Target,
     ) -> list[Adoption]:
-        """WS-51 … WS-53: those that fit a subset. Their places are taken before they come. Raises KubeError."""
+        """Assign Pods that fit a subset, reserving their places first. Raises KubeError. [WS-51 … WS-53]"""
         now, seen = rfc3339(self._client.clock.now()), entry_keys(target.pods)
 
         def decision(fresh: WorkloadSpread | None) -> Ruling[WorkloadSpread, list[Adoption]]:
             if fresh is None or fresh.deleting or not _is_same_spec(fresh, spread):
-                return Ruling([], provisional=True)  # what is prepared is of another spec
+                return Ruling([], provisional=True)  # the prepared subsets belong to another spec
             return adopt(fresh, list(prepared.subsets.values()), candidates, counted, seen, target.wanted, now)
 
         found = await self._statuses.decide(prepared.key, decision)
@@ -298,7 +295,7 @@ class WorkloadSpreadReconciler:
         return found
 
     async def _price(self, spread: WorkloadSpread, versions: Versions, target: Target) -> list[KubeError]:
-        """WS-54 … WS-59. What failed."""
+        """Write deletion costs. Returns the errors. [WS-54 … WS-59]"""
         if not is_priced(spread):
             return []
 
@@ -310,7 +307,7 @@ class WorkloadSpreadReconciler:
             try:
                 await self._patch(one.pod, {"annotations": {names.POD_DELETION_COST: one.cost}})
             except Conflict as error:
-                failures.append(error)  # it is tried again, and nobody has to know
+                failures.append(error)  # retried without an event
             except KubeError as error:
                 pod = one.pod.metadata
                 text = (
@@ -324,7 +321,7 @@ class WorkloadSpreadReconciler:
         return failures
 
     async def _patch(self, pod: Pod, metadata: Mapping[str, Any]) -> None:
-        """Merge into the metadata of this very Pod; one that is gone needs nothing. Raises KubeError."""
+        """Merge into the metadata of this Pod, identified by UID. A deleted Pod is ignored. Raises KubeError."""
         body = {"metadata": {**metadata, "uid": pod.metadata.uid}}
         try:
             written = await self._client.patch(
@@ -335,7 +332,7 @@ class WorkloadSpreadReconciler:
         self._written.expect(written.metadata)
 
     async def _write(self, key: ObjectKey, spread: WorkloadSpread, versions: Versions, target: Target) -> Outcome:
-        """WS-60 … WS-63: from the freshest copy. Raises KubeError."""
+        """Write the status, computed from the freshest copy. Raises KubeError. [WS-60 … WS-63]"""
         now = self._client.clock.now()
         absent = await self._absent(key, versions, target, now)
 
@@ -350,8 +347,10 @@ class WorkloadSpreadReconciler:
         return await self._statuses.decide(key, decision)
 
     async def _absent(self, key: ObjectKey, versions: Versions, target: Target, now: datetime) -> set[str]:
-        """WS-61: of the Pods that did not come in time, those that are not just late in the cache: it may be behind for
-        longer than that, and their places would be given to others. Raises KubeError."""
+        """Return the entry keys of late Pods that the API server does not have. Raises KubeError. [WS-61]
+
+        The cache may lag even longer; without this check, places of existing Pods would be given to others.
+        """
         spread = self._statuses.freshest(key)
         if spread is None or spread.deleting:
             return set()
@@ -373,7 +372,8 @@ class WorkloadSpreadReconciler:
         return known is not None and known.metadata.uid == pod.uid
 
     async def _move_on(self, spread: WorkloadSpread, outcome: Outcome) -> list[KubeError]:
-        """WS-67: what failed. A Pod that has changed meanwhile may have found a node."""
+        """Delete unschedulable Pods. Returns the errors. A Pod that has changed may have been scheduled and is kept.
+        [WS-67]"""
 
         failures: list[KubeError] = []
 
@@ -385,7 +385,7 @@ class WorkloadSpreadReconciler:
             except NotFound:
                 return
             except Conflict as error:
-                failures.append(error)  # it has changed, and may have found a node
+                failures.append(error)  # it has changed and may have been scheduled
             except KubeError as error:
                 text = (
                     f"failed to delete unschedulable Pod {namespace}/{name} in Subset {subset} of "
@@ -397,10 +397,8 @@ class WorkloadSpreadReconciler:
         await together((delete(subset, pod) for subset, pod in outcome.moved_on), MAX_CONCURRENT)
         return failures
 
-    # ---- events
-
     def _record_events(self, spread: WorkloadSpread, outcome: Outcome) -> None:
-        """WS-70."""
+        """Record the events of an outcome. [WS-70]"""
         namespace = spread.metadata.namespace
         for missed in outcome.missed:
             verb, reason = ("created", "CreatePodFailed") if missed.coming else ("deleted", "DeletePodFailed")
@@ -423,12 +421,12 @@ class WorkloadSpreadReconciler:
 
 
 def _is_same_spec(one: WorkloadSpread, other: WorkloadSpread) -> bool:
-    """Whether both are the same object with the same spec; a change of either brings the key back."""
+    """Return whether both are the same object with the same spec. A change of either requeues the key."""
     a, b = one.metadata, other.metadata
     return (a.uid, a.generation) == (b.uid, b.generation)
 
 
-# The WorkloadSpread controller: what it watches, and what a change concerns (WS-46).
+# Controller declaration: watches and mappers. [WS-46]
 
 NAME: Final = "workloadspread-controller"
 VERSIONED_FLAG: Final = "ws-enabled-versioned-status"
@@ -451,7 +449,7 @@ WATCHED: Final = (
 
 
 def workloadspread_controller(context: ControllerContext) -> Reconciling:
-    """The controller."""
+    """Build the controller."""
     caches = Caches(*map(context.stores, WATCHED))  # type: ignore[arg-type]
     reconciler = WorkloadSpreadReconciler(
         context.client,

@@ -1,4 +1,4 @@
-"""The workloads that spreads target: found in caches or on the API server."""
+"""Finds the targets of WorkloadSpreads in caches or on the API server."""
 
 from __future__ import annotations
 
@@ -28,38 +28,38 @@ from app.kube.selectors import parse_query
 from app.kube.store import Store
 from app.pods.predicates import BY_CONTROLLER, Owner, refers_to
 
-# Targets as the API server has them now: how many Pods they want, and who is above whom (WS-18, WS-23).
+# Targets read from the API server: their replicas and owners. [WS-18, WS-23]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds to wait before what is needed for an answer is asked for again.
+#: Pauses in seconds between attempts of a read.
 PAUSES: Final = (0.01, 0.05, 0.25, 0.7, 1.0)
-#: Owners remembered, and for how many seconds: one may be adopted or set free.
+#: Maximum number of cached owners, and their lifetime in seconds: an owner may be adopted or released.
 MAX_REMEMBERED: Final = 4_096
 REMEMBERED: Final = 60.0
 
 
 class Owners(Protocol):
-    """Finds who controls a workload."""
+    """Finds the controller of a workload."""
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """The controller of this one; None if it has none. Raises KubeError, NotFound where the owner is gone."""
+        """Return the workload's controller, if any. Raises KubeError, NotFound if the workload is gone."""
         ...
 
 
 class Wanting(Protocol):
-    """Says how many Pods a target wants."""
+    """Finds the replicas of a target."""
 
     async def wanted(self, spread: PreparedSpread) -> int:
-        """The number by now. Raises KubeError or ReplicasPathError."""
+        """Return the current replicas. Raises KubeError or ReplicasPathError."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """What is read once for all who ask together."""
+    """Key by which concurrent reads are coalesced."""
 
     group: str
     kind: str
@@ -68,18 +68,18 @@ class _Target:
 
 
 class LiveTargets:
-    """Asks the API server; who asks for one target together shares a request."""
+    """Reads targets from the API server. Concurrent reads of a target share a request."""
 
     def __init__(self, client: Client, whitelist: Callable[[], Whitelist]) -> None:
         self._client = client
         self._kinds = KindMapper(client)
         self._whitelist = whitelist
-        #: A uid alone says nothing: whoever creates Pods writes any into their owner references.
+        #: Not keyed by UID alone: the creator of a Pod can write any UID into its owner references.
         self._known: OrderedDict[tuple[str, OwnerReference], tuple[float, OwnerReference | None]] = OrderedDict()
         self._read = Coalesced(self._object)
 
     async def wanted(self, spread: PreparedSpread) -> int:
-        """WS-18. A target that is gone, or on its way out, wants none."""
+        """Return the current replicas. A target that is gone or being deleted has none. [WS-18]"""
         group, kind, name = spread.target
         target = _Target(group, kind, spread.api_version, ObjectKey(spread.key.namespace, name))
         found = await self._patiently(lambda: self._read(target))
@@ -100,15 +100,15 @@ class LiveTargets:
         return max(0, scale_replicas(scale))
 
     async def target(self, api_version: str, group: str, kind: str, key: ObjectKey) -> Mapping[str, Any] | None:
-        """The target itself; None where it is gone or on its way out."""
+        """Return the target, or None if it is gone or being deleted."""
         return await self._read(_Target(group, kind, api_version, key))
 
     async def is_served(self, group: str, kind: str, api_version: str) -> bool:
-        """Whether there can be such a target. Raises KubeError."""
+        """Return whether the kind is served. Raises KubeError."""
         return await self._resource(group, kind, api_version) is not None
 
     async def scale(self, api_version: str, kind: str, key: ObjectKey) -> Mapping[str, Any]:
-        """The target's scale; empty where its kind has none."""
+        """Return the target's scale, or {} if its kind has none."""
         mapped = await self._kinds.find(api_version, kind)
         if mapped is None or not mapped.scalable:
             return {}
@@ -119,7 +119,7 @@ class LiveTargets:
         return found
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:
-        """The owner's controller, remembered for a while."""
+        """Return the owner's controller. Cached for a while."""
         now = self._client.clock.monotonic()
         asked = (namespace, owner)
         until, known = self._known.get(asked, (0.0, None))
@@ -133,7 +133,7 @@ class LiveTargets:
                 lambda: self._client.get(resource, owner.name, namespace, decode=decode_metadata)
             )
         except Forbidden as error:
-            logger.warning("%s %s/%s: who controls it cannot be read: %s", owner.kind, namespace, owner.name, error)
+            logger.warning("%s %s/%s: cannot read its controller: %s", owner.kind, namespace, owner.name, error)
             return None
         same = not owner.uid or refers_to(owner, namespace, Owner.of(resource, found.metadata))
         above = found.metadata.controller if same else None
@@ -143,7 +143,8 @@ class LiveTargets:
         return above
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """A Pod waits for the answer, and need not be refused for an API server that is out of breath."""
+        """Retry a read: refusing the Pod because the API server is briefly overloaded would be worse than a short
+        delay."""
         for pause in PAUSES:
             try:
                 return await ask()
@@ -170,29 +171,28 @@ class LiveTargets:
 
 
 def scale_replicas(scale: Mapping[str, Any]) -> int:
-    """What a scale asks for; -1 where it does not say."""
+    """Return the replicas of a scale, or -1 if they are missing."""
     spec = scale.get("spec")
     found = spec.get("replicas") if isinstance(spec, Mapping) else None
     return found if isinstance(found, int) and not isinstance(found, bool) else -1
 
 
 class DirectTargets:
-    """Knows no more than the Pod says; standalone mode."""
+    """Knows only what the Pod contains; for standalone mode."""
 
     async def above(self, owner: OwnerReference, namespace: str) -> OwnerReference | None:  # noqa: ARG002
-        """Nobody knows."""
+        """Return None: the controller is unknown."""
         return None
 
     async def wanted(self, spread: PreparedSpread) -> int:  # noqa: ARG002
-        """Nobody knows."""
+        """Return a placeholder: the replicas are unknown."""
         return 0
 
 
-# The Pods of a target, how many it wants, and which version is the latest (WS-18, WS-19, WS-57).
-#
-# From the caches where a kind is watched, from the API server where it is not, or where a path has to be followed.
+# Pods, replicas and latest version of a target. [WS-18, WS-19, WS-57] Watched kinds are read from caches; other kinds,
+# and replicas paths, from the API server.
 
-#: How a Deployment numbers its ReplicaSets; the highest is of its template.
+#: Annotation with the revision of a Deployment's ReplicaSet; the highest has the current template.
 REVISION: Final = "deployment.kubernetes.io/revision"
 _DEPLOYMENT: Final = ("apps", "Deployment")
 _REPLICA_SET: Final = ("apps", "ReplicaSet")
@@ -201,12 +201,12 @@ _JOB: Final = ("batch", "Job")
 
 
 class UnknownKindError(Exception):
-    """The kind of a target is not served."""
+    """The target's kind is not served."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads."""
+    """Caches that the controller reads."""
 
     spreads: Store[WorkloadSpread]
     pods: Store[Pod]
@@ -222,8 +222,8 @@ class Caches:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target as it is: its Pods (active or not), how many it wants, the latest version (empty: there is only one),
-    and whether a change of it will be seen."""
+    """A target: all its Pods, its replicas, its latest version (empty if versions are not counted), and whether it is
+    watched."""
 
     pods: Sequence[Pod] = ()
     wanted: int = 0
@@ -239,7 +239,7 @@ class _Workload:
 
 
 class Workloads:
-    """Finds targets. ``versioned``: kinds whose versions are counted apart."""
+    """Finds targets. ``versioned`` are the kinds whose versions are counted separately."""
 
     def __init__(
         self, client: Client, caches: Caches, whitelist: Callable[[], Whitelist], versioned: Collection[str]
@@ -258,7 +258,7 @@ class Workloads:
         }
 
     async def find(self, spread: PreparedSpread) -> Target:
-        """The target of a WorkloadSpread. Raises KubeError, ReplicasPathError or UnknownKindError."""
+        """Return the target of a WorkloadSpread. Raises KubeError, ReplicasPathError or UnknownKindError."""
         group, kind, name = spread.target
         store = self._stores.get((group, kind))
         if store is None:
@@ -281,7 +281,7 @@ class Workloads:
         return [one for one in found if one.metadata.deletion_timestamp is None]
 
     def _latest(self, kind: tuple[str, str], found: Any) -> str:
-        """WS-57."""
+        """Return the latest version of a workload. [WS-57]"""
         if kind == _DEPLOYMENT and "deployment" in self._versioned:
             newest = max(self._replica_sets(Owner.of(DEPLOYMENTS, found.metadata)), key=_revision, default=None)
             return newest.metadata.labels.get(names.POD_TEMPLATE_HASH, "") if newest is not None else ""
@@ -297,15 +297,13 @@ class Workloads:
         return replicas_of(found, (group, kind), spread.paths, "") or 0 if found is not None else 0
 
     async def _custom(self, spread: PreparedSpread) -> Target:
-        """WS-18, WS-19: of a kind that the operator lists; nobody watches it."""
+        """Return a target of a kind in the whitelist, which is not watched. [WS-18, WS-19]"""
         group, kind, name = spread.target
         key = ObjectKey(spread.key.namespace, name)
         found = await self._live.target(spread.api_version, group, kind, key)
         if found is None:
             if not await self._live.is_served(group, kind, spread.api_version):
-                raise UnknownKindError(
-                    f"spec.targetRef: no kind {kind} with namespaces is served in {spread.api_version}"
-                )
+                raise UnknownKindError(f"spec.targetRef: {spread.api_version} serves no namespaced kind {kind}")
             return Target(watched=False)
         custom = self._whitelist().targets.get((group, kind))
         wanted = replicas_of(found, (group, kind), spread.paths, custom.replicas_path if custom is not None else "")
@@ -331,7 +329,7 @@ class Workloads:
         return [pod for pod in here if selector.matches(pod.metadata.labels)]
 
     def keys_above(self, metadata: ObjectMeta) -> Iterable[tuple[str, str, str]]:
-        """Who controls an object: group, kind and name, from below up, as far as the caches tell."""
+        """Yield group, kind and name of the owners of an object, from the bottom up, as far as the caches know them."""
         controller = metadata.controller
         while controller is not None:
             yield controller.group, controller.kind, controller.name
@@ -343,7 +341,7 @@ class Workloads:
 
 
 def _owner(spread: PreparedSpread, uid: str) -> Owner:
-    """Return the target, as its Pods refer to it."""
+    """Return the target as an owner of its Pods."""
     _, kind, name = spread.target
     return Owner(spread.api_version, kind, name, spread.key.namespace, uid)
 

@@ -1,4 +1,4 @@
-"""The fields of WorkloadSpread: what users write and what kubectl explains. v1beta1 is the hub."""
+"""API types of WorkloadSpread. v1beta1 is the hub."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from app.api.schema import Int32, Int64, IntOrString, Keywords, LabelSelector, T
 
 ADAPTIVE: Final = "Adaptive"
 FIXED: Final = "Fixed"
-#: The one type of condition of a subset, and its reasons (WS-66).
+#: The only condition type of a subset, and its reasons. [WS-66]
 SCHEDULABLE: Final = "Schedulable"
 UNSCHEDULABLE_REASON: Final = "PodUnschedulable"
 SCHEDULABLE_REASON: Final = "Sufficient"
 
 
 class TargetReference(ApiModel):
-    """The workload whose Pods are spread. It lives in the same namespace."""
+    """TargetReference refers to the workload, in the same namespace, whose Pods are spread."""
 
     api_version: str
-    """Its API group and version."""
+    """API version of the workload, such as apps/v1."""
     kind: str
     """Its kind."""
     name: str
@@ -28,94 +28,93 @@ class TargetReference(ApiModel):
 
 
 class TargetFilter(ApiModel):
-    """Which of the workload's Pods are spread, where that is not all."""
+    """TargetFilter selects a part of the workload's Pods."""
 
     selector: LabelSelector | None = None
-    """Selects Pods by their labels; left out or empty: all."""
+    """Selects Pods by label. Empty selects all Pods of the workload."""
     replicas_path_list: list[str] | None = None
-    """Where the workload says how many Pods it wants: paths such as spec.groups.0.replicas, whose integers are added
-    up. Percentages are of this number."""
+    """Paths of the workload's replicas, such as spec.groups.0.replicas. Their sum is the base of percentages."""
 
 
 class WorkloadSpreadSubsetV1Alpha1(ApiModel):
-    """A part of the workload's Pods: where they run, how many at most, and what is different about them."""
+    """WorkloadSpreadSubset defines the nodes, the maximum number and the patch of a part of the workload's Pods."""
 
     name: str
-    """The subset's name, unique in the object."""
+    """Name of the subset. Must be unique in the object."""
     required_node_selector_term: NodeSelectorTerm | None = None
-    """Nodes that its Pods may run on."""
+    """Required node selector term, added to the node affinity of the subset's Pods."""
     preferred_node_selector_terms: list[PreferredSchedulingTerm] | None = None
-    """Nodes that its Pods should rather run on."""
+    """Preferred node selector terms, added to the node affinity of the subset's Pods."""
     tolerations: list[Toleration] | None = None
-    """Taints that do not keep its Pods away."""
+    """Tolerations added to the subset's Pods."""
     max_replicas: IntOrString | None = None
-    """How many Pods it takes: a number, or a percentage of what the workload wants, rounded up; left out: any."""
+    """Maximum number of Pods, or a percentage (rounded up) of the workload's replicas. Unlimited by default."""
     patch: Any = None
-    """A strategic merge patch that its new Pods get."""
+    """Strategic merge patch applied to new Pods of the subset."""
 
 
 class WorkloadSpreadSubset(ApiModel):
-    """A part of the workload's Pods: where they run, how many at most, and what is different about them."""
+    """WorkloadSpreadSubset defines the nodes, the maximum number and the patch of a part of the workload's Pods."""
 
     name: str
-    """The subset's name, unique in the object."""
+    """Name of the subset. Must be unique in the object."""
     required_node_selector: NodeSelectorTerm | None = None
-    """Nodes that its Pods may run on."""
+    """Required node selector term, added to the node affinity of the subset's Pods."""
     preferred_node_selector: list[PreferredSchedulingTerm] | None = None
-    """Nodes that its Pods should rather run on."""
+    """Preferred node selector terms, added to the node affinity of the subset's Pods."""
     tolerations: list[Toleration] | None = None
-    """Taints that do not keep its Pods away."""
+    """Tolerations added to the subset's Pods."""
     max_replicas: IntOrString | None = None
-    """How many Pods it takes: a number, or a percentage of what the workload wants, rounded up; left out: any."""
+    """Maximum number of Pods, or a percentage (rounded up) of the workload's replicas. Unlimited by default."""
     patch: Any = None
-    """A strategic merge patch that its new Pods get."""
+    """Strategic merge patch applied to new Pods of the subset."""
 
 
 class AdaptiveStrategy(ApiModel):
-    """How Pods that find no node are moved on."""
+    """AdaptiveStrategy configures the rescheduling of unschedulable Pods."""
 
     disable_simulation_schedule: bool = False
-    """Accepted, but without effect."""
+    """Accepted but has no effect."""
     reschedule_critical_seconds: Int32 | None = None
-    """After how many seconds a Pod without a node is made anew in the next subset; left out or 0: never."""
+    """Seconds a Pod may stay unscheduled before it is recreated in the next subset. 0 (the default) means never."""
 
 
 class ScheduleStrategy(ApiModel):
-    """Whether Pods that find no node in their subset are moved on."""
+    """ScheduleStrategy defines whether unschedulable Pods are moved to another subset."""
 
     type: Annotated[str, enum(ADAPTIVE, FIXED, "")] = ""
-    """Adaptive: they are. Fixed, the default: they wait."""
+    """Adaptive: unschedulable Pods are recreated in the next subset. Fixed (the default): they stay pending."""
     adaptive: AdaptiveStrategy | None = None
-    """Settings of Adaptive."""
+    """Settings of the Adaptive strategy."""
 
 
 class _SpecFields(ApiModel):
-    """What both versions say."""
+    """Fields of the spec that both versions share."""
 
     target_ref: TargetReference
     """The workload."""
     target_filter: TargetFilter | None = None
-    """Which of its Pods, if not all."""
+    """Selects a part of the workload's Pods. Defaults to all."""
     schedule_strategy: ScheduleStrategy | None = None
-    """Whether Pods that find no node in their subset are moved on."""
+    """Defines whether unschedulable Pods are moved to another subset."""
 
 
 class WorkloadSpreadSpec(_SpecFields):
-    """How the Pods of a workload are spread."""
+    """WorkloadSpreadSpec defines how the Pods of a workload are spread over subsets."""
 
     subsets: list[WorkloadSpreadSubset]
-    """The subsets, in the order in which they are filled; they are emptied from the last."""
+    """Subsets in the order in which they are filled. They are emptied in reverse order."""
 
 
 class WorkloadSpreadSpecV1Alpha1(_SpecFields):
-    """How the Pods of a workload are spread."""
+    """WorkloadSpreadSpec defines how the Pods of a workload are spread over subsets."""
 
     subsets: list[WorkloadSpreadSubsetV1Alpha1]
-    """The subsets, in the order in which they are filled; they are emptied from the last."""
+    """Subsets in the order in which they are filled. They are emptied in reverse order."""
 
 
 class SubsetCondition(ApiModel):
-    """One aspect of a subset's state."""
+    """SubsetCondition is a condition of a subset."""
 
     type: Annotated[
         str,
@@ -127,105 +126,107 @@ class SubsetCondition(ApiModel):
             }
         ),
     ]
-    """Schedulable: whether new Pods are put into the subset."""
+    """Type of the condition. Schedulable: the subset takes new Pods."""
     status: Annotated[str, enum("True", "False", "Unknown")]
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     observed_generation: Annotated[Int64, minimum(0)] = 0
-    """The generation of the object this is about."""
+    """Generation of the object that the condition reflects."""
     last_transition_time: Time
-    """When the status last changed."""
+    """Last time the status of the condition changed."""
     reason: Annotated[
         str, Keywords({"minLength": 1, "maxLength": 1024, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"})
     ]
-    """Why, as a word."""
+    """Reason of the last transition, as a CamelCase word."""
     message: Annotated[str, Keywords({"maxLength": 32768})]
-    """Why, as a sentence."""
+    """Human-readable details of the last transition."""
 
 
 class SubsetConditionV1Alpha1(ApiModel):
-    """One aspect of a subset's state."""
+    """SubsetCondition is a condition of a subset."""
 
     type: str
-    """Schedulable: whether new Pods are put into the subset."""
+    """Type of the condition. Schedulable: the subset takes new Pods."""
     status: str
-    """True, False or Unknown."""
+    """Status of the condition: True, False or Unknown."""
     last_transition_time: Time = ""
-    """When the status last changed."""
+    """Last time the status of the condition changed."""
     reason: str = ""
-    """Why, as a word."""
+    """Reason of the last transition, as a CamelCase word."""
     message: str = ""
-    """Why, as a sentence."""
+    """Human-readable details of the last transition."""
 
 
 class _SubsetStatusFields(ApiModel):
-    """What both versions say of a subset."""
+    """Fields of a subset's status that both versions share."""
 
     name: str
     """The subset."""
     replicas: Int32
-    """Its active Pods."""
+    """Number of active Pods of the subset."""
     missing_replicas: Int32
-    """How many more it takes: 0 is none, -1 any number."""
+    """Number of Pods the subset can still take; -1 means unlimited."""
     creating_pods: dict[str, Time] | None = None
-    """Pods that were admitted but not seen yet, by name or generated uid, and when they were admitted."""
+    """Pods, by name or generated UID, that were admitted but not observed yet, with the time of admission."""
     deleting_pods: dict[str, Time] | None = None
-    """Pods whose deletion was admitted but not seen yet, by name, and when it was admitted."""
+    """Pods, by name, whose deletion was admitted but not observed yet, with the time of admission."""
 
 
 class SubsetStatus(_SubsetStatusFields):
-    """The state of a subset."""
+    """SubsetStatus reports the state of a subset."""
 
     conditions: Annotated[list[SubsetCondition] | None, Keywords({LIST_TYPE: "map", LIST_MAP_KEYS: ["type"]})] = None
-    """Schedulable, under the strategy Adaptive."""
+    """Conditions of the subset; Schedulable is set with the Adaptive strategy."""
 
 
 class SubsetStatusV1Alpha1(_SubsetStatusFields):
-    """The state of a subset."""
+    """SubsetStatus reports the state of a subset."""
 
     conditions: list[SubsetConditionV1Alpha1] | None = None
-    """Schedulable, under the strategy Adaptive."""
+    """Conditions of the subset; Schedulable is set with the Adaptive strategy."""
 
 
 class WorkloadSpreadStatus(ApiModel):
-    """The state of the subsets."""
+    """WorkloadSpreadStatus reports the state of the subsets."""
 
     observed_generation: Int64 = 0
-    """The generation of the object this is about."""
+    """Generation of the object that this status reflects."""
     subset_statuses: list[SubsetStatus] | None = None
-    """The subsets, over all versions of Pods, in the order of the spec."""
+    """Status of each subset over all versions of Pods, in the order of the spec."""
     versioned_subset_statuses: dict[str, list[SubsetStatus]] | None = None
-    """The subsets by version of Pods. Each version has all places for itself."""
+    """Status of each subset by version of Pods. maxReplicas applies to each version separately."""
 
 
 class WorkloadSpreadStatusV1Alpha1(ApiModel):
-    """The state of the subsets."""
+    """WorkloadSpreadStatus reports the state of the subsets."""
 
     observed_generation: Int64 = 0
-    """The generation of the object this is about."""
+    """Generation of the object that this status reflects."""
     subset_statuses: list[SubsetStatusV1Alpha1] | None = None
-    """The subsets, over all versions of Pods, in the order of the spec."""
+    """Status of each subset over all versions of Pods, in the order of the spec."""
     versioned_subset_statuses: dict[str, list[SubsetStatusV1Alpha1]] | None = None
-    """The subsets by version of Pods. Each version has all places for itself."""
+    """Status of each subset by version of Pods. maxReplicas applies to each version separately."""
 
 
 class WorkloadSpread(KubeObject):
-    """WorkloadSpread puts the Pods of one workload into subsets, each with its nodes, its places and its patch."""
+    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own nodes, maximum number of Pods and
+    patch."""
 
     spec: WorkloadSpreadSpec
-    """What is wanted."""
+    """Desired state of the WorkloadSpread."""
     status: WorkloadSpreadStatus | None = None
     """What is."""
 
     @property
     def strategy(self) -> ScheduleStrategy:
-        """The strategy, whether it is written or not."""
+        """Return the strategy, or the default."""
         return self.spec.schedule_strategy or ScheduleStrategy()
 
 
 class WorkloadSpreadV1Alpha1(KubeObject):
-    """WorkloadSpread puts the Pods of one workload into subsets, each with its nodes, its places and its patch."""
+    """WorkloadSpread spreads the Pods of a workload over subsets, each with its own nodes, maximum number of Pods and
+    patch."""
 
     spec: WorkloadSpreadSpecV1Alpha1
-    """What is wanted."""
+    """Desired state of the WorkloadSpread."""
     status: WorkloadSpreadStatusV1Alpha1 | None = None
     """What is."""

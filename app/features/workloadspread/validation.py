@@ -1,5 +1,7 @@
-"""What a WorkloadSpread must say (WS-6 … WS-14). Pure: others of the namespace and the Pod template of the workload are
-passed in."""
+"""Validation of WorkloadSpreads. [WS-6 … WS-14]
+
+Pure: the other WorkloadSpreads of the namespace and the workload's Pod template are arguments.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from app.kube.selectors import validate_selector
 SPEC: Final = Path("spec")
 TARGET: Final = SPEC.child("targetRef")
 SUBSETS: Final = SPEC.child("subsets")
-#: WS-7: groups of the kinds that are known without being listed by an operator.
+#: Groups of the built-in target kinds. [WS-7]
 GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "CloneSet": (names.APPS_GROUP,),
     "Deployment": ("apps",),
@@ -26,9 +28,9 @@ GROUPS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
     "Job": ("batch",),
     "StatefulSet": ("apps", names.APPS_GROUP),
 }
-#: WS-13: the seconds in which a Pod must be able to try all subsets, before the first is tried again.
+#: Seconds within which a Pod must be able to try all subsets before the first one is retried. [WS-13]
 ALL_SUBSETS_WITHIN: Final = 295
-#: An int32: as long as one may say.
+#: Maximum of an int32.
 _NO_LIMIT: Final = 2**31 - 1
 _ALL_PERCENT: Final = 100
 
@@ -41,10 +43,10 @@ def set_errors(
     *,
     v1alpha1: bool = False,
 ) -> list[FieldError]:
-    """Everything that is wrong, but for patches that do not fit the workload.
+    """Return all errors, except for patches that do not fit the workload.
 
-    ``others``: the WorkloadSpreads of the namespace, itself or not. ``custom``: further kinds that may be targets, by
-    group and kind. ``v1alpha1``: whether fields are called as there.
+    ``others`` are the WorkloadSpreads of the namespace, possibly including this one. ``custom`` are further target
+    kinds by group and kind. ``v1alpha1`` selects that version's field names.
     """
     return [
         *target_errors(spread.spec.target_ref, custom),
@@ -57,7 +59,7 @@ def set_errors(
 
 
 def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) -> list[FieldError]:
-    """WS-6, WS-7."""
+    """Return the errors in targetRef. [WS-6, WS-7]"""
     if not (target.api_version and target.kind and target.name):
         return [invalid(TARGET, _go(target), "empty TargetReference is not valid for WorkloadSpread.")]
     group = group_of(target)
@@ -70,7 +72,7 @@ def target_errors(target: TargetReference, custom: Collection[tuple[str, str]]) 
 
 
 def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[FieldError]:
-    """WS-9, WS-10, WS-12. The first wrong number ends it, as in OpenKruise: what follows is told when it is right."""
+    """Return the errors in subsets. Like OpenKruise, stops at the first invalid maxReplicas. [WS-9, WS-10, WS-12]"""
     subsets = spread.spec.subsets
     if not subsets:
         return [required(SUBSETS, "subsets number must >= 1 in WorkloadSpread")]
@@ -93,7 +95,7 @@ def subset_errors(spread: WorkloadSpread, *, v1alpha1: bool = False) -> list[Fie
         percent = isinstance(subset.max_replicas, str)
         total += scaled(subset.max_replicas, _ALL_PERCENT, round_up=True)
     if percent and total < _ALL_PERCENT and subsets[-1].max_replicas is not None:
-        detail = "the sum of maxReplicas may only be less than 100% when the last subset's maxReplicas is left out"
+        detail = "the sum of maxReplicas may be less than 100% only if the last subset has no maxReplicas"
         errors.append(invalid(SUBSETS.index(0).child("maxReplicas"), go_int_or_string(subsets[0].max_replicas), detail))
     return errors
 
@@ -114,11 +116,9 @@ def _number_error(
     value = subset.max_replicas
     given = go_int_or_string(value)
     if percent is not None and percent is not isinstance(value, str):
-        return invalid(at, given, "the maxReplicas of all subsets must be of one type: all numbers, or all percentages")
+        return invalid(at, given, "maxReplicas of all subsets must have the same type: either numbers or percentages")
     if isinstance(value, str) and spread.spec.target_ref.kind == "StatefulSet":
-        return invalid(
-            at, given, "maxReplicas must be a number for a StatefulSet: its Pods are placed by their ordinals"
-        )
+        return invalid(at, given, "maxReplicas must be a number for a StatefulSet: its Pods are assigned by ordinal")
     try:
         number = scaled(value, _ALL_PERCENT, round_up=True)
     except IntOrPercentError:
@@ -126,14 +126,14 @@ def _number_error(
     if number < 0 or (isinstance(value, str) and not is_percent(value)):
         return invalid(at, given, "maxReplicas is not valid for subset")
     if not isinstance(value, str) and number > _NO_LIMIT:
-        return invalid(at, given, f"maxReplicas must not be more than {_NO_LIMIT}")
+        return invalid(at, given, f"maxReplicas must not exceed {_NO_LIMIT}")
     if isinstance(value, str) and total + number > _ALL_PERCENT:
-        return invalid(at, given, "the sum of all subsets' maxReplicas must not be more than 100%")
+        return invalid(at, given, "the sum of maxReplicas of all subsets must not exceed 100%")
     return None
 
 
 def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
-    """WS-13."""
+    """Return the errors in scheduleStrategy. [WS-13]"""
     at, strategy, subsets = SPEC.child("scheduleStrategy"), spread.strategy, spread.spec.subsets
     if strategy.type not in ("", FIXED, ADAPTIVE):
         return [invalid(at.child("type"), strategy.type, "ScheduleStrategy's type is not valid")]
@@ -155,12 +155,12 @@ def strategy_errors(spread: WorkloadSpread) -> list[FieldError]:
 
 
 def most_critical_seconds(subsets: int) -> int:
-    """WS-13, WS-69: so long that a Pod can try all of them before the first is tried again."""
+    """Return the limit that lets a Pod try all subsets before the first one is retried. [WS-13, WS-69]"""
     return ALL_SUBSETS_WITHIN // (subsets - 1) if subsets > 1 else _NO_LIMIT
 
 
 def filter_errors(spread: WorkloadSpread) -> list[FieldError]:
-    """WS-14: its selector."""
+    """Return the errors in the selector of targetFilter. [WS-14]"""
     filtered = spread.spec.target_filter
     if filtered is None:
         return []
@@ -168,7 +168,7 @@ def filter_errors(spread: WorkloadSpread) -> list[FieldError]:
 
 
 def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) -> list[FieldError]:
-    """WS-14: a workload has one WorkloadSpread."""
+    """Return an error if another WorkloadSpread has the same target. [WS-14]"""
     target = spread.spec.target_ref
     for other in others:
         if other.name == spread.name or other.deleting or not same_target(other.spec.target_ref, target):
@@ -179,7 +179,7 @@ def conflict_errors(spread: WorkloadSpread, others: Iterable[WorkloadSpread]) ->
 
 
 def _change_errors(spread: WorkloadSpread, former: WorkloadSpread | None) -> list[FieldError]:
-    """WS-14: the target stays."""
+    """Return an error if targetRef changed. [WS-14]"""
     target = spread.spec.target_ref
     if former is None or same_target(former.spec.target_ref, target):
         return []
@@ -187,19 +187,18 @@ def _change_errors(spread: WorkloadSpread, former: WorkloadSpread | None) -> lis
 
 
 def warnings(spread: WorkloadSpread) -> tuple[str, ...]:
-    """What is admitted, but has no effect."""
+    """Return warnings about settings that are accepted but have no effect."""
     found: list[str] = []
     for index, subset in enumerate(spread.spec.subsets):
         patch, at = subset.patch, str(SUBSETS.index(index).child("patch"))
         if patch is not None and not isinstance(patch, Mapping):
-            found.append(f"{at}: expected an object; no Pod can be patched with it")
+            found.append(f"{at}: expected an object; the patch cannot be applied to any Pod")
         elif patch:
             found += _patch_warnings(patch, at)
         if subset.max_replicas is None and index + 1 < len(spread.spec.subsets) and not spread.strategy.adaptive:
             later = ", ".join(one.name for one in spread.spec.subsets[index + 1 :])
             found.append(
-                f"{SUBSETS.index(index)}: without maxReplicas it takes every Pod, so {later} gets none while it is "
-                "schedulable"
+                f"{SUBSETS.index(index)}: takes all Pods while schedulable (no maxReplicas), so {later} gets none"
             )
             break
     return tuple(found[:_MOST_WARNINGS])
@@ -212,7 +211,7 @@ def _patch_warnings(patch: Mapping[str, Any], at: str) -> list[str]:
     known = {key: value for key, value in patch.items() if key in ("metadata", "spec")}
     other = [f"{at}.{key}" for key in patch if key not in ("metadata", "spec", "$patch", "$retainKeys")]
     unknown = unknown_fields(POD_TEMPLATE, _without_directives(known), at)
-    return [f"{path}: a Pod has no such field; it is ignored" for path in [*other, *unknown]]
+    return [f"{path}: unknown field of a Pod; it is ignored" for path in [*other, *unknown]]
 
 
 def _without_directives(value: Any) -> Any:
@@ -222,19 +221,19 @@ def _without_directives(value: Any) -> Any:
 
 
 def group_of(target: TargetReference) -> str:
-    """The API group; empty for the core group."""
+    """Return the API group; '' for the core group."""
     return target.api_version.rpartition("/")[0]
 
 
 def same_target(one: TargetReference, other: TargetReference) -> bool:
-    """Whether both are the same workload; its version says nothing."""
+    """Return whether both refer to the same workload, regardless of version."""
     return (group_of(one), one.kind, one.name) == (group_of(other), other.kind, other.name)
 
 
 def patch_error(
     index: int, subset: WorkloadSpreadSubset, texts: Sequence[str], shown: Callable[[Any], str]
 ) -> FieldError:
-    """WS-11: what is wrong with the workload's template once the patch is in it."""
+    """Return the error for a Pod template that is invalid once patched. [WS-11]"""
     return invalid(SUBSETS.index(index).child("patch"), GoLiteral(quote(shown(subset.patch))), "; ".join(texts))
 
 

@@ -1,4 +1,4 @@
-"""The webhooks of WorkloadSpreads, and the lookups they need."""
+"""Webhooks of WorkloadSpread and the lookups they need."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from app.kube.store import Store
 from app.pods.custom_workloads import ConfiguredList, WhitelistError
 from app.pods.template_check import PERMISSION, template_errors
 
-# The validating webhook of WorkloadSpread (WS-5 … WS-14, WS-30).
+# Validating webhook. [WS-5 … WS-14, WS-30]
 
 GATE: Final = "WorkloadSpread"
-#: Patches that are tried on the workload's template at most; each is a request.
+#: Maximum number of patches tried on the workload's template; each takes a request.
 MAX_PATCHES_TRIED: Final = 50
 
 VALIDATE: Final = validating_webhook(
     WORKLOAD_SPREAD,
-    "Refuses WorkloadSpreads with subsets that make no sense together, or that no Pod can be put into",
+    "Rejects WorkloadSpreads that are invalid or whose patches do not fit the workload",
     PERMISSION,
     PolicyRule(("list",), (names.APPS_GROUP,), (WORKLOAD_SPREAD.plural,)),
     PolicyRule(("get",), ("apps",), ("deployments", "replicasets", "statefulsets")),
@@ -51,38 +51,38 @@ WEBHOOKS: Final = (VALIDATE,)
 
 
 class SpreadLookups(Protocol):
-    """What validation asks."""
+    """Lookups that validation needs."""
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """The WorkloadSpreads of the namespace."""
+        """Return the WorkloadSpreads of the namespace."""
         ...
 
     async def whitelist(self) -> Whitelist:
-        """The operator's list of further kinds."""
+        """Return the operator's whitelist of custom kinds."""
         ...
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
-        """The Pod template of the workload, its claims as volumes; None where there is none, or nobody can know."""
+        """Return the workload's Pod template with its claims as volumes, or None if it is missing or unknown."""
         ...
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """What is wrong with a Pod template."""
+        """Return the errors in a Pod template."""
         ...
 
 
 def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
-    """The declaration with the function that answers for it; ``enabled``: the gate."""
+    """Return the webhook handlers. ``enabled``: the feature gate is on."""
     return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
 
 
 async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> Decision:
-    """All mistakes are reported together."""
+    """Validate a WorkloadSpread and report all errors together."""
     given = review.object or {}
     version = version_to_judge(WORKLOAD_SPREAD, given)
     if isinstance(version, Denied):
         return version
     if is_leaving(review):
-        # What still has to happen (a finalizer leaving) must not fail on content that no longer matters.
+        # Updates of a deleted object, such as removing a finalizer, must not fail on its content.
         return Allowed()
     if not enabled:
         if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
@@ -106,14 +106,14 @@ async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> 
 
 
 def read(obj: Mapping[str, Any]) -> WorkloadSpread:
-    """The WorkloadSpread of either version as its hub model. Raises ConversionError or ValidationError."""
+    """Read a WorkloadSpread of either version as the hub model. Raises ConversionError or ValidationError."""
     return WorkloadSpread.model_validate(as_hub(WORKLOAD_SPREAD, obj))
 
 
 async def _patch_errors(
     lookups: SpreadLookups, spread: WorkloadSpread, former: WorkloadSpread | None, namespace: str
 ) -> list[FieldError]:
-    """WS-11: patches that are new, on the workload's template as it is now."""
+    """Return the errors of new patches applied to the workload's current template. [WS-11]"""
     known = [subset.patch for subset in former.spec.subsets] if former is not None else []
     new = [
         (index, subset)
@@ -137,11 +137,11 @@ async def _patch_errors(
     return errors
 
 
-# The operator's list of custom workloads, as the ConfigMap has it now (WS-16).
+# The operator's whitelist of custom workloads, read from the ConfigMap. [WS-16]
 
 
 class CustomWorkloads(ConfiguredList[Whitelist]):
-    """Read again when the ConfigMap changes."""
+    """The whitelist; parsed again when the ConfigMap changes."""
 
     def __init__(self, config_maps: Store[ConfigMap], namespace: str) -> None:
         key = names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY
@@ -150,7 +150,7 @@ class CustomWorkloads(ConfiguredList[Whitelist]):
 
 CLONE_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "clonesets", "CloneSet")
 ADVANCED_STATEFUL_SETS: Final = Resource(names.APPS_GROUP, names.V1BETA1, "statefulsets", "StatefulSet")
-#: Where the known targets are read, by group and kind: of two kinds of one name the one that is meant.
+#: Resources of the built-in targets by group and kind, as two groups may share a kind's name.
 TARGETS: Final = {
     (one.group, one.kind): one
     for one in (CLONE_SETS, DEPLOYMENTS, REPLICASETS, STATEFULSETS, ADVANCED_STATEFUL_SETS, JOBS)
@@ -158,20 +158,20 @@ TARGETS: Final = {
 
 
 class ClusterLookups:
-    """Asks the API server."""
+    """Lookups in a cluster."""
 
     def __init__(self, client: Client, own_namespace: str) -> None:
         self._client = client
         self._own_namespace = own_namespace
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """Those stored now that can be read."""
+        """List the WorkloadSpreads of the namespace. Invalid ones are skipped."""
         read = if_readable(WorkloadSpread.model_validate_json)
         found = await self._client.list(WORKLOAD_SPREAD.resource(), namespace, decode=read)
         return [one for one in found.items if one is not None]
 
     async def whitelist(self) -> Whitelist:
-        """As the ConfigMap has it; one that cannot be read lists nothing."""
+        """Read the whitelist from the ConfigMap. An invalid one counts as empty."""
         try:
             found = await self._client.get(
                 CONFIGMAPS, names.CONFIGURATION_CONFIG_MAP, self._own_namespace, decode=decode_config_map
@@ -181,7 +181,7 @@ class ClusterLookups:
             return Whitelist()
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
-        """The workload as it is stored."""
+        """Read the Pod template of the stored workload."""
         resource = TARGETS.get((group_of(target), target.kind))
         if resource is None:
             return None
@@ -191,31 +191,31 @@ class ClusterLookups:
             return None
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """By a dry run (D-20)."""
+        """Check the template by a dry run. [D-20]"""
         return await template_errors(self._client, self._own_namespace, template, "")
 
 
 class StandaloneLookups:
-    """Without a cluster: what files say, and a structural check of templates."""
+    """Lookups without a cluster: files, and a structural check of templates."""
 
     def __init__(self, spreads: Store[WorkloadSpread], config_maps: Store[ConfigMap], own_namespace: str) -> None:
         self._spreads = spreads
         self._custom = CustomWorkloads(config_maps, own_namespace)
 
     async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """Those of the files."""
+        """Return the WorkloadSpreads in the files."""
         return [one for one in self._spreads.list() if one.metadata.namespace == namespace]
 
     async def whitelist(self) -> Whitelist:
-        """As the file has it."""
+        """Return the whitelist in the file."""
         return self._custom()
 
     async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:  # noqa: ARG002
-        """Nobody knows the workloads."""
+        """Return None: workloads are unknown."""
         return None
 
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """What a look at containers and volumes tells."""
+        """Check the structure of containers and volumes."""
         spec = template.get("spec") or {}
         found = pod_errors(
             spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or [], Path("spec")
@@ -224,7 +224,7 @@ class StandaloneLookups:
 
 
 def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The Pod template of a workload, with its volumeClaimTemplates as volumes of these names (WS-11)."""
+    """Return a workload's Pod template with its volumeClaimTemplates as volumes of the same names. [WS-11]"""
     spec = workload.get("spec") or {}
     template = spec.get("template")
     if not isinstance(template, Mapping):

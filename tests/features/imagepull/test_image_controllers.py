@@ -519,8 +519,8 @@ def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_miss
         assert await there.copies() == []
         (told,) = [one for one in await there.events() if one["reason"] == "PullSecretForbidden"]
         assert told["message"] == (
-            "the manager may not get Secrets of namespace default, pulling without: regcred. To let it, add default to"
-            " imagePullJob.secretNamespaces in the values of the chart, or bind ClusterRole"
+            "the manager may not get Secrets of namespace default, pulling without: regcred. To allow it, add default"
+            " to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
             " kruise-manager-pull-secrets-role there to the manager's ServiceAccount"
         )
         there.forbidden.clear()

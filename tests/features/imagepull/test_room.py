@@ -230,7 +230,7 @@ def test_a_greedy_namespace_waits_and_others_do_not() -> None:
         for one in waiting.values():
             assert one["message"] == (
                 "job is running, progress 0.0%; 1 NodeImage has no room for another image of namespace greedy (n1):"
-                " waiting until one leaves; delete ImagePullJobs that are done, or shorten their"
+                " waiting until one is removed; delete completed ImagePullJobs or lower their"
                 " ttlSecondsAfterFinished"
             )
             assert (one["desired"], one["active"]) == (1, 0)

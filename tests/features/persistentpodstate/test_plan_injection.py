@@ -192,8 +192,8 @@ def test_where_the_next_pod_goes_is_explained() -> None:
     one = read(state(required=[ZONE], preferred=[(1, [HOST, ZONE])], status=status))
     running = Pod(metadata=ObjectMeta(name="web-0"))
     assert rows(one, {"web-0": running}, {"n7": {ZONE: "z1"}}) == [
-        ("web-0", "-", "without a node, not ready", "anywhere: no Pod of this name was ready yet"),
+        ("web-0", "-", "without a node, not ready", "any node: the Pod has not been ready yet"),
         ("web-1", "n7", "gone", f"only {ZONE}=z1 (1 node); rather {HOST}=n7, {ZONE}=z1"),
-        ("web-2", "n9", "gone", "anywhere: no label of its node is remembered"),
-        ("web-10", "n8", "gone", f"only {ZONE}=z8 (no node any more: it would wait); rather {ZONE}=z8"),
+        ("web-2", "n9", "gone", "any node: no node labels are recorded"),
+        ("web-10", "n8", "gone", f"only {ZONE}=z8 (no such node: it would stay pending); rather {ZONE}=z8"),
     ]

@@ -114,9 +114,9 @@ def test_what_has_no_effect_is_warned_of() -> None:
     made = answer(body)
     assert made.obj
     assert made.warnings == (
-        "spec.requiredPersistentTopology.keys: without keys it has no effect",
-        "spec.preferredPersistentTopology[0].preference.keys: without keys it has no effect",
-        'spec.persistentPodAnnotations[0].key: no annotation can be called ""; it has no effect',
+        "spec.requiredPersistentTopology.keys: has no effect without keys",
+        "spec.preferredPersistentTopology[0].preference.keys: has no effect without keys",
+        'spec.persistentPodAnnotations[0].key: "" is not a valid annotation key; it has no effect',
     )
 
 

@@ -127,7 +127,7 @@ async def test_where_nobody_can_say_whether_there_are_budgets_an_eviction_is_tol
         denied = await replica.evict("web-0")
         assert isinstance(denied, Denied)
         assert (denied.code, denied.reason) == (429, "TooManyRequests")
-        assert denied.message == "whether there are PodUnavailableBudgets: etcd is away"
+        assert denied.message == "looking up PodUnavailableBudgets: etcd is away"
         replica.sent.intercept = lambda _: json_response(404, status_body(404, "NotFound", "no such kind"))
         assert is_allowed(await replica.evict("web-0"))
 

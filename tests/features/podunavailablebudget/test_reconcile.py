@@ -424,7 +424,7 @@ async def test_a_kind_that_is_not_served_is_told_and_tried_again() -> None:
             return await cluster.events("UnknownWorkload")
 
         found = await cluster.until(told, "the event")
-        assert found == ["spec.targetRef: no kind Thing with namespaces is served in example.com/v1"]
+        assert found == ["spec.targetRef: example.com/v1 serves no namespaced kind Thing"]
         assert await cluster.status() == {}
         await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
 

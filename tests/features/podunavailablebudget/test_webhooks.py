@@ -208,9 +208,7 @@ def test_selectors_that_match_one_set_of_labels_may_meet(first: Json, second: Js
 def test_budgets_that_can_match_one_pod_are_warned_of() -> None:
     wider = budget("wider", selector={"matchLabels": {"app": "web", "tier": "front"}})
     written = write(budget(), lookups=Lookups([wider]))
-    assert written.warnings == (
-        "Pods can match this PodUnavailableBudget and wider: of several budgets the oldest counts",
-    )
+    assert written.warnings == ("Pods can match this PodUnavailableBudget and wider: the oldest budget applies",)
     apart = budget("apart", selector={"matchLabels": {"app": "db", "tier": "front"}})
     assert write(budget(), lookups=Lookups([apart])).warnings == ()
 

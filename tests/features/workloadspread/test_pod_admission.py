@@ -212,7 +212,7 @@ async def test_a_pod_of_a_deployment_is_found_through_its_replicaset_and_counted
 @pytest.mark.behaviour("WS-24")
 async def test_an_owner_that_cannot_be_found_makes_the_creation_fail() -> None:
     here = Here(spread(A_THEN_B, kind="Deployment"), targets=Targets({}))
-    with pytest.raises(PodRefusedError, match=r"an owner of it is not there \(yet\): ns/shop-abc not found") as refused:
+    with pytest.raises(PodRefusedError, match=r"an owner of the Pod was not found: ns/shop-abc not found") as refused:
         await here.create(new_pod(REPLICA_SET))
     assert refused.value.code == 500
 

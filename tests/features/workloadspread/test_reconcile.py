@@ -261,7 +261,7 @@ def test_the_command_line_explains_what_the_next_pod_gets() -> None:
         stored = await there.client.get(SPREADS, "ws", "ns")
         lines = report(await explain_object(there.client, stored, lambda _: True)).text().splitlines()
         assert lines[0] == "WorkloadSpread ws: CloneSet shop wants 3 Pods"
-        assert lines[2].split() == ["a", "2", "2", "0", "0", "0", "passed", "over:", "it", "is", "full"]
+        assert lines[2].split() == ["a", "2", "2", "0", "0", "0", "skipped:", "it", "is", "full"]
         assert lines[4] == "The next Pod goes into b."
         assert lines[7].split()[:4] == ["a1", "-", "a", "200"]
         with pytest.raises(CommandError):

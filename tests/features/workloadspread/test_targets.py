@@ -156,7 +156,7 @@ async def told(there: World, reason: str) -> list[tuple[str, int]]:
 def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again() -> None:
     async def scenario(there: World) -> None:
         await spread_over_fleets(there)
-        text = "spec.targetRef: no kind Fleet with namespaces is served in example.com/v1"
+        text = "spec.targetRef: example.com/v1 serves no namespaced kind Fleet"
         await there.until(lambda: told(there, "UnknownWorkload"), [(text, 1)])
         await there.client.clock.sleep(60)
         assert await told(there, "UnknownWorkload") == [(text, 1)]

@@ -1,1 +1,1 @@
-"""The plans of image pulls: pure functions that decide. No I/O, no clock, no randomness."""
+"""Plans of image pulls: pure functions without I/O, clock or randomness."""

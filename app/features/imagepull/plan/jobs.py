@@ -1,4 +1,4 @@
-"""How far an ImagePullJob is, and which nodes are next (IMG-47 … IMG-52, IMG-57). Pure."""
+"""Progress of an ImagePullJob and the nodes that pull next. Pure. [IMG-47 … IMG-52, IMG-57]"""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NO_NODES: Final = "job has completed, no node was selected"
 DEADLINE_EXCEEDED: Final = "job exceeds activeDeadlineSeconds"
 NO_ROOM: Final = "no room for another image"
 _MAX_LISTED_NODES: Final = 5_000
-#: Nodes that a message names.
+#: Maximum number of nodes named in a message.
 _MAX_TOLD_NODES: Final = 3
 
 
 class NodeState(StrEnum):
-    """Where a job is on one node."""
+    """State of a job on one node."""
 
     NOT_SYNCED = "not synced"
     ACTIVE = "active"
@@ -34,32 +34,31 @@ class NodeState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The nodes of a job, sorted by name; those that are not synced may be in another order, in which they come."""
+    """Nodes of a job by state, sorted by name. ``not_synced`` may instead be in the order in which nodes must pull."""
 
     not_synced: Sequence[str] = ()
     active: tuple[str, ...] = ()
     succeeded: tuple[str, ...] = ()
     failed: tuple[str, ...] = ()
-    #: Those of them that lack a reference to a pull secret, or pull in another way than the job says now. [IMG-101,
-    #: IMG-116]
+    #: Nodes whose tag lacks a pull secret reference or has an outdated pull policy. [IMG-101, IMG-116]
     outdated: tuple[str, ...] = ()
-    #: Those that have no NodeImage yet, and for how long they are still waited for (IMG-109).
+    #: Nodes without a NodeImage, with the seconds the job still waits for each. [IMG-109]
     awaited: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def desired(self) -> int:
-        """How many nodes there are."""
+        """Return the number of nodes."""
         nodes = (self.not_synced, self.active, self.succeeded, self.failed, self.awaited)
         return sum(map(len, nodes))
 
     @property
     def finished(self) -> int:
-        """How many have succeeded or failed."""
+        """Return the number of nodes that have succeeded or failed."""
         return len(self.succeeded) + len(self.failed)
 
 
 def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState:
-    """IMG-49, IMG-92: a status counts only with the version that is asked for."""
+    """Return the job's state on a node. A status counts only if its version matches the spec. [IMG-49, IMG-92]"""
     entry = node_image.spec.images.get(image.name)
     tag = entry.tag(image.tag) if entry is not None else None
     if tag is None or not any(owner.uid == uid for owner in tag.owner_references):
@@ -76,7 +75,7 @@ def state_on(node_image: NodeImage, image: FamiliarImage, uid: str) -> NodeState
 def progress_of(
     job: ImagePullJob, image: FamiliarImage, node_images: Sequence[NodeImage], secrets: Sequence[Mapping[str, str]]
 ) -> Progress:
-    """How far the job is on its nodes. ``secrets``: the references that each of them should have."""
+    """Return the job's progress. ``secrets`` are the references that every node must have."""
     found: dict[NodeState, list[str]] = {state: [] for state in NodeState}
     outdated = []
     wanted = {(one["namespace"], one["name"]) for one in secrets}
@@ -87,7 +86,7 @@ def progress_of(
             present = {(one.namespace, one.name) for one in entry.pull_secrets} if wanted else set()
             tag = entry.tag(image.tag) if state is not NodeState.SUCCEEDED else None
             if not wanted <= present or (tag is not None and says_otherwise(job, tag)):
-                # IMG-101: one that has failed gets another round, which takes a place among those that pull.
+                # A failed node is retried and then counts as active. [IMG-101]
                 if state is NodeState.FAILED:
                     state = NodeState.NOT_SYNCED
                 else:
@@ -104,14 +103,14 @@ def progress_of(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is to be done about a job that has not ended."""
+    """Next step of a job that has not completed."""
 
     status: Mapping[str, Any]
-    #: Nodes whose NodeImage gets the tag now, or secrets it lacks.
+    #: Nodes whose NodeImage gets the tag or the missing secrets now.
     next_nodes: tuple[str, ...] = ()
-    #: Nodes that would have been next, but have no room for another image of the job's namespace (IMG-111).
+    #: Nodes that would be next but have no room for another image of the job's namespace. [IMG-111]
     without_room: tuple[str, ...] = ()
-    #: Seconds until its deadline, or until a node is waited for no longer.
+    #: Seconds until the job's deadline or until it stops waiting for a NodeImage.
     wait: float | None = None
     ended: bool = False
 
@@ -123,8 +122,10 @@ def step(
     start_time: object = None,
     has_room: Callable[[str], bool] = lambda _: True,
 ) -> Step:
-    """IMG-50 … IMG-52. ``start_time``: as the status has it; ``has_room``: whether a node that was not asked yet can
-    be."""
+    """Return the next step. [IMG-50 … IMG-52]
+
+    ``start_time`` is the value from the status; ``has_room`` returns whether a new node has room for the image.
+    """
     completion = job.spec.completion_policy
     never = completion.type == NEVER
     started = parsed_rfc3339(start_time)
@@ -138,13 +139,13 @@ def step(
     left = deadline - (now - (started or now)).total_seconds() if deadline is not None else None
     if left is not None and left <= 0 and progress.finished < progress.desired:
         unfinished = {*progress.failed, *progress.active, *progress.not_synced, *progress.awaited}
-        # IMG-108: each once, sorted.
+        # Unique and sorted. [IMG-108]
         status |= _failed(sorted(unfinished)) | {"completionTime": rfc3339(now), "message": DEADLINE_EXCEEDED}
         return Step(status, ended=True)
     status |= _failed(progress.failed)
     status["active"] = len(progress.active)
     if not never and progress.finished == progress.desired:
-        # IMG-51, IMG-103.
+        # [IMG-51, IMG-103]
         message = COMPLETED if progress.desired else NO_NODES
         return Step(status | {"completionTime": rfc3339(now), "message": message}, ended=True)
     asked, without_room = _next(progress.not_synced, max(0, parallelism(job) - len(progress.active)), has_room)
@@ -157,7 +158,7 @@ def step(
 
 
 def _next(nodes: Sequence[str], slots: int, has_room: Callable[[str], bool]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """IMG-52, IMG-111: the first that are asked, and those that came before them but have no room."""
+    """Return the nodes that pull next, and those skipped before them for lack of room. [IMG-52, IMG-111]"""
     asked: list[str] = []
     without_room: list[str] = []
     for name in nodes:
@@ -168,24 +169,24 @@ def _next(nodes: Sequence[str], slots: int, has_room: Callable[[str], bool]) -> 
 
 
 def no_room_message(job: ImagePullJob, nodes: Sequence[str]) -> str:
-    """IMG-111."""
+    """Return the message that names the nodes without room. [IMG-111]"""
     shown = ", ".join(nodes[:_MAX_TOLD_NODES]) + (", …" if len(nodes) > _MAX_TOLD_NODES else "")
     which = "NodeImage has" if len(nodes) == 1 else "NodeImages have"
     return (
         f"{len(nodes)} {which} {NO_ROOM} of namespace {job.metadata.namespace} ({shown}): waiting until"
-        " one leaves; delete ImagePullJobs that are done, or shorten their ttlSecondsAfterFinished"
+        " one is removed; delete completed ImagePullJobs or lower their ttlSecondsAfterFinished"
     )
 
 
 def running_message(progress: Progress) -> str:
-    """IMG-51: the message of a job that goes on."""
+    """Return the message of a running job. [IMG-51]"""
     if not progress.desired:
         return "job is running, no progress"
     return f"job is running, progress {100 * progress.finished / progress.desired:.1f}%"
 
 
 def parallelism(job: ImagePullJob) -> int:
-    """On how many nodes at once; what admission would have refused pauses the job."""
+    """Return how many nodes may pull at the same time. An invalid value pauses the job."""
     value = job.spec.parallelism
     if value is None:
         return 1
@@ -196,14 +197,14 @@ def parallelism(job: ImagePullJob) -> int:
 
 
 def seconds_kept(job: ImagePullJob, now: datetime) -> float | None:
-    """IMG-47: how long a job that has ended is still kept; None: for ever."""
+    """Return the seconds a completed job is kept, or None if it is kept forever. [IMG-47]"""
     ttl = job.spec.completion_policy.ttl_seconds_after_finished
     ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
     return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
 
 
 def is_active(job: ImagePullJob) -> bool:
-    """Whether the job still has work to do."""
+    """Return whether the job is neither completed nor being deleted."""
     return not job.deleting and (job.status is None or not job.status.completion_time)
 
 

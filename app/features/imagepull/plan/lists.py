@@ -15,15 +15,14 @@ from app.kube.clock import parsed_rfc3339, rfc3339
 from app.pods.hashes import ALPHABET, fnv32a, safe_encode
 from app.pods.predicates import Owner, owner_key
 
-# The template of an ImageListPullJob as Go prints it for a hash: each value with its type, nothing left out. Pure.
-#
-# The hash stands in a label of each job of the list; OpenKruise replaces jobs that have another one.
+# Formats the template of an ImageListPullJob as Go does for hashing: every field with its type. The hash is a label of
+# each job of the list; OpenKruise replaces jobs with another hash.
 
 _PACKAGE: Final = "v1beta1"
 
 
 def shown_template(template: Mapping[str, Any]) -> str:
-    """IMG-70: what OpenKruise hashes of these members of a spec (JSON)."""
+    """Return the text that OpenKruise hashes for these fields of a spec (JSON). [IMG-70]"""
     selector, pods = template.get("selector"), template.get("podSelector")
     sandbox, policy = template.get("sandboxConfig"), template.get("pullPolicy")
     completion = template.get("completionPolicy") or {}
@@ -125,50 +124,49 @@ def _label_selector(selector: Mapping[str, Any]) -> str:
     )
 
 
-# The ImagePullJobs of an ImageListPullJob, and how far it is (IMG-70 … IMG-76, IMG-104). Pure.
+# The ImagePullJobs of an ImageListPullJob, and its progress. [IMG-70 … IMG-76, IMG-104]
 
 _SUFFIX: Final = 5
 _MAX_NAME: Final = 253
 Json = dict[str, Any]
-#: Index of ImagePullJobs by the lists that made them.
+#: Index of ImagePullJobs by their ImageListPullJob.
 BY_LIST: Final = "list"
 
 
 def by_list(job: ImagePullJob) -> Iterable[str]:
-    """The index function of :data:`BY_LIST`."""
+    """Index ImagePullJobs for :data:`BY_LIST`."""
     owner = job.metadata.controller
     return (owner_key(owner, job.metadata.namespace),) if owner is not None else ()
 
 
 def owner_of(job: ImageListPullJob) -> Owner:
-    """Return the list as its jobs refer to it."""
+    """Return the owner reference of the list's jobs."""
     return Owner.of(IMAGE_LIST_PULL_JOB.resource(), job.metadata)
 
 
 def template_of(job: ImageListPullJob) -> Json:
-    """What all jobs of the list have in common."""
+    """Return the spec that all jobs of the list share."""
     return {key: value for key, value in job.spec.to_dict().items() if key != "images"}
 
 
 def template_hash(template: Mapping[str, Any]) -> str:
-    """IMG-70: the hash of what the jobs have in common, as OpenKruise has it: jobs that it made keep theirs."""
+    """Return OpenKruise's hash of the template, so that jobs created by OpenKruise are kept. [IMG-70]"""
     return safe_encode(str(fnv32a(shown_template(template).encode("utf-8", "surrogatepass"))))
 
 
 def is_up_to_date(child: ImagePullJob, template: Mapping[str, Any]) -> bool:
-    """IMG-73: whether the job says what the list does; by its content, which admission may have completed."""
+    """Return whether the job's spec matches the list's, regardless of defaults that admission has set. [IMG-73]"""
     spec = {key: value for key, value in child.spec.to_dict().items() if key != "image"}
     return bool(_comparable(spec) == _comparable(template))
 
 
 def is_unfinished(job: ImageListPullJob) -> bool:
-    """IMG-104: whether the list still needs its jobs: one that went before it is done would be made again, and pull
-    again."""
+    """Return whether the list still needs its jobs: one deleted early would be recreated and pull again. [IMG-104]"""
     return not job.deleting and (job.status is None or not job.status.completion_time)
 
 
 def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], hash_: str) -> Json:
-    """IMG-72. The name follows from list, image and template: whoever makes it twice makes it once."""
+    """Return the job of an image. Its name derives from list, image and template: creation is idempotent. [IMG-72]"""
     metadata = job.metadata
     prefix = f"{metadata.name[: _MAX_NAME - _SUFFIX - 1]}-"
     child_kind = IMAGE_PULL_JOB
@@ -188,7 +186,7 @@ def child_of(job: ImageListPullJob, image: str, template: Mapping[str, Any], has
 
 @dataclass(frozen=True, slots=True)
 class Children:
-    """The jobs of a list: those that are right, by image, those to make and those to delete."""
+    """Jobs of a list: the current ones by image, images that need a job, and jobs to delete."""
 
     current: Mapping[str, ImagePullJob]
     create: tuple[str, ...]
@@ -196,7 +194,7 @@ class Children:
 
 
 def children_of(job: ImageListPullJob, present: Iterable[ImagePullJob], template: Mapping[str, Any]) -> Children:
-    """IMG-73."""
+    """Compare the existing jobs with the list. [IMG-73]"""
     current: dict[str, ImagePullJob] = {}
     delete = []
     wanted = set(job.spec.images)
@@ -213,7 +211,7 @@ def children_of(job: ImageListPullJob, present: Iterable[ImagePullJob], template
 
 
 def status_of(job: ImageListPullJob, current: Mapping[str, ImagePullJob], now: datetime) -> Json:
-    """IMG-75, IMG-76."""
+    """Return the list's status. [IMG-75, IMG-76]"""
     active = completed = succeeded = 0
     failed: list[Json] = []
     for image, child in sorted(current.items()):
@@ -243,14 +241,14 @@ def status_of(job: ImageListPullJob, current: Mapping[str, ImagePullJob], now: d
 
 
 def seconds_kept(job: ImageListPullJob, now: datetime) -> float | None:
-    """IMG-71: how long a list that has ended is still kept; None: for ever."""
+    """Return the seconds a completed list is kept, or None if it is kept forever. [IMG-71]"""
     ttl = job.spec.completion_policy.ttl_seconds_after_finished
     ended = parsed_rfc3339(job.status.completion_time) if job.status is not None else None
     return ttl - (now - ended).total_seconds() if ttl is not None and ended is not None else None
 
 
 def _comparable(template: Mapping[str, Any]) -> Any:
-    """With defaults, and without what is empty: as two writers of the same would have it."""
+    """Return the template with defaults and without empty fields."""
     return _full(job_with_defaults({"spec": dict(template)})["spec"])
 
 
@@ -266,7 +264,7 @@ def _safe(text: str, length: int) -> str:
 
 
 def batches(images: Sequence[str]) -> Iterable[Sequence[str]]:
-    """IMG-73: one, two, four … at once."""
+    """Yield batches of one, two, four … images. [IMG-73]"""
     start, size = 0, 1
     while start < len(images):
         yield images[start : start + size]

@@ -1,4 +1,4 @@
-"""Which nodes a job concerns, when their NodeImages come and go, and what changed in one. Pure."""
+"""Nodes of a job, the lifecycle of NodeImages, and changes in a NodeImage. Pure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from app.kube.images import FamiliarImage
 from app.kube.objects import Node, ObjectMeta, Pod
 from app.kube.selectors import EVERYTHING, Selector, compile_selector
 
-# Which nodes a job concerns (IMG-43). Pure.
+# Nodes of a job. [IMG-43]
 
 _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Named(Protocol):
-    """A NodeImage, or a Node, which has the same name and labels."""
+    """A NodeImage or a Node; both have the same name and labels."""
 
     @property
     def metadata(self) -> ObjectMeta: ...
@@ -30,7 +30,7 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NodeRule:
-    """A job's choice of nodes: by the Pods on them, by names, or by labels."""
+    """A job's node selection: by Pods, by name or by label."""
 
     pods: Selector | None = None
     names: frozenset[str] | None = None
@@ -38,7 +38,7 @@ class NodeRule:
 
     @classmethod
     def of(cls, spec: ImagePullTemplate) -> NodeRule:
-        """Raises SelectorError where the API server was told something unreadable."""
+        """Compile the selection. Raises SelectorError if a selector is invalid."""
         if spec.pod_selector is not None:
             return cls(pods=compile_selector(spec.pod_selector))
         if spec.selector is None:
@@ -48,7 +48,8 @@ class NodeRule:
         return cls(labels=compile_selector({key: value for key, value in spec.selector.items() if key != "names"}))
 
     def nodes(self, of: Iterable[Named], pods: Iterable[Pod]) -> list[str]:
-        """The names of the nodes, sorted. ``pods``: those of the job's namespace; asked only where they decide."""
+        """Return the names of the selected nodes, sorted. ``pods`` are those of the job's namespace; read only for
+        podSelector."""
         there = (one for one in of if one.metadata.deletion_timestamp is None)
         if self.pods is not None:
             wanted = {
@@ -58,7 +59,7 @@ class NodeRule:
         return sorted(one.metadata.name for one in there if self.may_match(one))
 
     def may_match(self, node: Named) -> bool:
-        """Whether a node is chosen; where Pods decide it may be."""
+        """Return whether the node is selected, or may be selected by its Pods."""
         if self.pods is not None:
             return True
         if self.names is not None:
@@ -67,7 +68,7 @@ class NodeRule:
 
 
 def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
-    """IMG-105: the nodes in the order of the Pods that they have; those that have none, and ties, by name."""
+    """Return the nodes in the order of their Pods. Ties and nodes without Pods are ordered by name. [IMG-105]"""
     first: dict[str, int] = {}
     for index, pod in enumerate(pods):
         first.setdefault(pod.spec.node_name, index)
@@ -75,44 +76,43 @@ def by_pods(nodes: Iterable[str], pods: Iterable[Pod]) -> tuple[str, ...]:
 
 
 def is_scheduled(pod: Pod) -> bool:
-    """Whether a Pod counts for ``podSelector``: it runs, or will, on a node."""
+    """Return whether ``podSelector`` counts the Pod: it is assigned to a node and has not finished."""
     return bool(pod.spec.node_name) and pod.metadata.deletion_timestamp is None and pod.status.phase not in _ENDED
 
 
-# When a NodeImage comes and goes, and what is said of nodes that do not answer (IMG-30 … IMG-36). Pure.
+# Lifecycle of NodeImages and failures of unresponsive nodes. [IMG-30 … IMG-36]
 
 NOT_RESPONDED: Final = "node has not responded for a long time"
 DEADLINE_EXCEEDED: Final = "pulling exceeds the activeDeadlineSeconds"
 RESPONSE_SECONDS: Final = 600.0
-#: How much later than it should a NodeImage may come and still be waited for.
+#: Grace period for a NodeImage that is created late.
 LATE_SECONDS: Final = 60.0
 Json = dict[str, Any]
 
 
 def is_virtual(node: Node) -> bool:
-    """IMG-107: whether no node agent runs there."""
+    """Return whether the node is virtual and runs no node agent. [IMG-107]"""
     return node.metadata.labels.get("type") == names.VIRTUAL_KUBELET
 
 
 def has_node_image(node: Node | None) -> bool:
-    """Whether the node, if there is one, may have a NodeImage."""
+    """Return whether the node exists and may have a NodeImage."""
     return node is not None and node.metadata.deletion_timestamp is None and not is_virtual(node)
 
 
 def is_ready(node: Node) -> bool:
-    """Whether the node is ready."""
+    """Return whether the node is ready."""
     return any(one.type == "Ready" and one.status == "True" for one in node.status.conditions)
 
 
 def creation_wait(node: Node, delay: float, now: datetime) -> float | None:
-    """IMG-30: seconds until the node gets its NodeImage; None while it is not ready."""
+    """Return the seconds until the node gets its NodeImage, or None if it is not ready. [IMG-30]"""
     left = _until_due(node, delay, now)
     return max(0.0, left) if left is not None else None
 
 
 def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float | None:
-    """IMG-109: for how many seconds yet a job that began then waits for the NodeImage of a node that has none; None:
-    it does not."""
+    """Return the seconds a job still waits for the node's missing NodeImage, or None if it does not wait. [IMG-109]"""
     due = _until_due(node, delay, now) if has_node_image(node) else None
     if due is None:
         return None
@@ -121,7 +121,7 @@ def awaited(node: Node, delay: float, started: datetime, now: datetime) -> float
 
 
 def _until_due(node: Node, delay: float, now: datetime) -> float | None:
-    """Seconds until the node should have its NodeImage, or since then if negative; None while it is not ready."""
+    """Return the seconds until the node should have its NodeImage (negative if overdue), or None if it is not ready."""
     for condition in node.status.conditions:
         if condition.type == "Ready" and condition.status == "True":
             since = condition.last_transition_time
@@ -131,7 +131,7 @@ def _until_due(node: Node, delay: float, now: datetime) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Unanswered:
-    """A tag that the node should have reported by now."""
+    """A tag whose status the node has failed to report in time."""
 
     image: FamiliarImage
     tag: ImageTag
@@ -139,7 +139,7 @@ class Unanswered:
 
 
 def unanswered(node_image: NodeImage, now: datetime) -> tuple[list[Unanswered], float | None]:
-    """IMG-33: the tags that count as failed, and the seconds until the next may."""
+    """Return the tags to mark as failed, and the seconds until the next may fail. [IMG-33]"""
     found: list[Unanswered] = []
     waits: list[float] = []
     for name, entry in node_image.spec.images.items():
@@ -171,7 +171,7 @@ def _seconds_left(tag: ImageTag, status: TagStatus | None, now: datetime) -> tup
 
 
 def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -> Json:
-    """IMG-33, IMG-35: the status of a NodeImage (JSON, as it is now) with these failures and new counts."""
+    """Return the status of a NodeImage (JSON) with these failures and updated counts. [IMG-33, IMG-35]"""
     spec = (node_image.get("spec") or {}).get("images") or {}
     status: Json = dict(node_image.get("status") or {})
     statuses = {name: dict(entry) for name, entry in (status.get("imageStatuses") or {}).items() if name in spec}
@@ -199,25 +199,25 @@ def with_failures(node_image: Json, failures: list[Unanswered], now: datetime) -
         "pulling": phases.count(PULLING),
         "succeeded": phases.count(SUCCEEDED),
         "failed": phases.count(FAILED),
-        # Only the node knows; like the other counts it is always there.
+        # Only the node knows this count; it is set like the others.
         "waiting": status.get("waiting") or 0,
     }
 
 
-# What changed in a NodeImage, for those who asked for something there (IMG-40, IMG-106). Pure.
+# Changes in a NodeImage that concern jobs. [IMG-40, IMG-106]
 
 _NO_ENTRY: Final = ImageEntry()
 _NO_STATUS: Final = ImageStatus()
 
 
 def changed_images(old: NodeImage, new: NodeImage) -> set[str]:
-    """The repositories of which something changed, in the spec or in the status."""
+    """Return the repositories whose spec or status changed."""
     found = _differing(old.spec.images, new.spec.images)
     return found | _differing(old.status.image_statuses, new.status.image_statuses)
 
 
 def tag_changed(image: FamiliarImage, old: NodeImage, new: NodeImage) -> bool:
-    """IMG-40: whether a tag changed, or what the tags of its repository have in common."""
+    """Return whether the tag or a field shared by all tags of its repository changed. [IMG-40]"""
     before, after = old.spec.images.get(image.name, _NO_ENTRY), new.spec.images.get(image.name, _NO_ENTRY)
     if (before.pull_secrets, before.sandbox_config) != (after.pull_secrets, after.sandbox_config):
         return True
@@ -228,7 +228,7 @@ def tag_changed(image: FamiliarImage, old: NodeImage, new: NodeImage) -> bool:
 
 
 def has_other_tag(node_image: NodeImage, image: FamiliarImage, uid: str) -> bool:
-    """IMG-106: whether the job asks for something else than this image."""
+    """Return whether the job requested another tag than this image. [IMG-106]"""
     return any(
         (name, tag.tag) != (image.name, image.tag) and any(owner.uid == uid for owner in tag.owner_references)
         for name, entry in node_image.spec.images.items()

@@ -1,4 +1,4 @@
-"""How a tag enters and leaves a NodeImage, and how much of one the jobs of a namespace may hold. Pure."""
+"""Adding tags to and removing them from a NodeImage, and the room each namespace may use in it. Pure."""
 
 from __future__ import annotations
 
@@ -18,26 +18,24 @@ from app.features.imagepull.validation import MAX_NODE_IMAGES
 from app.kube.clock import parsed_rfc3339
 from app.kube.images import FamiliarImage
 
-# How a tag comes into a NodeImage, and when it leaves it (IMG-53 … IMG-56, IMG-32, IMG-106). Pure.
-#
-# These functions change the JSON of a NodeImage's spec, in place: that of the live object, so that what nobody here
-# names stays as it is.
+# Adding and removing tags. [IMG-53 … IMG-56, IMG-32, IMG-106] These functions edit the JSON of the live object in
+# place, so that unknown fields are preserved.
 
 Json = dict[str, Any]
 
 _DAY: Final = 86_400
-#: How far the lives of tags of jobs that never end, and of others, are spread (IMG-54).
+#: Jitter of tag TTLs in seconds, for jobs that never complete and for others. [IMG-54]
 _NEVER_SPREAD: Final = 1_200
 _ALWAYS_SPREAD: Final = 300
 _SHORTEST_NEVER_DEADLINE: Final = 1_800
-#: What a tag's TTL can hold.
+#: Maximum TTL of a tag.
 _MAX_INT32: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """What makes up the TTL of a tag beside the job's: ``base`` for jobs that end (the flag), and a number in [0, 1)
-    that keeps nodes from forgetting all at once."""
+    """Extra TTL of a tag: ``base`` seconds for jobs that complete (a flag), and a random number in [0, 1) that spreads
+    the expiry over nodes."""
 
     base: int
     share: float
@@ -45,16 +43,16 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a job asks of a node."""
+    """A job's request to pull its image on a node."""
 
     image: FamiliarImage
     job: ImagePullJob
-    #: References to pull secrets, as a NodeImage has them.
+    #: Pull secret references, as stored in a NodeImage.
     secrets: Sequence[Mapping[str, str]] = ()
 
     @property
     def reference(self) -> Json:
-        """The job among those who asked for a tag."""
+        """Return the job as an owner reference of a tag."""
         metadata, kind = self.job.metadata, IMAGE_PULL_JOB
         return {
             "apiVersion": f"{kind.group}/{kind.hub.name}",
@@ -65,7 +63,7 @@ class Request:
         }
 
     def pull_policy(self, spread: Spread) -> Json:
-        """IMG-54."""
+        """Return the pull policy of the tag. [IMG-54]"""
         completion = self.job.spec.completion_policy
         timeout, limit = attempts_of(self.job)
         found: Json = {"timeoutSeconds": timeout, "backoffLimit": limit}
@@ -84,7 +82,7 @@ class Request:
 
 
 def attempts_of(job: ImagePullJob) -> tuple[int, int]:
-    """Return the seconds one attempt may take, and how many retries follow it."""
+    """Return the timeout of one attempt in seconds, and the number of retries."""
     policy = job.spec.pull_policy
     timeout = policy.timeout_seconds if policy is not None else None
     limit = policy.backoff_limit if policy is not None else None
@@ -92,10 +90,10 @@ def attempts_of(job: ImagePullJob) -> tuple[int, int]:
 
 
 def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
-    """Return whether a tag that the job asked for is pulled in another way than the job says now. [IMG-116]
+    """Return whether the pull settings of a tag that the job requested differ from the job's. [IMG-116]
 
-    Of several jobs the last to ask decides about imagePullPolicy; pullPolicy is that of the first, and can change once
-    it is the only one.
+    If several jobs share a tag, the last one sets imagePullPolicy. pullPolicy comes from the first one and can change
+    only while a single job is left.
     """
     owners, uid = tag.owner_references, job.metadata.uid
     if owners[-1].uid != uid:
@@ -109,7 +107,7 @@ def says_otherwise(job: ImagePullJob, tag: ImageTag) -> bool:
 
 
 def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> None:
-    """IMG-53: the job's image is to be on the node. Changes ``node_image``; nothing if all of that is said already."""
+    """Add the job's image to ``node_image``, or update its tag. Does nothing if it is up to date. [IMG-53]"""
     images = _images(node_image)
     name, wanted, job = request.image.name, request.image.tag, request.job
     entry = images.setdefault(name, {"tags": []})
@@ -120,7 +118,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
     if known is not None and any(owner.get("uid") == job.metadata.uid for owner in _owners(known)):
         phase = _phase(node_image, name, wanted, known.get("version") or 0)
         otherwise = phase != SUCCEEDED and says_otherwise(job, msgspec.convert(known, ImageTag, strict=False))
-        # IMG-101: it failed without these credentials; another round may do better.
+        # The pull failed without these credentials: retry it. [IMG-101]
         if otherwise or (missing and phase == FAILED):
             known["version"] = (known.get("version") or 0) + 1
             known["createdAt"] = now
@@ -143,7 +141,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
             **policy,
         }
         return
-    # IMG-93: above whatever an earlier round left in the status. The first is 0, which is not written.
+    # Must exceed the version of any leftover status. Version 0 is not written. [IMG-93]
     version = _version_in_status(node_image, name, wanted) + 1
     tags.append(
         {
@@ -159,7 +157,7 @@ def add_tag(node_image: Json, request: Request, spread: Spread, now: str) -> Non
 
 
 def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
-    """IMG-106: the job no longer wants any tag but ``keep``; a tag that nobody else wants goes."""
+    """Remove the job from all tags except ``keep``, and tags that no other job uses. [IMG-106]"""
     _filter_tags(
         node_image,
         lambda image, tag: (
@@ -171,17 +169,18 @@ def drop_job(node_image: Json, uid: str, keep: FamiliarImage | None) -> None:
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """What the cluster says about those whom a NodeImage names."""
+    """Facts from the cluster for cleaning up a NodeImage."""
 
     labels: Mapping[str, str]
-    #: The uids of jobs that are gone.
+    #: UIDs of deleted jobs.
     gone_jobs: frozenset[str]
-    #: Namespaces and names of Secrets that are gone.
+    #: Namespace and name of deleted Secrets.
     gone_secrets: frozenset[tuple[str, str]]
 
 
 def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
-    """IMG-32: what is over leaves the spec; changes ``node_image``. Returns the seconds until the next tag is over."""
+    """Remove expired tags and deleted references from ``node_image``. Return the seconds until the next tag expires.
+    [IMG-32]"""
     waits: list[float] = []
     node_image.setdefault("metadata", {})["labels"] = dict(facts.labels)
 
@@ -211,7 +210,7 @@ def clean(node_image: Json, facts: CleanUp, now: datetime) -> float | None:
 
 
 def is_our_job(owner: Mapping[str, Any]) -> bool:
-    """Whether a tag was asked for by an ImagePullJob, of whatever version."""
+    """Return whether the owner is an ImagePullJob of any version."""
     group = str(owner.get("apiVersion") or "").partition("/")[0]
     return (group, owner.get("kind")) == (IMAGE_PULL_JOB.group, IMAGE_PULL_JOB.kind)
 
@@ -221,7 +220,7 @@ def _is_gone(secret: Mapping[str, Any], gone: frozenset[tuple[str, str]]) -> boo
 
 
 def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> float | None:
-    """How long a tag that is done stays; None if it is not, or for ever."""
+    """Return the seconds until a finished tag expires, or None if it is unfinished or never expires."""
     ttl = (tag.get("pullPolicy") or {}).get("ttlSecondsAfterFinished")
     status = _status_of(node_image, image, tag["tag"])
     if ttl is None or status is None or (status.get("version") or 0) != (tag.get("version") or 0):
@@ -231,7 +230,7 @@ def _seconds_left(node_image: Json, image: str, tag: Json, now: datetime) -> flo
 
 
 def _images_there(node_image: Json) -> Json:
-    """The images that it has, to be changed; where it has none nothing is added, for that would be a new spec."""
+    """Return the images for editing, without adding the field: that would change the spec."""
     images = (node_image.get("spec") or {}).get("images")
     return images if isinstance(images, dict) else {}
 
@@ -258,7 +257,7 @@ def _filter_tags(node_image: Json, stays: Callable[[str, Json], bool]) -> None:
 
 
 def _drop_owners(tag: Json, stays: Callable[[Json], bool]) -> bool:
-    """Keep only these owners; whether the tag stays: one that nobody was named for does."""
+    """Drop the other owners. Return whether to keep the tag: it has an owner left, or never had one."""
     owners = _owners(tag)
     left = [owner for owner in owners if stays(owner)]
     if len(left) < len(owners):
@@ -271,7 +270,7 @@ def _owners(tag: Mapping[str, Any]) -> list[Json]:
 
 
 def _add_secrets(entry: Json, secrets: Sequence[Mapping[str, str]]) -> bool:
-    """Whether some were missing."""
+    """Add missing secrets. Return whether there were any."""
     present = list(entry.get("pullSecrets") or ())
     known = {(one.get("namespace"), one.get("name")) for one in present}
     missing = [dict(one) for one in secrets if (one["namespace"], one["name"]) not in known]
@@ -303,18 +302,16 @@ def _by_tag(tag: Mapping[str, Any]) -> bytes:
     return str(tag.get("tag")).encode("utf-8", "surrogatepass")
 
 
-# How much of a NodeImage the jobs of one namespace may hold (IMG-111). Pure.
-#
-# A NodeImage has 256 repositories and one object's bytes, and the jobs of all namespaces share it. By default a job
-# waits only when the NodeImage is full. A smaller share caps each namespace at that percentage of what the others
-# leave, so that one that has nothing yet finds room: with 75 %, three greedy ones leave it 25 repositories. What is
-# held already stays.
+# Room for the jobs of one namespace in a NodeImage. [IMG-111] A NodeImage holds at most 256 repositories and the bytes
+# of one object, shared by all namespaces. By default, a job waits only if the NodeImage is full. A smaller share limits
+# each namespace to that percentage of what the others leave, so that a new namespace finds room: at 75 %, three greedy
+# namespaces leave 25 repositories. Existing tags are kept.
 
-#: Of the 1.5 MiB that an API server takes as one object; the rest is for what is counted too low.
+#: Limit below the 1.5 MiB that an API server accepts per object; the rest is a margin for estimates that are too low.
 MAX_BYTES: Final = 1024 * 1024
-#: The default share of a namespace, in percent.
+#: Default share of a namespace in percent.
 WHOLE: Final = 100
-#: About what one tag takes beside its own name, in the spec and in the status, if its pull fails with a long message.
+#: Estimated bytes of one tag in spec and status, without its name, if its pull fails with a long message.
 _TAG_BYTES: Final = 1536
 _OWNER_BYTES: Final = 160
 _SECRET_BYTES: Final = 400
@@ -322,7 +319,7 @@ _SECRET_BYTES: Final = 400
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What somebody holds of a NodeImage."""
+    """Repositories and bytes used in a NodeImage."""
 
     repositories: int = 0
     size: int = 0
@@ -333,18 +330,18 @@ _NOTHING: Final = Held()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Who holds what of a NodeImage. A repository that several namespaces want counts for each of them."""
+    """Usage of a NodeImage in total and by namespace. A repository counts for each namespace that uses it."""
 
     total: Held = _NOTHING
     by_namespace: Mapping[str, Held] | None = None
 
     def of(self, namespace: str) -> Held:
-        """What the jobs of a namespace hold."""
+        """Return the usage of a namespace's jobs."""
         return (self.by_namespace or {}).get(namespace, _NOTHING)
 
 
 def usage_of(node_image: NodeImage) -> Usage:
-    """Who holds what; tags that nobody asked for are in the total alone."""
+    """Return the usage. Tags without a job count only toward the total."""
     repositories: defaultdict[str, int] = defaultdict(int)
     sizes: defaultdict[str, int] = defaultdict(int)
     total = 0
@@ -371,9 +368,10 @@ def usage_of(node_image: NodeImage) -> Usage:
 
 
 def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: FamiliarImage, share: int = WHOLE) -> bool:
-    """Return whether the job may ask for its image there, or does so already.
+    """Return whether the job may add its image, or has already done so.
 
-    ``usage``: that of this NodeImage; ``share``: the percentage of what others leave that a namespace may hold.
+    ``usage`` is that of this NodeImage; ``share`` is the percentage of the space left by others that a namespace may
+    use.
     """
     namespace = job.metadata.namespace
     entry = node_image.spec.images.get(image.name)
@@ -391,7 +389,7 @@ def has_room(node_image: NodeImage, usage: Usage, job: ImagePullJob, image: Fami
 
 
 def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
-    """About what the job's tag takes."""
+    """Return the estimated size of the job's tag in bytes."""
     config = job.spec.sandbox_config
     return (
         _TAG_BYTES
@@ -406,12 +404,12 @@ def bytes_of(job: ImagePullJob, image: FamiliarImage) -> int:
 
 
 def _share(limit: int, others: int, percent: int) -> int:
-    """Return the percentage of what others leave, rounded up."""
+    """Return the percentage of the space left by others, rounded up."""
     return -(-percent * max(0, limit - others) // 100)
 
 
 def _common_bytes(name: str, entry: ImageEntry) -> int:
-    """What a repository takes beside its tags."""
+    """Return the size of a repository without its tags."""
     config = entry.sandbox_config
     return len(name) + _SECRET_BYTES * len(entry.pull_secrets) + (_json_bytes(config) if config else 0)
 

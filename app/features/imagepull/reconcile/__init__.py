@@ -1,1 +1,1 @@
-"""The controllers of image pulls: jobs, lists and NodeImages, and the mappers from changes to jobs."""
+"""Controllers of ImagePullJob, ImageListPullJob and NodeImage, and the mappers from changes to jobs."""

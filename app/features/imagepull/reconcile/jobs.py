@@ -1,4 +1,4 @@
-"""The ImagePullJob controller: brings a job's image into NodeImages, a few at once, and counts (IMG-40 … IMG-57)."""
+"""ImagePullJob controller: adds the image to NodeImages, a few at a time, and reports progress. [IMG-40 … IMG-57]"""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ from app.pods.predicates import is_controlled_by
 logger = logging.getLogger(__name__)
 
 JOBS: Final = IMAGE_PULL_JOB.resource()
-#: NodeImages written at once.
+#: Maximum number of concurrent NodeImage writes.
 MAX_CONCURRENT_WRITES: Final = 8
-#: A job that found a node filled by others meanwhile looks again so soon.
+#: Seconds after which a job is requeued if other jobs have filled a NodeImage in the meantime.
 FILLED_SECONDS: Final = 1.0
 
 
 class ImagePullJobReconciler:
-    """The shell: reads caches, carries out the plan."""
+    """Reads the caches and carries out the plan."""
 
     def __init__(
         self,
@@ -75,23 +75,19 @@ class ImagePullJobReconciler:
         self._secrets = PullSecrets(client, caches.copies, secrets_namespace)
         self._waiting = WaitingJobs(rng, share)
         self.concerned = JobMapper(caches, self._node_images, self._waiting)
-        #: By uid: the status as last written, until the cache shows it.
+        #: Last written status by UID, until the cache has it.
         self._statuses: dict[str, KnownStatus] = {}
 
-    # ---- what a change concerns
-
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
-        """The job itself."""
+        """Return the key of the job."""
         if change.new is None:
             self.concerned.forget(change.object)
             self._secrets.forget(key_of(change.object))
             self._statuses.pop(change.object.metadata.uid, None)
         return (key_of(change.object),)
 
-    # ---- one reconcile
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """IMG-45."""
+        """Reconcile one ImagePullJob. [IMG-45]"""
         job = self._caches.jobs.by_key(key)
         if job is None:
             await self._gone(key)
@@ -102,7 +98,7 @@ class ImagePullJobReconciler:
         rule, image = self.concerned.rule(job), image_of(job)
         known = self._known(job)
         if rule is None or image is None or known.status.get("completionTime"):
-            return None  # what was just written is on its way
+            return None  # the cache lags behind the last write
         known = await self._protect(job, known)
         claimed = await self._claim(job, known)
         secrets = claimed.references
@@ -126,12 +122,12 @@ class ImagePullJobReconciler:
         return Result(requeue_after=min(found)) if found else None
 
     def _has_room(self, node: str, job: ImagePullJob, image: FamiliarImage) -> bool:
-        """IMG-111, by the cache."""
+        """Return whether the NodeImage has room, according to the cache. [IMG-111]"""
         node_image = self._node_images.get(node)
         return node_image is None or self._waiting.has_room(node_image, job, image)
 
     def _room_wait(self, key: ObjectKey, job: ImagePullJob, nodes: Sequence[str]) -> float | None:
-        """IMG-111: when a job is tried again for which these nodes have no room; the first time an event says so."""
+        """Return the seconds until a job without room is retried. Records an event the first time. [IMG-111]"""
         if not nodes:
             self._waiting.remove(key)
             return None
@@ -140,7 +136,7 @@ class ImagePullJobReconciler:
         return self._waiting.retry_seconds()
 
     def _awaited(self, rule: NodeRule, pods: Iterable[Pod], known: KnownStatus) -> dict[str, float]:
-        """IMG-109."""
+        """Return the selected nodes without a NodeImage, with the seconds the job still waits for each. [IMG-109]"""
         now = self._clock.now()
         started = parsed_rfc3339(known.status.get("startTime")) or now
         waits: dict[str, float] = {}
@@ -156,7 +152,7 @@ class ImagePullJobReconciler:
     def _in_order(
         self, job: ImagePullJob, selector: Selector, pods: Iterable[Pod], nodes: Sequence[str]
     ) -> Sequence[str]:
-        """IMG-105: nodes whose Pods the job's owner updates first come first."""
+        """Order nodes as the owner of the job updates their Pods. [IMG-105]"""
         owner = job.metadata.controller
         if owner is None:
             return nodes
@@ -168,10 +164,10 @@ class ImagePullJobReconciler:
         return nodes
 
     async def _end(self, job: ImagePullJob) -> Result | None:
-        """IMG-46, IMG-47."""
+        """Release the pull secrets of a finished job and delete it after its TTL. [IMG-46, IMG-47]"""
         metadata, key, known = job.metadata, key_of(job), self._known(job)
         if known.version != metadata.resource_version:
-            return None  # what was just written is on its way
+            return None  # the cache lags behind the last write
         if names.DELETION_PROTECTION in metadata.finalizers:
             await self._secrets.release(key, job.spec.pull_secrets or ())
             others = [one for one in metadata.finalizers if one != names.DELETION_PROTECTION]
@@ -179,7 +175,7 @@ class ImagePullJobReconciler:
                 self._statuses[metadata.uid] = KnownStatus(known.status, version)
         made_by = self._list_of(job)
         if job.deleting or (made_by is not None and is_unfinished(made_by)):
-            return None  # its end brings us here again
+            return None  # completion of the list requeues the job
         left = plan.seconds_kept(job, self._clock.now())
         if left is None:
             return None
@@ -190,11 +186,11 @@ class ImagePullJobReconciler:
                 JOBS, key.name, key.namespace, uid=metadata.uid, propagation_policy="Background", decode=decode_metadata
             )
         except NotFound:
-            logger.debug("ImagePullJob %s is gone already", key)
+            logger.debug("ImagePullJob %s is already deleted", key)
         return None
 
     async def _gone(self, key: ObjectKey) -> None:
-        """IMG-63: a job of which somebody took the finalizer has not released its copies."""
+        """Release the copies of a deleted job whose finalizer was removed by hand. [IMG-63]"""
         self._secrets.forget(key)
         if not self._secrets.has_copies(key):
             return
@@ -203,18 +199,18 @@ class ImagePullJobReconciler:
                 self._client, JOBS, key.name, key.namespace, decode=decode_metadata
             )
         except Forbidden:
-            return  # a job of a namespace that is not ours to look after
+            return  # the manager has no access to the job's namespace
         if live is None:
             await self._secrets.release(key, ())
 
     def _list_of(self, job: ImagePullJob) -> ImageListPullJob | None:
-        """IMG-104: the list that made the job, as far as the cache shows it."""
+        """Return the list that owns the job, if it is in the cache. [IMG-104]"""
         owner, namespace = job.metadata.controller, job.metadata.namespace
         found = self._caches.lists.get(owner.name, namespace) if owner is not None else None
         return found if found is not None and is_controlled_by(job.metadata, owner_of(found)) else None
 
     async def _protect(self, job: ImagePullJob, known: KnownStatus) -> KnownStatus:
-        """IMG-48; OpenKruise marks jobs without pull secrets too."""
+        """Add the finalizer. OpenKruise adds it to jobs without pull secrets too. [IMG-48]"""
         metadata = job.metadata
         if names.DELETION_PROTECTION in metadata.finalizers or metadata.uid in self._statuses:
             return known
@@ -223,7 +219,7 @@ class ImagePullJobReconciler:
         return found
 
     async def _set_finalizers(self, job: ImagePullJob, finalizers: list[str]) -> str:
-        """The version that the job then has; empty if it is gone."""
+        """Set the finalizers. Return the new resource version, or '' if the job is gone."""
         metadata = job.metadata
         known = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
         body = {"metadata": {**known, "finalizers": finalizers or None}}
@@ -236,7 +232,7 @@ class ImagePullJobReconciler:
         return written.metadata.resource_version
 
     async def _claim(self, job: ImagePullJob, known: KnownStatus) -> Claimed:
-        """IMG-64, IMG-113."""
+        """Copy the job's pull secrets and report problems as events. [IMG-64, IMG-113]"""
         now = self._clock.now()
         started = parsed_rfc3339(known.status.get("startTime")) or now
         try:
@@ -244,7 +240,7 @@ class ImagePullJobReconciler:
                 key_of(job), job.spec.pull_secrets or (), (now - started).total_seconds()
             )
         except Conflict:
-            raise  # other jobs share the copy
+            raise  # another job updated the shared copy
         except KubeError as error:
             self._events.event(reference(JOBS, job), "Warning", "FailedSyncPullSecrets", str(error))
             if isinstance(error, NoCopyError):
@@ -255,7 +251,7 @@ class ImagePullJobReconciler:
         return claimed
 
     async def _leave_other_tags(self, job: ImagePullJob, image: FamiliarImage) -> None:
-        """IMG-106: the job had another image before."""
+        """Remove the job from the tags of its previous image. [IMG-106]"""
         uid = job.metadata.uid
         nodes = [
             one.metadata.name
@@ -265,13 +261,13 @@ class ImagePullJobReconciler:
         await self._change(nodes, lambda node_image: drop_job(node_image, uid, image))
 
     async def _ask(self, request: Request, nodes: Iterable[str]) -> bool:
-        """Whether a node has no room though the cache said so: somebody else took it."""
+        """Request the image on these nodes. Return whether a NodeImage turned out to be full."""
         now, spread = rfc3339(self._clock.now()), Spread(self._base_ttl, self._rng.random())
         filled = False
 
         def edit(node_image: dict[str, Any]) -> None:
             nonlocal filled
-            # IMG-111: other workers ask for other jobs of the namespace meanwhile.
+            # Other workers may add images of the same namespace concurrently. [IMG-111]
             if self._waiting.has_room(self._node_images.of_live(node_image), request.job, request.image):
                 add_tag(node_image, request, spread, now)
             else:
@@ -281,7 +277,7 @@ class ImagePullJobReconciler:
         return filled
 
     async def _change(self, nodes: Iterable[str], edit: Any) -> None:
-        """Write NodeImages, a few at once; the first error is raised when all are through."""
+        """Write NodeImages concurrently. The first error is raised once all writes have finished."""
         changes = (self._node_images.change(name, edit) for name in nodes)
         errors = [one for one in await settled(changes, MAX_CONCURRENT_WRITES) if isinstance(one, BaseException)]
         for error in errors:
@@ -289,8 +285,6 @@ class ImagePullJobReconciler:
                 raise error
         if errors:
             raise errors[0]
-
-    # ---- status
 
     def _known(self, job: ImagePullJob) -> KnownStatus:
         metadata = job.metadata
@@ -301,10 +295,10 @@ class ImagePullJobReconciler:
         return KnownStatus(job.status.to_dict() if job.status is not None else {}, metadata.resource_version)
 
     async def _report(self, job: ImagePullJob, known: KnownStatus, wanted: Mapping[str, Any]) -> None:
-        """IMG-57: written only where it differs."""
+        """Write the status if it changed. [IMG-57]"""
 
         def difference(present: Mapping[str, Any]) -> dict[str, Any]:
-            # What a watch has not brought yet must not be undone: an end stays.
+            # A stale cache must not undo the completion.
             return {} if present.get("completionTime") else merge_difference(present, wanted)
 
         written = await write_status(self._client, JOBS, job.metadata, known, difference)

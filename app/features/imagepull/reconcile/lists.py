@@ -1,4 +1,4 @@
-"""The ImageListPullJob controller: an ImagePullJob for each image, and how far they are (IMG-70 … IMG-76)."""
+"""ImageListPullJob controller: creates an ImagePullJob per image and reports progress. [IMG-70 … IMG-76]"""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LISTS: Final = IMAGE_LIST_PULL_JOB.resource()
 
 
 class ImageListPullJobReconciler:
-    """The shell."""
+    """Reads the caches and carries out the plan."""
 
     def __init__(
         self, client: Client, lists: Store[ImageListPullJob], jobs: Store[ImagePullJob], events: EventRecorder
@@ -42,7 +42,7 @@ class ImageListPullJobReconciler:
         self._events = events
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
-        """The list that made the job."""
+        """Return the list that owns the job."""
         found: dict[ObjectKey, None] = {}
         for job in (change.old, change.new):
             for owner in job.metadata.owner_references if job is not None else ():
@@ -51,14 +51,14 @@ class ImageListPullJobReconciler:
         return found
 
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """One list."""
+        """Reconcile one ImageListPullJob."""
         job = self._lists.by_key(key)
         if job is None or job.deleting:
             return None
         try:
             go_value(LIST_SPEC, job.spec.to_dict(), "spec")
         except GoTypeError as mistake:
-            # Stored while no webhook judged it; the change that corrects it brings us back.
+            # Invalid spec stored while the webhook was off; the update that fixes it requeues the list.
             self._events.event(reference(LISTS, job), "Warning", INVALID_SPEC, str(mistake))
             return None
         if job.status is not None and job.status.completion_time:
@@ -70,7 +70,7 @@ class ImageListPullJobReconciler:
         if children.create and metadata.labels.get(names.CONTROLLER_REVISION_HASH) != hash_:
             version = await self._label(job, hash_)
         error = await self._create(job, children.create, template, hash_)
-        # What replaces them is there first.
+        # Replacements are created before old jobs are deleted.
         if error is None:
             await self._delete(job, children.delete)
         wanted = plan.status_of(job, children.current, self._clock.now())
@@ -81,7 +81,7 @@ class ImageListPullJobReconciler:
         return None
 
     async def _end(self, job: ImageListPullJob) -> Result | None:
-        """IMG-71."""
+        """Delete a completed list after its TTL. [IMG-71]"""
         left = plan.seconds_kept(job, self._clock.now())
         if left is None:
             return None
@@ -98,11 +98,11 @@ class ImageListPullJobReconciler:
                 decode=decode_metadata,
             )
         except NotFound:
-            logger.debug("ImageListPullJob %s is gone already", key)
+            logger.debug("ImageListPullJob %s is already deleted", key)
         return None
 
     async def _label(self, job: ImageListPullJob, hash_: str) -> str:
-        """IMG-70; the version that the list then has."""
+        """Label the list with the template hash. Return its resource version. [IMG-70]"""
         metadata = job.metadata
         body = {"metadata": {"uid": metadata.uid, "labels": {names.CONTROLLER_REVISION_HASH: hash_}}}
         written: Metadata = await self._client.patch(
@@ -113,7 +113,7 @@ class ImageListPullJobReconciler:
     async def _create(
         self, job: ImageListPullJob, images: tuple[str, ...], template: Mapping[str, Any], hash_: str
     ) -> KubeError | None:
-        """IMG-73, IMG-74: the first error ends it after its batch."""
+        """Create jobs in batches. Stops after the batch with the first error and returns it. [IMG-73, IMG-74]"""
         made = 0
         error: KubeError | None = None
 
@@ -122,7 +122,7 @@ class ImageListPullJobReconciler:
             try:
                 await self._client.create(JOBS, body, job.metadata.namespace, decode=decode_metadata)
             except AlreadyExists:
-                return False  # the cache has not shown it yet, or it is just leaving, which brings us here again
+                return False  # not in the cache yet, or being deleted, which requeues the list
             return True
 
         for batch in plan.batches(images):
@@ -153,7 +153,7 @@ class ImageListPullJobReconciler:
                     decode=decode_metadata,
                 )
             except (NotFound, Conflict):
-                logger.debug("ImagePullJob %s is gone already", key_of(one))
+                logger.debug("ImagePullJob %s is already deleted", key_of(one))
             else:
                 gone += 1
         if gone:
@@ -162,7 +162,7 @@ class ImageListPullJobReconciler:
 
 
 def _difference(present: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
-    # What a watch has not brought yet must not be undone: an end stays, and so does the beginning.
+    # A stale cache must not undo the completion or the start time.
     if present.get("completionTime"):
         return {}
     began = {"startTime": present["startTime"]} if present.get("startTime") else {}

@@ -1,4 +1,4 @@
-"""Which ImagePullJobs a change concerns (IMG-40 … IMG-42, IMG-104, IMG-109, IMG-111)."""
+"""Mappers from changes to ImagePullJobs. [IMG-40 … IMG-42, IMG-104, IMG-109, IMG-111]"""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from app.kube.store import Change, Store, key_of
 
 logger = logging.getLogger(__name__)
 
-#: Reports of nodes are counted together for so many seconds.
+#: Seconds over which changes of nodes and Pods are coalesced.
 COALESCE_SECONDS: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What the controller reads."""
+    """Caches that the controller reads."""
 
     jobs: Store[ImagePullJob]
     nodes: Store[Node]
@@ -47,29 +47,29 @@ class Caches:
 
 
 class JobMapper:
-    """What changes mean work on which jobs. ``waiting``: those that wait for room."""
+    """Maps changes to the jobs to reconcile. ``waiting`` holds the jobs that wait for room."""
 
     def __init__(self, caches: Caches, node_images: NodeImages, waiting: WaitingJobs) -> None:
         self._caches = caches
         self._node_images = node_images
         self._waiting = waiting
-        #: By uid: the selector as compiled for a generation.
+        #: By UID: generation of the job, and its compiled selectors.
         self._rules: dict[str, tuple[int, NodeRule | None]] = {}
 
     def forget(self, job: ImagePullJob) -> None:
-        """The job is gone."""
+        """Forget a deleted job."""
         self._rules.pop(job.metadata.uid, None)
         self._waiting.remove(key_of(job))
 
     def keys_for_list(self, change: Change[ImageListPullJob]) -> Iterable[ObjectKey]:
-        """IMG-104: the jobs of a list that has ended, or is gone, go in their time."""
+        """Return the jobs of a completed or deleted list; their TTL applies from now on. [IMG-104]"""
         if change.new is not None and is_unfinished(change.new):
             return ()
         return [key_of(job) for job in self._caches.jobs.by_index(BY_LIST, owner_of(change.object).index_key)]
 
     def keys_for_node_image(self, change: Change[NodeImage]) -> Iterable[ObjectKey]:
-        """IMG-40: jobs that get or lose the node, and those whose image changed there; IMG-111: jobs that wait for
-        room."""
+        """Return the jobs that gain or lose the node, those whose image changed there [IMG-40], and those that wait for
+        room [IMG-111]."""
         old, new = change.old, change.new
         if new is None:
             self._waiting.forget_node(change.object.metadata.name)
@@ -87,20 +87,20 @@ class JobMapper:
         return found | dict.fromkeys(self._waiting.woken(old, new, lambda key: self._may_key(key, new)))
 
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """IMG-109: jobs that wait for the NodeImage of a node that became ready, or is gone."""
+        """Return the jobs that wait for the NodeImage of a node that became ready or was deleted. [IMG-109]"""
         old, new = change.old, change.new
         if _ready(old) == _ready(new) or self._node_images.get(change.object.metadata.name) is not None:
             return ()
         return [key_of(job) for job in self._caches.jobs.list() if is_active(job) and self._may(job, change.object)]
 
     def keys_for_copy(self, change: Change[PullSecret]) -> Iterable[ObjectKey]:
-        """IMG-63: jobs that are gone and had not released the copy when we began."""
+        """Return the deleted jobs that still hold a copy when the controller starts. [IMG-63]"""
         if change.old is not None or change.new is None:
             return ()
         return [key for key in job_keys(change.new) if self._caches.jobs.by_key(key) is None]
 
     def keys_for_pod(self, change: Change[Pod]) -> Iterable[ObjectKey]:
-        """IMG-41: jobs that choose nodes by Pods."""
+        """Return the jobs whose podSelector matches the Pod. [IMG-41]"""
         old, new = change.old, change.new
         if old is not None and new is not None and _same_place(old, new):
             return ()
@@ -115,7 +115,7 @@ class JobMapper:
         return found
 
     def coalesce_delay(self, change: Change[Any], key: ObjectKey) -> float:  # noqa: ARG002
-        """How long a reconcile is put off that a node or a Pod asks for."""
+        """Return the seconds by which changes of nodes and Pods are delayed."""
         return COALESCE_SECONDS
 
     def rule(self, job: ImagePullJob) -> NodeRule | None:
@@ -126,7 +126,7 @@ class JobMapper:
         try:
             rule: NodeRule | None = NodeRule.of(job.spec)
         except SelectorError as error:
-            logger.warning("ImagePullJob %s is left alone: %s", key_of(job), error)
+            logger.warning("ignoring ImagePullJob %s: %s", key_of(job), error)
             rule = None
         self._rules[metadata.uid] = (metadata.generation, rule)
         return rule
@@ -141,7 +141,7 @@ class JobMapper:
 
 
 def _concerns(job: ImagePullJob, name: str, old: NodeImage, new: NodeImage) -> bool:
-    """IMG-40."""
+    """Return whether the job's tag of this repository changed. [IMG-40]"""
     image = image_of(job)
     return image is not None and tag_changed(FamiliarImage(name, image.tag), old, new)
 

@@ -1,4 +1,4 @@
-"""The NodeImage controller: one NodeImage per Node, with its labels and without what is over (IMG-30 … IMG-36)."""
+"""NodeImage controller: keeps one NodeImage per Node, with its labels and without expired tags. [IMG-30 … IMG-36]"""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from app.kube.store import Change, Store
 
 logger = logging.getLogger(__name__)
 
-#: IMG-36: no reconcile is put off by less, plus a share of the spread.
+#: Minimum requeue delay, before jitter. [IMG-36]
 SHORTEST_WAIT: Final = 3.0
 WAIT_SPREAD: Final = 2.0
-#: Of those who asked for a tag, no more are told that it failed.
+#: Maximum number of jobs that get an event about a failed tag.
 _MAX_TOLD: Final = 20
 
 
 class NodeImageReconciler:
-    """The shell."""
+    """Reads the caches and carries out the plan."""
 
     def __init__(
         self,
@@ -61,10 +61,8 @@ class NodeImageReconciler:
         self._creation_delay = creation_delay
         self._may_read_secrets = may_read_secrets
 
-    # ---- what a change concerns
-
     def keys_for_node(self, change: Change[Node]) -> Iterable[ObjectKey]:
-        """IMG-30, IMG-107."""
+        """Return the key of the node. [IMG-30, IMG-107]"""
         node, name = change.new, change.object.metadata.name
         node_image = self._node_images.get(name)
         if not plan.has_node_image(node):
@@ -80,16 +78,14 @@ class NodeImageReconciler:
         return (ObjectKey("", name),) if was is None else ()
 
     def keys_for_job(self, change: Change[ImagePullJob]) -> Iterable[ObjectKey]:
-        """IMG-30: where a job that is gone has asked for something."""
+        """Return the nodes where a deleted job requested a tag. [IMG-30]"""
         if change.new is not None:
             return ()
         found = self._node_images.store.by_index(BY_JOB, change.object.metadata.uid)
         return [ObjectKey("", one.metadata.name) for one in found]
 
-    # ---- one reconcile
-
     async def __call__(self, key: ObjectKey) -> Result | None:
-        """IMG-31."""
+        """Reconcile the NodeImage of one node. [IMG-31]"""
         node, node_image = self._nodes.get(key.name), self._node_images.get(key.name)
         if not plan.has_node_image(node):
             if node_image is not None and not node_image.deleting:
@@ -108,7 +104,7 @@ class NodeImageReconciler:
         if not same_spec or wanted["metadata"]["labels"] != node_image.metadata.labels:
             if not (same_spec and await self._node_images.relabel(node_image, facts.labels)):
                 await self._node_images.change(key.name, lambda live: _discard(clean(live, facts, now)))
-            return None  # the change comes back
+            return None  # the change requeues the key
         failures, later = plan.unanswered(node_image, now)
         if failures:
             await self._fail(node_image, failures)
@@ -129,15 +125,15 @@ class NodeImageReconciler:
         return None
 
     async def _delete(self, node_image: NodeImage) -> None:
-        """IMG-31."""
+        """Delete the NodeImage of a node that no longer exists. [IMG-31]"""
         metadata = node_image.metadata
         if names.FAKE_NODE_IMAGE in metadata.labels:
             return
         await delete_without_node(self._client, NODE_IMAGES, metadata, self._nodes)
 
     async def _gone_jobs(self, node_image: NodeImage) -> frozenset[str]:
-        """IMG-32: of those who asked for a tag, the jobs that are gone. The cache may be behind, or not show their
-        namespace: the API server is asked about each that it does not show."""
+        """Return the owners of tags that are deleted jobs. Jobs missing from the cache are looked up in the API server,
+        as the cache may lag or not include their namespace. [IMG-32]"""
         owners = {
             owner.uid: owner
             for entry in node_image.spec.images.values()
@@ -163,8 +159,8 @@ class NodeImageReconciler:
         return frozenset(gone)
 
     async def _gone_secrets(self, node_image: NodeImage) -> frozenset[tuple[str, str]]:
-        """IMG-32: of the pull secrets that no job has copied, those that are gone. Secrets are only read where
-        ImagePullJobs are on; those that we may not read stay."""
+        """Return the referenced pull secrets, except copies, that were deleted. Secrets are read only if ImagePullJobs
+        are enabled; unreadable ones are kept. [IMG-32]"""
         if not self._may_read_secrets:
             return frozenset()
         wanted: dict[SecretReference, None] = {
@@ -180,11 +176,11 @@ class NodeImageReconciler:
             except NotFound:
                 gone.add((secret.namespace, secret.name))
             except Forbidden:
-                logger.debug("Secret %s/%s may not be read", secret.namespace, secret.name)
+                logger.debug("no access to Secret %s/%s", secret.namespace, secret.name)
         return frozenset(gone)
 
     async def _fail(self, node_image: NodeImage, failures: list[plan.Unanswered]) -> None:
-        """IMG-33 … IMG-35."""
+        """Write the failures to the status and record events. [IMG-33 … IMG-35]"""
         name = node_image.metadata.name
         version = node_image.metadata.resource_version
         for attempt in range(CONFLICT_ATTEMPTS):
@@ -210,7 +206,7 @@ class NodeImageReconciler:
             self._record_events(node_image, failure)
 
     def _record_events(self, node_image: NodeImage, failure: plan.Unanswered) -> None:
-        """IMG-34."""
+        """Record an event on the NodeImage and on the jobs that requested the tag. [IMG-34]"""
         name, tag = failure.image.name, failure.image.tag
         text = f"Failed to pull image {name}:{tag} on node {node_image.metadata.name} for {failure.message}"
         owners = [
@@ -222,7 +218,7 @@ class NodeImageReconciler:
 
 
 def _json(node_image: NodeImage) -> dict[str, Any]:
-    """What the controllers read of it, as JSON."""
+    """Return the fields that the plan reads as JSON."""
     found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(node_image))
     found.setdefault("spec", {}).setdefault("images", {})
     return found

@@ -1,1 +1,1 @@
-"""The plan of a budget: pure functions that decide. No I/O, no clock, no randomness."""
+"""Plan of a budget: pure functions without I/O, clock or randomness."""

@@ -1,4 +1,4 @@
-"""Whether a disruption is allowed, and which disruptions are still under way. Pure."""
+"""Decides whether a disruption is allowed and which grants are outstanding. Pure."""
 
 from __future__ import annotations
 
@@ -25,24 +25,23 @@ from app.kube.rulings import Ruling
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import Selector, compile_selector
 
-# What was granted and is not seen done yet: when an entry holds, and when it leaves (PUB-54 … PUB-57). Pure.
-#
-# The status has two maps, Pod → time of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods``
-# for updates and resizes. A Pod in one of them does not count as available, and is not charged again.
+# Outstanding grants: when an entry is valid and when it is removed. [PUB-54 … PUB-57] The status maps Pods to the time
+# of the grant: ``disruptedPods`` for deletions and evictions, ``unavailablePods`` for updates and resizes. A Pod with
+# an entry does not count as available and is not charged again.
 
-#: PUB-55, PUB-56: how long a grant is waited for.
+#: Timeouts of grants. [PUB-55, PUB-56]
 DISRUPTED_FOR: Final = timedelta(seconds=20)
 UNAVAILABLE_FOR: Final = timedelta(seconds=10)
-#: Clocks of replicas differ; what is noted for later than this is nothing that was granted.
+#: Tolerated clock skew between replicas; entries further in the future are invalid.
 CLOCK_SKEW: Final = timedelta(seconds=60)
-#: PUB-67: more are not granted at once.
+#: Maximum number of outstanding grants. [PUB-67]
 MAX_ENTRIES: Final = 2_000
 
 _time: Final = msgspec.json.Decoder(datetime)
 
 
 def parse_time(text: object) -> datetime | None:
-    """A time as the API has it; None for anything else."""
+    """Parse an API time. Return None for anything else."""
     if not isinstance(text, str) or len(text) > 40:
         return None
     try:
@@ -53,14 +52,14 @@ def parse_time(text: object) -> datetime | None:
 
 
 def holds(noted: object, now: datetime, lasts: timedelta) -> bool:
-    """Whether an entry still stands for a grant."""
+    """Return whether an entry is a grant that has not timed out."""
     at = parse_time(noted)
     return at is not None and now - lasts <= at <= now + CLOCK_SKEW
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the controller has seen of a Pod since it first saw its entry, or since it was granted in this process."""
+    """Observations of a Pod since its entry was first seen, or since this process granted it."""
 
     noted: str
     uid: str
@@ -69,14 +68,14 @@ class Seen:
     running: tuple[RunningContainer, ...] = ()
     #: Which grant of this process it is since; 0 for one of another.
     grant: int = 0
-    #: Since when the Pod was ready when its spec was first seen changed.
+    #: Whether the spec has changed, and since when the Pod was ready at that time.
     changed: bool = False
     ready_since: datetime | None = None
-    #: Whether it was not healthy, or became ready anew, since then.
+    #: Whether the Pod has since been unhealthy or become ready again.
     dipped: bool = False
 
     def after(self, pod: PodFacts) -> Seen:
-        """The same with what is to be seen now."""
+        """Return the observations updated with the Pod's current state."""
         if pod.spec != self.spec and not self.changed:
             return replace(self, spec=pod.spec, changed=True, ready_since=pod.ready_since, dipped=not pod.healthy)
         if not self.changed or self.dipped:
@@ -84,30 +83,34 @@ class Seen:
         return replace(self, spec=pod.spec, dipped=not pod.healthy or pod.ready_since != self.ready_since)
 
     def is_back(self, pod: PodFacts) -> bool:
-        """PUB-56: whether the update came, and the Pod with it is healthy again. It may be so soon that nobody saw it
-        unhealthy, and within the second since when it was ready before; what runs tells it then."""
+        """Return whether the Pod was updated and is healthy again. [PUB-56]
+
+        An update may be so fast that the Pod is never seen unhealthy and becomes ready within the same second; then its
+        running containers decide.
+        """
         return self.changed and pod.healthy and (self.dipped or runs_other_images(self.running, pod))
 
 
 def first_seen(noted: str, pod: PodFacts) -> Seen:
-    """A Pod whose entry is new to us."""
+    """Return the observations of a Pod whose entry is new."""
     return Seen(noted, pod.uid, pod.spec, pod.running)
 
 
 class EntryState(StrEnum):
-    """What becomes of an entry."""
+    """State of an entry."""
 
     STAYS = "stays"
-    #: Done, or about a Pod that there is no more.
+    #: The disruption is done, or the Pod is gone.
     DONE = "done"
-    #: Its time is over; the Pod has to be looked at before it counts again.
+    #: Timed out; the Pod must be read from the API server before it counts again.
     OVERDUE = "overdue"
 
 
 def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: datetime, lasts: timedelta) -> EntryState:
-    """PUB-54 … PUB-56. ``pod``: as the cache has it, None where it has none; ``seen``: what was seen of it before.
+    """Return the state of an entry. [PUB-54 … PUB-56]
 
-    An entry about a Pod that the cache has never shown stays its time: it may be the cache that is behind.
+    ``pod`` is the Pod in the cache, if any; ``seen`` holds earlier observations. The entry of a Pod that the cache has
+    never shown stays until it times out, as the cache may lag.
     """
     if not holds(noted, now, lasts):
         return EntryState.OVERDUE if pod is not None and pod.active else EntryState.DONE
@@ -119,7 +122,7 @@ def entry_state(noted: str, pod: PodFacts | None, seen: Seen | None, now: dateti
 
 
 def seconds_left(noted: str, now: datetime, lasts: timedelta) -> float:
-    """How long an entry that holds will hold yet."""
+    """Return the seconds until an entry times out."""
     at = parse_time(noted)
     return max(0.0, (min(at, now) + lasts - now).total_seconds()) if at is not None else 0.0
 
@@ -130,9 +133,10 @@ def track(
     before: Mapping[str, Seen],
     granted: Mapping[str, Seen] | None = None,
 ) -> dict[str, Seen]:
-    """What is seen of the Pods that have an entry, entry by entry.
+    """Return the updated observations of all Pods with an entry.
 
-    ``granted``: Pods as they were when this process granted it; of others what is seen first may be the update already.
+    ``granted`` holds Pods as they were when this process granted the disruption. For others, the first observation may
+    already be the updated Pod.
     """
     found = {}
     for name, noted in entries.items():
@@ -149,24 +153,23 @@ def track(
     return found
 
 
-# Whether a Pod may be deleted, evicted, updated or resized now (PUB-64, PUB-65, PUB-67). Pure.
-#
-# First hit wins. What can be said without the budget is said first; the rest is a decision on its freshest copy, which
-# may be made again on a fresher one.
+# Whether a Pod may be deleted, evicted, updated or resized now. [PUB-64, PUB-65, PUB-67] The first matching rule wins.
+# Rules that need no budget come first; the others are a decision on its freshest copy, which may be repeated on a newer
+# one.
 
 
 class Outcome(StrEnum):
-    """What comes of asking."""
+    """Outcome of a request."""
 
     ALLOWED = "allowed"
     REFUSED = "refused"
-    #: The budget's numbers are not those of its present spec: nobody can say yet (PUB-121).
+    #: The status does not reflect the current spec yet. [PUB-121]
     NOT_COMPUTED = "not computed"
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The answer, and why: in words for ``explain``, as a message for who is refused."""
+    """Outcome of a request, the reason shown by ``explain``, and the message of the refusal."""
 
     outcome: Outcome
     why: str
@@ -174,7 +177,7 @@ class Judgement:
 
     @property
     def allowed(self) -> bool:
-        """Whether it may be done."""
+        """Return whether the request is allowed."""
         return self.outcome is Outcome.ALLOWED
 
 
@@ -182,21 +185,21 @@ _FORBIDDEN: Final = 'podunavailablebudget.policy.kruise.io "{}" is forbidden: {}
 
 
 def allow(why: str) -> Judgement:
-    """It may be done."""
+    """Allow the request."""
     return Judgement(Outcome.ALLOWED, why)
 
 
 def without_budget(pod: Pod, *, vertical_scaling: bool) -> Judgement | None:
-    """Rules 2 and 3: what the Pod itself settles; None where its budget has to be asked."""
+    """Apply rules 2 and 3, which need only the Pod. Return None if its budget decides."""
     if is_unprotected(pod.metadata):
-        return allow("the Pod is annotated not to be protected")
+        return allow("an annotation exempts the Pod from protection")
     if not is_healthy(pod, vertical_scaling=vertical_scaling):
-        return allow("the Pod does not count as available, so nothing is lost with it")
+        return allow("the Pod is unavailable already")
     return None
 
 
 def protected(budget: PodUnavailableBudget, *, resize_is_update: bool) -> frozenset[ProtectedOperation]:
-    """PUB-65. ``resize_is_update``: gate InPlacePodVerticalScaling is off."""
+    """Return the protected operations. ``resize_is_update``: gate InPlacePodVerticalScaling is off. [PUB-65]"""
     found = set(protected_operations(budget.spec.protect_operations, budget.metadata.annotations))
     if resize_is_update and ProtectedOperation.UPDATE in found:
         found.add(ProtectedOperation.RESIZE)
@@ -211,24 +214,24 @@ def judge(
     *,
     resize_is_update: bool,
 ) -> Ruling[PodUnavailableBudget, Judgement]:
-    """Rules 4 to 9, on the budget as it is now; None where there is none."""
+    """Apply rules 4 to 9 to the current budget, or None if it does not exist."""
     if budget is None or budget.deleting:
         return Ruling(allow("its budget does not exist"))
     if _ignored(budget).matches(pod.metadata.labels):
         return Ruling(allow("the budget ignores Pods with its labels"))
     if operation not in protected(budget, resize_is_update=resize_is_update):
-        return Ruling(allow(f"the budget does not protect from {operation}"))
+        return Ruling(allow(f"the budget does not protect against {operation}"))
     status = budget.status or PodUnavailableBudgetStatus()
     if is_recorded(status, pod, now):
-        return Ruling(allow("it was granted a moment ago"))
+        return Ruling(allow("a disruption of the Pod is already granted"))
     if not is_computed(budget):
         return Ruling(_not_computed(budget), provisional=True)
     if status.desired_available == 0:
-        return Ruling(allow("the budget wants no Pod to stay"))
+        return Ruling(allow("the budget requires no available Pods"))
     return _charge(budget, status, pod.metadata.name, operation, now)
 
 
-#: Matches no Pod: what a missing, empty or unreadable selector stands for here.
+#: Used for a missing, empty or invalid selector.
 def _ignored(budget: PodUnavailableBudget) -> _Nothing | Selector:
     given = budget.spec.ignored_pod_selector
     try:
@@ -239,10 +242,10 @@ def _ignored(budget: PodUnavailableBudget) -> _Nothing | Selector:
 
 
 class _Nothing:
-    """A selector that matches nothing."""
+    """Selector that matches nothing."""
 
     def matches(self, labels: object) -> bool:  # noqa: ARG002
-        """Never."""
+        """Return False."""
         return False
 
 
@@ -250,13 +253,13 @@ _NOTHING: Final = _Nothing()
 
 
 def is_computed(budget: PodUnavailableBudget) -> bool:
-    """PUB-121: whether the numbers in the status are those of the present spec."""
+    """Return whether the status reflects the current spec. [PUB-121]"""
     return budget.status is not None and budget.status.observed_generation >= budget.metadata.generation
 
 
 def is_recorded(status: PodUnavailableBudgetStatus, pod: Pod, now: datetime) -> bool:
-    """Rule 8: whether something was granted on this Pod that is not seen done yet. What was granted before it was made
-    was granted on another of its name."""
+    """Return whether the Pod has an outstanding grant. A grant older than the Pod belongs to a former Pod of its name.
+    (Rule 8)"""
     name, made = pod.metadata.name, pod.metadata.creation_timestamp
     noted = (
         ((status.unavailable_pods or {}).get(name), UNAVAILABLE_FOR),
@@ -277,7 +280,7 @@ def _charge(
     operation: ProtectedOperation,
     now: datetime,
 ) -> Ruling[PodUnavailableBudget, Judgement]:
-    """Rule 9."""
+    """Charge the budget, or refuse if it is exhausted. (Rule 9)"""
     if status.unavailable_allowed <= 0:
         numbers = f"(allowed 0, desired {status.desired_available}, current {status.current_available})"
         text = _FORBIDDEN.format(budget.name, f"pub unavailable allowed is negative {numbers}")
@@ -285,17 +288,17 @@ def _charge(
     entries = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
     if entries > MAX_ENTRIES:
         text = _FORBIDDEN.format(
-            budget.name, f"disruptedPods and unavailablePods are too big: {entries} grants are not seen done yet"
+            budget.name, f"disruptedPods and unavailablePods are too big: {entries} grants are outstanding"
         )
-        return Ruling(Judgement(Outcome.REFUSED, "too many grants are not seen done yet", text), provisional=True)
-    # PUB-123: a Pod that is resized is there afterwards, like one that is updated.
+        return Ruling(Judgement(Outcome.REFUSED, "too many grants are outstanding", text), provisional=True)
+    # A resized Pod still exists afterwards, like an updated one. [PUB-123]
     stays = operation in (ProtectedOperation.UPDATE, ProtectedOperation.RESIZE)
     field = "unavailable_pods" if stays else "disrupted_pods"
     noted = {**(getattr(status, field) or {}), name: rfc3339(now)}
     charged = status.model_copy(update={"unavailable_allowed": status.unavailable_allowed - 1, field: noted})
-    return Ruling(allow("the budget lasts"), budget.model_copy(update={"status": charged}))
+    return Ruling(allow("the budget allows it"), budget.model_copy(update={"status": charged}))
 
 
 def _not_computed(budget: PodUnavailableBudget) -> Judgement:
-    text = _FORBIDDEN.format(budget.name, "how many Pods may be unavailable is not computed yet: try again in a moment")
+    text = _FORBIDDEN.format(budget.name, "its status is not computed yet: try again shortly")
     return Judgement(Outcome.NOT_COMPUTED, "the budget is not computed yet", text)

@@ -1,4 +1,4 @@
-"""The Pods of a budget: which it covers, their state, and how many must be available. Pure."""
+"""The Pods of a budget: which ones it covers, their state, and how many must be available. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from app.pods.inplace.completion import has_digest, is_begun_complete, is_named,
 from app.pods.inplace.state import GraceError, StateError, update_in_grace
 from app.pods.predicates import is_active, is_running_and_ready, ready_since
 
-# What a budget sees in a Pod: whose it is, and whether it counts as available (PUB-30, PUB-40 … PUB-42). Pure.
+# A Pod's budget, and whether the Pod counts as available. [PUB-30, PUB-40 … PUB-42]
 
-#: PUB-64: what Go's ParseBool takes for true.
+#: Values that Go's ParseBool accepts as true. [PUB-64]
 _TRUE: Final = frozenset({"1", "t", "T", "true", "True", "TRUE"})
 
 
@@ -38,8 +38,10 @@ _sidecar_updates: Final = msgspec.json.Decoder(dict[str, _SidecarUpdate])
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
-    """A container with an id: which image its spec names, and what runs. ``current``: it is ready, and by its name, or
-    by the generation that the kubelet has seen, it is that image."""
+    """A started container: the image in its spec and the one it runs.
+
+    ``current``: it is ready and runs the spec's image, judged by image name or by the kubelet's observed generation.
+    """
 
     name: str
     image: str
@@ -51,20 +53,20 @@ class RunningContainer:
 
 @dataclass(frozen=True, slots=True)
 class PodFacts:
-    """One Pod as a budget sees it. ``healthy``: ready and consistent, which is what its loss would cost."""
+    """The facts about a Pod that a budget needs. ``healthy``: ready and consistent, so its loss is charged."""
 
     name: str
     uid: str
     active: bool
     healthy: bool
     ready_since: datetime | None
-    #: Changes with the Pod's spec.
+    #: Changes whenever the Pod's spec changes.
     spec: tuple[int, tuple[str, ...]]
     running: tuple[RunningContainer, ...] = ()
 
 
 def facts_of(pod: Pod, *, vertical_scaling: bool = False) -> PodFacts:
-    """What counts of a Pod."""
+    """Return the facts about a Pod."""
     return PodFacts(
         name=pod.metadata.name,
         uid=pod.metadata.uid,
@@ -94,7 +96,7 @@ def _running(pod: Pod) -> tuple[RunningContainer, ...]:
 
 
 def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bool:
-    """PUB-56: whether containers got other images since, and each of these was replaced and is ready with it."""
+    """Return whether container images changed and all containers concerned were replaced and are ready. [PUB-56]"""
     former = {container.name: container for container in before}
     changed = [
         (old, container)
@@ -110,32 +112,32 @@ def runs_other_images(before: tuple[RunningContainer, ...], pod: PodFacts) -> bo
 
 
 def related_budget(annotations: Mapping[str, str]) -> str:
-    """PUB-30: the name of the budget a Pod belongs to, '' for none; the newer annotation wins."""
+    """Return the name of the Pod's budget, or ''. The newer annotation wins. [PUB-30]"""
     return annotations.get(names.RELATED_PUB) or annotations.get(names.RELATED_PUB_OLD) or ""
 
 
 def is_related(name: str) -> dict[str, str]:
-    """PUB-31: the annotations of a Pod that belongs to this budget."""
+    """Return the annotations of a Pod covered by this budget. [PUB-31]"""
     return {names.RELATED_PUB: name, names.RELATED_PUB_OLD: name}
 
 
 def is_unprotected(metadata: ObjectMeta) -> bool:
-    """PUB-64: whether the Pod says of itself that it is not to be judged."""
+    """Return whether an annotation exempts the Pod from protection. [PUB-64]"""
     return metadata.annotations.get(names.PUB_NO_PROTECT) in _TRUE
 
 
 def unavailable_labels(labels: Mapping[str, str]) -> frozenset[str]:
-    """The labels that say that a Pod is unavailable."""
+    """Return the labels that mark a Pod as unavailable."""
     return frozenset(key for key in labels if key.startswith(names.UNAVAILABLE_POD_PREFIX))
 
 
 def is_healthy(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """Ready and consistent."""
+    """Return whether the Pod is ready and consistent."""
     return is_ready(pod) and is_consistent(pod, vertical_scaling=vertical_scaling)
 
 
 def is_ready(pod: Pod) -> bool:
-    """PUB-40."""
+    """Return whether the Pod is ready. [PUB-40]"""
     metadata = pod.metadata
     return (
         is_running_and_ready(pod)
@@ -145,8 +147,8 @@ def is_ready(pod: Pod) -> bool:
 
 
 def is_consistent(pod: Pod, *, vertical_scaling: bool = False) -> bool:
-    """PUB-41: whether its containers run what its spec says, as far as can be told. An annotation that cannot be read
-    tells nothing."""
+    """Return whether its containers run what the spec says, as far as can be told. Invalid annotations are ignored.
+    [PUB-41]"""
     statuses = {status.name: status for status in pod.status.container_statuses}
     digests = 0
     for container in pod.spec.containers:
@@ -173,7 +175,7 @@ def _runs_digest(image: str, status: ContainerStatus | None) -> bool:
     if status is None:
         return False
     running = status.image_id.rpartition("://")[2]
-    # Some runtimes report an id of their own that says nothing about the digest; the image's name then does.
+    # Some runtimes report an ID unrelated to the digest; compare the image name then.
     return same_image(image, running) or ("@" not in running and same_image(image, status.image))
 
 
@@ -196,12 +198,12 @@ def _sidecar_is_old(pod: Pod, statuses: Mapping[str, ContainerStatus]) -> bool:
     return False
 
 
-# Which budgets are for a Pod: by target, or by labels; it belongs to the oldest (PUB-31, PUB-128, PW-16). Pure.
+# Budgets that match a Pod by target or labels; the oldest one applies. [PUB-31, PUB-128, PW-16]
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload by what tells it from others of its namespace; its version does not."""
+    """Group, kind and name of a workload. The version is irrelevant."""
 
     group: str
     kind: str
@@ -210,7 +212,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A budget as far as it says whose Pods it is for: those of a target, or those with certain labels, or none."""
+    """The Pods a budget covers: those of a target, those with certain labels, or none."""
 
     name: str
     age: tuple[str, str]
@@ -219,9 +221,9 @@ class Claim:
 
 
 def claim_of(budget: PodUnavailableBudget) -> Claim:
-    """What a budget is for. An empty or unreadable selector matches nothing."""
+    """Return the claim of a budget. An empty or invalid selector matches nothing."""
     metadata, target = budget.metadata, budget.spec.target_ref
-    # Without a time it is not stored yet, and so younger than all others.
+    # A budget without a timestamp is not stored yet and counts as the youngest.
     age = (metadata.creation_timestamp or "~", metadata.name)
     if target is not None:
         return Claim(metadata.name, age, target=workload_of(target.api_version, target.kind, target.name))
@@ -229,7 +231,7 @@ def claim_of(budget: PodUnavailableBudget) -> Claim:
 
 
 def workload_of(api_version: str, kind: str, name: str) -> Workload:
-    """The workload an owner reference or a target names."""
+    """Return the workload of an owner reference or target."""
     return Workload(api_version.rpartition("/")[0], kind, name)
 
 
@@ -242,45 +244,45 @@ def _selector(given: Mapping[str, object] | None) -> Selector | None:
 
 
 def by_age(claims: Iterable[Claim]) -> list[Claim]:
-    """The oldest first, of equals the first by name."""
+    """Sort by age, oldest first, then by name."""
     return sorted(claims, key=lambda claim: claim.age)
 
 
 def matches(claim: Claim, labels: Mapping[str, str], owners: Sequence[Workload]) -> bool:
-    """Whether a Pod with these labels, made by these workloads (its controller, that one's, …), is meant."""
+    """Return whether the claim covers a Pod with these labels and owners (its controller and the ancestors of that)."""
     if claim.target is not None:
         return claim.target in owners
     return claim.selector is not None and claim.selector.matches(labels)
 
 
-# How many Pods have to stay available, and how many may go (PUB-34 … PUB-37, § B5). Pure.
+# How many Pods must stay available and how many may be disrupted. [PUB-34 … PUB-37, § B5]
 
-#: How many Pods a workload wants that does not say (PUB-34).
+#: Replicas of a workload that does not report them. [PUB-34]
 UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """How many Pods there are meant to be. ``gone``: their workload is gone or on its way out, or never was."""
+    """Number of desired Pods. ``gone``: the workload is missing or being deleted."""
 
     replicas: int
     gone: bool = False
 
 
 def desired_available(max_unavailable: int | str | None, min_available: int | str | None, expected: Expected) -> int:
-    """How many Pods have to stay available. Raises ``IntOrPercentError`` for a value that is neither number nor
-    percentage."""
+    """Return how many Pods must stay available. Raises ``IntOrPercentError`` for an invalid value."""
     given, unavailable = (min_available, False) if max_unavailable is None else (max_unavailable, True)
     if given is None:
         return 0
     replicas = expected.replicas
     number = scaled(given, max(replicas, 0), round_up=True)
     if expected.gone:
-        # PUB-96, PUB-125: nothing is to stay of what is going, or a namespace could not be deleted.
+        # Nothing is protected once the workload is going; otherwise its namespace could not be deleted. [PUB-96,
+        # PUB-125]
         return 0
     return max(0, replicas - number if unavailable else number)
 
 
 def allowed(current: int, desired: int) -> int:
-    """How many available Pods may become unavailable now."""
+    """Return how many available Pods may become unavailable now."""
     return max(0, current - desired)

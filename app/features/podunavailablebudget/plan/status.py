@@ -1,4 +1,4 @@
-"""The status of a budget computed from its Pods, and an explanation of it."""
+"""Computes the status of a budget from its Pods, and explains it."""
 
 from __future__ import annotations
 
@@ -39,20 +39,19 @@ from app.features.podunavailablebudget.types import (
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_running_and_ready
 
-# The status of a budget from what is observed (PUB-42, PUB-54 … PUB-58). Pure.
+# The status of a budget. [PUB-42, PUB-54 … PUB-58]
 
-#: Seconds after which something overdue that was not looked at yet is looked at.
+#: Seconds until a budget with unconfirmed overdue entries is requeued.
 REQUEUE_DELAY: Final = 0.01
-#: An entry is found overdue a moment after its time, not at it.
+#: Margin after an entry's timeout, so that it is overdue when checked.
 PAST: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a budget's status follows from. ``expected``: as its workloads have it.
+    """Inputs of a budget's status.
 
-    ``confirmed``: Pods whose entry is overdue, as the API server has them now; None: it has none, or another of that
-    name.
+    ``confirmed`` holds Pods with an overdue entry as read from the API server; None means gone or replaced.
     """
 
     pods: Mapping[str, PodFacts]
@@ -64,23 +63,23 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Recomputed:
-    """The status, and what follows from it."""
+    """The computed status and the follow-up work."""
 
     status: PodUnavailableBudgetStatus
-    #: Pods that were granted to be deleted, and are there all the same (PUB-55).
+    #: Pods whose deletion was granted but did not happen. [PUB-55]
     not_deleted: tuple[str, ...] = ()
-    #: Pods that have to be looked at before they count again.
+    #: Pods that must be read from the API server before they count again.
     overdue: tuple[str, ...] = ()
     again_after: float | None = None
 
 
 def recompute(budget: PodUnavailableBudget, observed: Observed) -> Recomputed:
-    """The status of this copy of a budget. Raises ``IntOrPercentError``."""
+    """Compute the status of a budget. Raises ``IntOrPercentError``."""
     status = budget.status or PodUnavailableBudgetStatus()
     disrupted = _kept(status.disrupted_pods, observed, DISRUPTED_FOR)
     unavailable = _kept(status.unavailable_pods, observed, UNAVAILABLE_FOR, come_back=True)
     held = disrupted.entries.keys() | unavailable.entries.keys()
-    # What was looked at just now counts as it was found.
+    # Pods just read from the API server override the cache.
     pods = (observed.confirmed.get(name, pod) for name, pod in observed.pods.items() if name not in held)
     current = sum(pod is not None and pod.active and pod.healthy for pod in pods)
     spec, total = budget.spec, protected_total(budget.spec.protect_total_replicas, budget.metadata.annotations)
@@ -132,24 +131,23 @@ def _kept(entries: Mapping[str, str] | None, observed: Observed, lasts: timedelt
 
 
 def _is_back(noted: str, pod: PodFacts | None, seen: Seen | None) -> bool:
-    """What was seen since an earlier grant says nothing about this one."""
+    """Return whether the Pod is back. Observations that belong to an earlier grant do not count."""
     return pod is not None and seen is not None and seen.noted == noted and seen.is_back(pod)
 
 
 def _changed(status: PodUnavailableBudgetStatus, computed: Mapping[str, Any]) -> PodUnavailableBudgetStatus:
-    """PUB-58: the very same status where nothing differs; no map and an empty one are the same."""
+    """Return the same status object if nothing differs. A missing map equals an empty one. [PUB-58]"""
     different = {name: value for name, value in computed.items() if (getattr(status, name) or None) != (value or None)}
     return status.model_copy(update=different) if different else status
 
 
-# How a budget stands, which of its Pods count and why not, and what the next request about each would be told.
-#
-# Pure; the words are those of ``pykruise explain pub``.
+# Texts of ``pykruise explain pub``: the state of a budget, which Pods count and why, and the answer to the next request
+# for each.
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRequests:
-    """What a manager judges: the operations whose gate is on, and what counts as a resize."""
+    """The operations whose gate is on, and the gates that affect resizes."""
 
     operations: Sequence[ProtectedOperation]
     resize_is_update: bool
@@ -158,13 +156,14 @@ class JudgedRequests:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Sentences about the budget, and a row per Pod: its name, whether it counts, what each operation is told, why."""
+    """Sentences about the budget, and a row per Pod: its name, whether it counts, the answer per operation, and the
+    reason."""
 
     sentences: Sequence[str]
     pods: Sequence[tuple[str, ...]]
 
 
-#: The operations that a Pod is asked about, and what a person calls them.
+#: Operations shown for each Pod, and their names in the table.
 OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
     ProtectedOperation.DELETE: "DELETION",
     ProtectedOperation.EVICT: "EVICTION",
@@ -175,7 +174,7 @@ OPERATIONS: Final[Mapping[ProtectedOperation, str]] = {
 def explain(
     budget: PodUnavailableBudget, pods: Iterable[Pod], expected: Expected, now: datetime, judging: JudgedRequests
 ) -> Explanation:
-    """``pods``: those that count for it; ``expected``: as its workloads have it."""
+    """Explain a budget. ``pods`` are the Pods it covers."""
     found = sorted(pods, key=lambda pod: pod.metadata.name)
     return Explanation(_sentences(budget, expected), [_row(budget, pod, now, judging) for pod in found])
 
@@ -189,32 +188,37 @@ def _row(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedR
     judged = [one for one in answers.values() if one is not None]
     refused = [one for one in judged if not one.allowed]
     reasons = [one.why for one in (*refused, *judged)]
-    return (pod.metadata.name, counts(budget, pod, now, judging), *words, reasons[0] if reasons else "no gate is on")
+    return (
+        pod.metadata.name,
+        counts(budget, pod, now, judging),
+        *words,
+        reasons[0] if reasons else "no gate is on",
+    )
 
 
 def judgement_of(
     budget: PodUnavailableBudget, pod: Pod, operation: ProtectedOperation, now: datetime, judging: JudgedRequests
 ) -> Judgement:
-    """What a request of now would be told."""
+    """Return the judgement of a request made now."""
     settled = without_budget(pod, vertical_scaling=judging.vertical_scaling)
     return settled or judge(budget, pod, operation, now, resize_is_update=judging.resize_is_update).answer
 
 
 def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: JudgedRequests) -> str:
-    """Whether the Pod counts as available, and if not why (PUB-42)."""
+    """Return "yes", or why the Pod does not count as available. [PUB-42]"""
     status = budget.status or PodUnavailableBudgetStatus()
     name, metadata = pod.metadata.name, pod.metadata
     related = related_budget(metadata.annotations)
     if metadata.deletion_timestamp is not None:
-        text = "no: it is on its way out"
+        text = "no: it is being deleted"
     elif not is_active(pod):
-        text = "no: it has ended"
+        text = "no: it has terminated"
     elif marked := sorted(unavailable_labels(metadata.labels)):
         text = f"no: label {marked[0]}"
     elif not is_running_and_ready(pod):
         text = "no: it is not ready"
     elif not is_consistent(pod, vertical_scaling=judging.vertical_scaling):
-        text = "no: its containers do not run what its spec says yet"
+        text = "no: its containers do not run the current spec yet"
     elif holds((status.disrupted_pods or {}).get(name), now, DISRUPTED_FOR):
         text = "no: its removal was granted"
     elif holds((status.unavailable_pods or {}).get(name), now, UNAVAILABLE_FOR):
@@ -227,38 +231,37 @@ def counts(budget: PodUnavailableBudget, pod: Pod, now: datetime, judging: Judge
 
 
 def rule(spec: PodUnavailableBudgetSpec) -> str:
-    """What the budget asks for, in words."""
+    """Describe maxUnavailable or minAvailable."""
     if spec.max_unavailable is not None:
         return f"at most {spec.max_unavailable} may be unavailable"
-    return f"at least {spec.min_available} have to stay available"
+    return f"at least {spec.min_available} must stay available"
 
 
 def _sentences(budget: PodUnavailableBudget, expected: Expected) -> list[str]:
     spec, status = budget.spec, budget.status or PodUnavailableBudgetStatus()
     total = protected_total(spec.protect_total_replicas, budget.metadata.annotations)
     if expected.gone and spec.target_ref is not None:
-        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} is not there, or on its way out;"
+        wanted = f"{spec.target_ref.kind} {spec.target_ref.name} does not exist or is being deleted;"
     elif total is not None:
-        wanted = f"of {total} Pods, as the budget says itself,"
+        wanted = f"of {total} Pods (protectTotalReplicas)"
     elif expected.replicas == UNKNOWN:
-        wanted = "of Pods whose workload does not say how many it wants"
+        wanted = "of an unknown number of desired Pods"
     else:
-        wanted = f"of {expected.replicas} Pods that are wanted"
+        wanted = f"of {expected.replicas} desired Pods"
     first = f"PodUnavailableBudget {budget.name}: {wanted} {rule(spec)}."
     if budget.deleting:
-        return [first, "It is on its way out and holds nothing back."]
+        return [first, "It is being deleted and refuses nothing."]
     if not is_computed(budget):
         return [
             first,
-            "Its numbers are not those of its present spec: until the controller has written them, nothing "
-            "is let through that needs them.",
+            "Its status does not reflect its spec yet: requests that need it are refused until it does.",
         ]
     if status.desired_available == 0:
-        return [first, "No Pod has to stay: nothing is refused."]
+        return [first, "No Pod is required: every request is granted."]
     going = len(status.disrupted_pods or ()) + len(status.unavailable_pods or ())
-    flight = f", {going} granted and not seen done yet" if going else ""
-    stand = f"{status.current_available} are available, {status.desired_available} have to stay{flight}"
+    flight = f", {going} granted and not done yet" if going else ""
+    stand = f"{status.current_available} are available, {status.desired_available} must stay{flight}"
     allowed = status.unavailable_allowed
     if allowed <= 0:
-        return [first, f"{stand}: the next one is refused."]
-    return [first, f"{stand}: {allowed} more may go."]
+        return [first, f"{stand}: the next request is refused."]
+    return [first, f"{stand}: {allowed} more may be disrupted."]

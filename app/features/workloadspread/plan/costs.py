@@ -1,4 +1,4 @@
-"""Which Pods go first when the workload shrinks: their deletion costs (WS-54 … WS-58). Pure."""
+"""Deletion costs: which Pods are deleted first when the workload scales down. Pure. [WS-54 … WS-58]"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.features.workloadspread.validation import group_of
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since
 
-#: WS-54: the kinds that look at the costs.
+#: Kinds that respect deletion costs. [WS-54]
 PRICED: Final = frozenset({(names.APPS_GROUP, "CloneSet"), ("apps", "Deployment"), ("apps", "ReplicaSet")})
 _STEP: Final = 100
 _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
@@ -23,7 +23,7 @@ _PHASES: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """A Pod whose cost is another than it says."""
+    """A new deletion cost for a Pod."""
 
     pod: Pod
     subset: str
@@ -31,14 +31,17 @@ class Cost:
 
 
 def is_priced(spread: WorkloadSpread) -> bool:
-    """WS-54."""
+    """Return whether the target respects deletion costs. [WS-54]"""
     target = spread.spec.target_ref
     return (group_of(target), target.kind) in PRICED
 
 
 def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
-    """WS-55: what a new Pod costs, by subset: it has a place there, and is of the latest version. Where that is not so
-    any more, it is written anew. Empty for kinds that do not look at it."""
+    """Return the deletion cost of a new Pod by subset. [WS-55]
+
+    Assumes that the Pod has a place and the latest version; the controller updates the cost when that changes. Empty
+    for kinds that ignore costs.
+    """
     subsets = spread.spec.subsets
     if not is_priced(spread):
         return {}
@@ -48,7 +51,7 @@ def first_costs(spread: WorkloadSpread) -> Mapping[str, str]:
 def costs(
     spread: WorkloadSpread, groups: Mapping[str, Mapping[str, Sequence[Pod]]], latest: str, wanted: int
 ) -> list[Cost]:
-    """WS-55, WS-56, WS-59: what has to be written. ``groups``: Pods by version and subset."""
+    """Return the costs to write. ``groups`` holds Pods by version and subset. [WS-55, WS-56, WS-59]"""
     found: list[Cost] = []
     subsets = spread.spec.subsets
     for version, pods in groups.items():
@@ -67,7 +70,7 @@ def costs(
 
 
 def _beyond(active: Sequence[Pod], limit: int | None) -> frozenset[str]:
-    """WS-55: the uids of those that are more than the subset takes."""
+    """Return the UIDs of Pods beyond the limit of the subset. [WS-55]"""
     if limit is None or len(active) <= limit:
         return frozenset()
     return frozenset(pod.metadata.uid for pod in sorted(active, key=_first_to_go)[: len(active) - limit])

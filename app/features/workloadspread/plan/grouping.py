@@ -1,4 +1,4 @@
-"""Which subset a Pod belongs to, and what a new Pod of a subset gets."""
+"""Assigns Pods to subsets and computes what a subset adds to a new Pod."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.kube.objects import Node, Pod, Taint
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.rulings import Ruling
 
-# What a subset does to a Pod: tolerations, node affinity, patch (WS-31, WS-32). Pure; prepared once per change.
+# Tolerations, node affinity and patch of a subset, prepared once per change of the spec. [WS-31, WS-32]
 
 Json: TypeAlias = Mapping[str, Any]
 
@@ -26,7 +26,7 @@ _REQUIREMENTS: Final = ("matchExpressions", "matchFields")
 
 @dataclass(frozen=True, slots=True)
 class PreparedSubset:
-    """A subset as it is put into Pods."""
+    """A subset in the form that is merged into Pods."""
 
     name: str
     tolerations: tuple[Json, ...]
@@ -36,7 +36,7 @@ class PreparedSubset:
 
 
 def prepare(subset: WorkloadSpreadSubset) -> PreparedSubset:
-    """The subset, rendered."""
+    """Prepare a subset."""
     return PreparedSubset(
         subset.name,
         tuple(one.to_dict() for one in subset.tolerations or ()),
@@ -47,12 +47,12 @@ def prepare(subset: WorkloadSpreadSubset) -> PreparedSubset:
 
 
 def tolerations_with(subset: PreparedSubset, spec: Json) -> Sequence[Json]:
-    """Those of the Pod and of the subset."""
+    """Return the tolerations of the Pod and the subset."""
     return [*(spec.get("tolerations") or ()), *subset.tolerations]
 
 
 def affinity_with(subset: PreparedSubset, spec: Json) -> Json:
-    """WS-31: the Pod's affinity with the subset's terms; nodeAffinity is there, if only empty."""
+    """Return the Pod's affinity with the subset's terms. nodeAffinity is always set, even if empty. [WS-31]"""
     affinity = spec.get("affinity") or {}
     node = dict(affinity.get("nodeAffinity") or {})
     if subset.preferred:
@@ -64,9 +64,9 @@ def affinity_with(subset: PreparedSubset, spec: Json) -> Json:
 
 
 def required_terms(required: Json, own: Json) -> list[Json]:
-    """The subset's term within each of the Pod's: both must hold.
+    """Add the subset's term to each term of the Pod, so that both must match.
 
-    A term of the Pod that says nothing matches no node, and stays so.
+    An empty term of the Pod matches no node and stays empty.
     """
     terms = own.get("nodeSelectorTerms") or ()
     return [_joined(term, required) if any(term.get(key) for key in _REQUIREMENTS) else term for term in terms] or [
@@ -83,7 +83,7 @@ def _joined(term: Json, other: Json) -> Json:
 
 
 def patched(subset: PreparedSubset, pod: Json) -> Json:
-    """WS-32: metadata and spec of the Pod with the subset's patch. Raises PatchError."""
+    """Apply the subset's patch to the Pod's metadata and spec. Raises PatchError. [WS-32]"""
     patch = subset.patch
     if not patch:
         return pod
@@ -94,24 +94,24 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
     spec = merged.get("spec")
     before = (pod.get("spec") or {}).get("priorityClassName")
     if isinstance(spec, dict) and spec.get("priorityClassName") != before:
-        # The API server computes it from the new class.
+        # The API server computes it from the new priority class.
         spec = {key: value for key, value in spec.items() if key != "priority"}
         merged = {**merged, "spec": spec}
     return merged
 
 
-# Which subset a Pod belongs to: what its annotation says, else the one that fits its node (WS-50 … WS-53). Pure.
+# Subset of an existing Pod: the one in its annotation, else one that fits its node. [WS-50 … WS-53]
 
-#: The group of Pods that belong to no subset.
+#: Group of Pods without a subset.
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
-#: WS-53: "true" leaves the metadata of Pods that were there before alone.
+#: "true" keeps the patch's metadata off existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
 _NAME_FIELD: Final = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """A Pod that comes into a subset, and what is merged into its metadata."""
+    """Assignment of an existing Pod to a subset, with the metadata to merge."""
 
     pod: Pod
     subset: str
@@ -119,7 +119,7 @@ class Adoption:
 
 
 def recorded_subset(spread: WorkloadSpread, pod: Pod) -> str | None:
-    """WS-50: the subset of a Pod that says this WorkloadSpread is its own; None for other Pods."""
+    """Return the subset recorded for this WorkloadSpread in the Pod's annotation, or None. [WS-50]"""
     record = record_of(pod.metadata.annotations)
     if record is None or record.spread != spread.name or not record.subset:
         return None
@@ -127,14 +127,14 @@ def recorded_subset(spread: WorkloadSpread, pod: Pod) -> str | None:
 
 
 def leaves_others_alone(spread: WorkloadSpread) -> bool:
-    """Return whether Pods beyond the only subset's maxReplicas are not the WorkloadSpread's business. [WS-56]"""
+    """Return whether Pods beyond maxReplicas are ignored, because there is only one subset. [WS-56]"""
     subsets = spread.spec.subsets
     return len(subsets) == 1 and subsets[0].max_replicas is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A Pod without a subset, as JSON, the node it runs on, and its version."""
+    """A Pod without a subset, its JSON, its node and its version."""
 
     pod: Pod
     raw: Json
@@ -149,7 +149,10 @@ def adoptions(
     counted: Mapping[tuple[str, str], int],
     wanted: int,
 ) -> list[Adoption]:
-    """WS-51 … WS-53: those that fit a subset. ``counted``: Pods by version and subset that have one."""
+    """Return the assignments of Pods that fit a subset. [WS-51 … WS-53]
+
+    ``counted`` is the number of assigned Pods by version and subset.
+    """
     taken = Counter(counted)
     limits = {one.name: limit_of(one, wanted) for one in spread.spec.subsets}
     found = []
@@ -180,15 +183,15 @@ def adopt(
     wanted: int,
     now: str,
 ) -> Ruling[WorkloadSpread, list[Adoption]]:
-    """WS-52: :func:`adoptions`, and the status that says their places are taken, as it does for new Pods.
+    """Return the :func:`adoptions` and the status that reserves their places, as for new Pods. [WS-52]
 
-    ``fresh``: the newest copy; its places may have been given to Pods that are on their way. ``seen``: by what entries
-    of Pods that are there may be filed.
+    ``fresh`` is the newest copy, whose places may be reserved for Pods being created. ``seen`` holds the entry keys of
+    existing Pods.
     """
     limits = {one.name: limit_of(one, wanted) for one in fresh.spec.subsets}
     taken = Counter(counted)
     versions = {candidate.version: version_statuses(fresh, candidate.version, wanted) for candidate in candidates}
-    # Places that candidates were given before, in a reconcile that could not write it to the Pod, are theirs still.
+    # Keep places reserved by an earlier reconcile that failed to write the Pod.
     own = {key for candidate in candidates for key in keys_of(candidate.pod.metadata)}
     for version, statuses in versions.items():
         for status in statuses:
@@ -231,7 +234,7 @@ def _metadata(spread: WorkloadSpread, subset: PreparedSubset) -> Json:
 
 
 def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int | None:
-    """WS-51; None where the Pod could not be on its node."""
+    """Score the subset for the Pod, or return None if the Pod's node does not fit. [WS-51]"""
     spec = candidate.raw.get("spec") or {}
     tolerations = [*(spec.get("tolerations") or ()), *subset.tolerations]
     if not all(any(_tolerates(one, taint) for one in tolerations) for taint in candidate.node.spec.taints):
@@ -250,7 +253,7 @@ def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int |
 
 
 def _is_patched(subset: PreparedSubset, pod: Json) -> bool:
-    """Whether the patch, annotations aside, would change nothing."""
+    """Return whether the patch, apart from annotations, changes nothing."""
     patch = subset.patch
     if not patch:
         return True
@@ -277,7 +280,7 @@ def _tolerates(toleration: Json, taint: Taint) -> bool:
 
 
 def matches_term(term: Json, node: Node) -> bool:
-    """Whether a node selector term holds for a node. One that says nothing matches none."""
+    """Return whether a node selector term matches a node. An empty term matches none."""
     expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
     if not expressions and not fields:
         return False

@@ -1,4 +1,4 @@
-"""The places that subsets have left, which of them a new Pod takes, and the record of it. Pure."""
+"""Free places of subsets, the place of a new Pod, and its record. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from app.features.workloadspread.types import (
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.rulings import Ruling
 
-# How many places a subset has: what it takes, less the Pods that are in it or on their way (WS-27, WS-62). Pure.
+# Free places of a subset: maxReplicas minus its Pods, existing and being created. [WS-27, WS-62]
 
-#: A subset that takes any number of Pods.
+#: Free places of a subset without maxReplicas.
 UNLIMITED: Final = -1
 
 
 def limit_of(subset: WorkloadSpreadSubset, wanted: int) -> int | None:
-    """How many Pods it takes, of as many as the workload wants; None: any number.
+    """Return how many Pods the subset takes, or None if unlimited. ``wanted`` is the number of replicas of the
+    workload.
 
-    What admission would have refused takes none: nobody stumbles over it.
+    An invalid maxReplicas, stored while admission was off, counts as 0.
     """
     if subset.max_replicas is None:
         return None
@@ -42,31 +43,31 @@ def limit_of(subset: WorkloadSpreadSubset, wanted: int) -> int | None:
 
 
 def has_percentage(spread: WorkloadSpread) -> bool:
-    """Whether it matters how many Pods the workload wants."""
+    """Return whether a maxReplicas is a percentage, so that the workload's replicas are needed."""
     return any(isinstance(subset.max_replicas, str) for subset in spread.spec.subsets)
 
 
 def missing_of(limit: int | None, replicas: int, creating: int, deleting: int) -> int:
-    """WS-62: the places left."""
+    """Return the number of free places. [WS-62]"""
     if limit is None:
         return UNLIMITED
     return min(limit, max(0, limit - (replicas + creating - deleting)))
 
 
 def places_of(subset: WorkloadSpreadSubset, status: SubsetStatus, wanted: int) -> int:
-    """The places left in a subset as its status has it."""
+    """Return the number of free places according to the subset's status."""
     return missing_of(
         limit_of(subset, wanted), status.replicas, len(status.creating_pods or ()), len(status.deleting_pods or ())
     )
 
 
 def by_name(statuses: Iterable[SubsetStatus] | None) -> Mapping[str, SubsetStatus]:
-    """Subsets by their names."""
+    """Index subset statuses by name."""
     return {one.name: one for one in statuses or ()}
 
 
 def schedulable(status: SubsetStatus | None) -> SubsetCondition | None:
-    """The condition Schedulable."""
+    """Return the Schedulable condition."""
     for condition in (status.conditions or ()) if status is not None else ():
         if condition.type == SCHEDULABLE:
             return condition
@@ -74,9 +75,9 @@ def schedulable(status: SubsetStatus | None) -> SubsetCondition | None:
 
 
 def version_statuses(spread: WorkloadSpread, version: str, wanted: int) -> list[SubsetStatus]:
-    """The subsets of a version in the order of the spec, made from the spec where the status has none (WS-27, WS-68).
+    """Return the subset statuses of a version in the order of the spec, adding missing ones. [WS-27, WS-68]
 
-    What the status has beyond the spec follows, for the controller to take away.
+    Statuses of subsets not in the spec follow; the controller removes them.
     """
     status = spread.status or WorkloadSpreadStatus()
     known = by_name((status.versioned_subset_statuses or {}).get(version))
@@ -97,14 +98,14 @@ def version_statuses(spread: WorkloadSpread, version: str, wanted: int) -> list[
 
 
 def with_version(spread: WorkloadSpread, version: str, statuses: list[SubsetStatus]) -> WorkloadSpread:
-    """The object with these statuses of one version."""
+    """Return the object with these statuses of one version."""
     status = spread.status or WorkloadSpreadStatus()
     versions = {**(status.versioned_subset_statuses or {}), version: statuses}
     return spread.model_copy(update={"status": status.model_copy(update={"versioned_subset_statuses": versions})})
 
 
 def parse_time(text: object) -> datetime | None:
-    """A time of a status; None for what is none."""
+    """Parse a time of a status. Return None if it is invalid."""
     if not isinstance(text, str):
         return None
     try:
@@ -115,10 +116,10 @@ def parse_time(text: object) -> datetime | None:
 
 
 def remaining(text: object, seconds: float, now: datetime) -> float:
-    """How long an entry of that time still holds; 0 where it does not.
+    """Return the seconds for which an entry of that time remains valid, or 0.
 
-    A time from the future is one of a clock that is ahead. It holds as long as any, unless it is further ahead than an
-    entry lasts: then nobody meant it.
+    A time in the future comes from a clock that is ahead. The entry is valid for its normal lifetime, unless it is
+    further ahead than that; then it is invalid.
     """
     since = parse_time(text)
     if since is None or since - now > timedelta(seconds=seconds):
@@ -126,14 +127,14 @@ def remaining(text: object, seconds: float, now: datetime) -> float:
     return max(0.0, (min(since, now) + timedelta(seconds=seconds) - now).total_seconds())
 
 
-# Which subset a new Pod gets, and which place a Pod that goes gives back (WS-25 … WS-29, WS-41 … WS-43). Pure.
+# The subset of a new Pod, and the place that a deleted Pod frees. [WS-25 … WS-29, WS-41 … WS-43]
 
 _ORDINAL: Final = re.compile(r"-([0-9]{1,10})\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A place in a subset. ``counted``: by an entry under this key."""
+    """A place in a subset. ``counted`` is the key of its entry in the status."""
 
     subset: str
     counted: str = ""
@@ -141,23 +142,23 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class NewPod:
-    """A Pod to be created: its version, under which key it is counted, and how many Pods the workload wants by now."""
+    """A Pod to be created: its version, its entry key, and the current replicas of the workload."""
 
     version: str
     key: str
     wanted: int
-    #: As the status writes a time.
+    #: Current time, formatted as in the status.
     now: str
 
 
 def sole_subset(spread: WorkloadSpread) -> str:
-    """WS-25: the subset of a spread that has only one, for any number of Pods; else ''."""
+    """Return the only subset if it has no maxReplicas, else ''. [WS-25]"""
     subsets = spread.spec.subsets
     return subsets[0].name if len(subsets) == 1 and subsets[0].max_replicas is None else ""
 
 
 def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
-    """WS-26: the subset of a StatefulSet's Pod; '' for none. Subsets that are not schedulable take no ordinals."""
+    """Return the subset of a StatefulSet's Pod, or ''. Unschedulable subsets take no ordinals. [WS-26]"""
     found = _ORDINAL.search(pod_name)
     ordinal = int(found[1]) if found else -1
     statuses = by_name(spread.status.subset_statuses if spread.status is not None else None)
@@ -167,7 +168,7 @@ def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
             continue
         if subset.max_replicas is None:
             return subset.name
-        # Percentages are refused for StatefulSets: without a number there is no place.
+        # Validation rejects percentages for StatefulSets; they take no ordinals.
         threshold += subset.max_replicas if isinstance(subset.max_replicas, int) else 0
         if ordinal < threshold:
             return subset.name
@@ -175,7 +176,7 @@ def by_ordinal(spread: WorkloadSpread, pod_name: str) -> str:
 
 
 def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread, Place | None]:
-    """WS-27 … WS-29: the first subset of the spec that has a place, and the status that says the place is taken."""
+    """Return the first subset of the spec with a free place, and the status that reserves it. [WS-27 … WS-29]"""
     if spread is None or spread.deleting:
         return Ruling(None)
     statuses = version_statuses(spread, pod.version, pod.wanted)
@@ -183,7 +184,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
     for status in statuses:
         if status.name in names and _has(status.creating_pods, pod.key):
             return Ruling(Place(status.name, pod.key))
-    # One of the same name is on its way out: the place that was given back with it is taken first.
+    # Prefer the place freed by a Pod of the same name that is being deleted.
     order = sorted(range(len(spread.spec.subsets)), key=lambda index: not _has(statuses[index].deleting_pods, pod.key))
     for index in order:
         subset, status = spread.spec.subsets[index], statuses[index]
@@ -191,7 +192,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
             continue
         places = places_of(subset, status, pod.wanted)
         if places == UNLIMITED:
-            # Nothing is taken that could be given twice.
+            # An unlimited subset needs no reservation.
             return Ruling(Place(subset.name), provisional=True)
         if places > 0:
             update: dict[str, object] = {
@@ -209,7 +210,7 @@ def choose(spread: WorkloadSpread | None, pod: NewPod) -> Ruling[WorkloadSpread,
 def give_back(
     spread: WorkloadSpread | None, version: str, subset: str, pod_name: str, now: str
 ) -> Ruling[WorkloadSpread, bool]:
-    """WS-43: whether the place of a Pod that goes was given back, and the status that says so."""
+    """Return whether the place of a deleted Pod was freed, and the status that says so. [WS-43]"""
     if spread is None or spread.deleting or spread.status is None:
         return Ruling(False, provisional=True)
     statuses: Sequence[SubsetStatus] = (spread.status.versioned_subset_statuses or {}).get(version) or ()
@@ -224,7 +225,7 @@ def give_back(
         after = one.model_copy(update={"deleting_pods": {**(one.deleting_pods or {}), pod_name: now}})
         missing = one.missing_replicas + 1
         for known in spread.spec.subsets:
-            # Of a percentage nobody looks here what it is of: whoever takes a place does.
+            # The replicas behind a percentage are not known here; the next reservation computes it.
             if known.name == subset and isinstance(known.max_replicas, int):
                 missing = places_of(known, after, 0)
         changed[index] = after.model_copy(update={"missing_replicas": missing})
@@ -241,25 +242,25 @@ def _has(entries: dict[str, str] | None, key: str) -> bool:
     return entries is not None and key in entries
 
 
-# What is written on a Pod about its subset, and which version of its workload it is of (WS-33, WS-40). Pure.
+# Subset annotation of a Pod, and the version of its workload. [WS-33, WS-40]
 
-#: The version of Pods that are counted together.
+#: Version of Pods whose versions are not distinguished.
 VERSION_IGNORED: Final = "versionIgnored"
 _HASHES: Final = (names.POD_TEMPLATE_HASH, names.CONTROLLER_HASH)
-#: The longest record that is read: names are much shorter.
+#: Maximum length of an annotation that is parsed; names are much shorter.
 _MOST_TEXT: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
 class SubsetRecord:
-    """The annotation of a Pod. ``uid``: by what its place was taken, if it had no name."""
+    """The subset annotation of a Pod. ``uid`` is the entry key of a Pod without a name."""
 
     spread: str
     subset: str
     uid: str = ""
 
     def annotation(self) -> dict[str, str]:
-        """As it is written."""
+        """Return the annotation."""
         value = {"name": self.spread, "subset": self.subset}
         if self.uid:
             value["uid"] = self.uid
@@ -267,7 +268,7 @@ class SubsetRecord:
 
 
 def record_of(annotations: Mapping[str, str]) -> SubsetRecord | None:
-    """WS-33: what the annotation says, whatever the case of its keys; None where it says nothing."""
+    """Parse the annotation, ignoring the case of keys. Return None if it is missing or invalid. [WS-33]"""
     text = annotations.get(names.MATCHED_WORKLOAD_SPREAD)
     if not text or len(text) > _MOST_TEXT:
         return None
@@ -282,7 +283,7 @@ def record_of(annotations: Mapping[str, str]) -> SubsetRecord | None:
 
 
 def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str]) -> str:
-    """WS-40: the version of a Pod whose controller is of this kind. ``versioned``: kinds in lower case."""
+    """Return the version of a Pod whose controller is of this kind. ``versioned`` holds kinds in lower case. [WS-40]"""
     if kind.lower() not in versioned:
         return VERSION_IGNORED
     template, revision = (labels.get(key) for key in _HASHES)
@@ -290,6 +291,6 @@ def version_of(kind: str, labels: Mapping[str, Any], versioned: Collection[str])
 
 
 def versioned_kinds(text: str) -> frozenset[str]:
-    """WS-40: the kinds that the flag names; Deployments bring their ReplicaSets."""
+    """Parse the flag's kinds. Deployments include their ReplicaSets. [WS-40]"""
     kinds = {part.strip().lower() for part in text.split(",")} - {""}
     return frozenset(kinds | {"replicaset"} if "deployment" in kinds else kinds)

@@ -1,4 +1,4 @@
-"""The status of the subsets, and which Pods are moved on (WS-60 … WS-69). Pure."""
+"""Status of the subsets, and Pods to reschedule. Pure. [WS-60 … WS-69]"""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from app.kube.clock import rfc3339
 from app.kube.objects import ObjectMeta, Pod
 from app.pods.predicates import is_active
 
-#: Seconds in which an admitted Pod is created, and one whose deletion was admitted begins to go (WS-61).
+#: Seconds within which an admitted Pod must appear, and an admitted deletion must begin. [WS-61]
 CREATED_WITHIN: Final = 30.0
 DELETED_WITHIN: Final = 15.0
-#: Seconds for which a subset that Pods were moved from takes no new ones (WS-66).
+#: Seconds for which an unschedulable subset takes no new Pods. [WS-66]
 SHUT_FOR: Final = 300.0
-#: Seconds after which a Pod is looked for again that was created, and that the cache does not show.
+#: Seconds until the cache is checked again for a Pod that the API server has.
 UNSEEN_AGAIN: Final = 5.0
 
 #: Pods by subset.
@@ -44,7 +44,7 @@ Groups: TypeAlias = Mapping[str, Sequence[Pod]]
 
 @dataclass(frozen=True, slots=True)
 class Missed:
-    """A Pod that did not come, or did not go, as was expected. ``pod``: its name, or the uid it was counted by."""
+    """A creation or deletion that did not happen in time. ``pod`` is the entry key, a name or UID."""
 
     pod: str
     coming: bool
@@ -52,25 +52,25 @@ class Missed:
 
 @dataclass(slots=True)
 class Outcome:
-    """What the status is to be, and what follows."""
+    """The new status and the follow-up work."""
 
     status: WorkloadSpreadStatus = field(default_factory=WorkloadSpreadStatus)
     missed: list[Missed] = field(default_factory=list)
-    #: Subsets that take Pods again.
+    #: Subsets that are schedulable again.
     recovered: list[str] = field(default_factory=list)
-    #: Pods that found no node in time, by subset.
+    #: Unschedulable Pods to delete, with their subset.
     moved_on: list[tuple[str, Pod]] = field(default_factory=list)
-    #: Seconds until something runs out; None: nothing does.
+    #: Seconds until the next entry or condition expires, if any.
     again_after: float | None = None
 
     def look_again(self, seconds: float) -> None:
-        """Not later than then."""
+        """Requeue after at most this many seconds."""
         if seconds > 0:
             self.again_after = min(seconds, self.again_after) if self.again_after is not None else seconds
 
 
 def critical_seconds(spread: WorkloadSpread) -> int:
-    """WS-64: after how many seconds a Pod without a node is moved on; 0 for never."""
+    """Return the seconds after which an unschedulable Pod is deleted, or 0 for never. [WS-64]"""
     strategy = spread.strategy
     if strategy.type != ADAPTIVE or strategy.adaptive is None:
         return 0
@@ -84,9 +84,10 @@ def compute(
     now: datetime,
     absent: Collection[str] | None = None,
 ) -> Outcome:
-    """The status of the WorkloadSpread as it is now, given its Pods by version and subset.
+    """Compute the status from the Pods by version and subset.
 
-    ``absent``: the keys of Pods to come that the API server does not have; None: no Pod that is late is there.
+    ``absent`` holds the entry keys of expected Pods that the API server does not have; None treats all late Pods as
+    absent.
     """
     outcome = Outcome()
     former = spread.status or WorkloadSpreadStatus()
@@ -105,7 +106,7 @@ def compute(
         found = statuses.of(versions.get(version, {}), before, known, is_overall=False)
         if version in versions or any(one.replicas or one.creating_pods or one.deleting_pods for one in found):
             versioned[version] = found
-    # What a newer version of us, or a user, wrote beyond the known fields stays.
+    # Preserve unknown fields, which users or newer versions may have written.
     outcome.status = former.model_copy(
         update={
             "observed_generation": spread.metadata.generation,
@@ -117,7 +118,7 @@ def compute(
 
 
 class _Statuses:
-    """Makes the statuses of one computation."""
+    """Computes subset statuses."""
 
     def __init__(
         self,
@@ -144,13 +145,13 @@ class _Statuses:
         *,
         is_overall: bool,
     ) -> list[SubsetStatus]:
-        """Of all versions together, or of one. ``overall``: the former status of all."""
+        """Return the statuses of one version or of all together. ``overall`` holds the former statuses of all."""
         subsets = self._spread.spec.subsets
         found = []
         for index, subset in enumerate(subsets):
             pods = groups.get(subset.name, ())
             before = former.get(subset.name)
-            # WS-68: a version that comes takes over what is known.
+            # A new version inherits the condition. [WS-68]
             condition = schedulable(before) if before is not None else schedulable(overall.get(subset.name))
             after = self._condition(subset.name, pods, condition, last=index == len(subsets) - 1, is_overall=is_overall)
             creating, deleting = ({}, {}) if is_overall or before is None else self._entries(pods, before)
@@ -171,10 +172,8 @@ class _Statuses:
             found.append(status.model_copy(update=update) if update else status)
         return found
 
-    # ---- Pods to come and to go
-
     def _entries(self, pods: Sequence[Pod], before: SubsetStatus) -> tuple[dict[str, str], dict[str, str]]:
-        """WS-61: the entries that still hold."""
+        """Return the entries that are still valid. [WS-61]"""
         creating: dict[str, str] = {}
         deleting: dict[str, str] = {}
         if before.creating_pods:
@@ -188,7 +187,7 @@ class _Statuses:
                 elif self._absent is None or key in self._absent:
                     self._outcome.missed.append(Missed(key, coming=True))
                 else:
-                    # It is the cache that is late, or the clock of whoever let it in.
+                    # The cache lags, or the clock of the admitting replica differs.
                     creating[key] = since
                     self._outcome.look_again(UNSEEN_AGAIN)
         if before.deleting_pods:
@@ -204,12 +203,10 @@ class _Statuses:
                     self._outcome.missed.append(Missed(key, coming=False))
         return creating, deleting
 
-    # ---- Pods without a node
-
     def _condition(
         self, subset: str, pods: Sequence[Pod], former: SubsetCondition | None, *, last: bool, is_overall: bool
     ) -> SubsetCondition | None:
-        """WS-64 … WS-67."""
+        """Return the Schedulable condition of a subset. [WS-64 … WS-67]"""
         if not self._critical:
             return None
         if last:
@@ -252,11 +249,11 @@ class _Statuses:
         since = parse_time(condition.last_transition_time)
         if since is None:
             return 0.0
-        # Whatever the clock of the one who wrote it, nobody is shut out for longer.
+        # Clock skew of the writer must not extend the time.
         return (min(since, self._now) + timedelta(seconds=SHUT_FOR) - self._now).total_seconds()
 
     def _late(self, pods: Sequence[Pod]) -> list[Pod]:
-        """WS-65: those that wait for a node for too long."""
+        """Return the Pods that have been unschedulable for too long. [WS-65]"""
         late = []
         for pod in pods:
             if not is_unschedulable(pod) or pod.metadata.creation_timestamp is None:
@@ -265,7 +262,7 @@ class _Statuses:
             if left < 0:
                 late.append(pod)
             else:
-                # Late is who has waited for longer; a clock that counts in floats needs a moment more.
+                # Late means strictly longer; the margin covers rounding of floats.
                 self._outcome.look_again(left + _MOMENT)
         return late
 
@@ -274,7 +271,7 @@ _MOMENT: Final = 0.01
 
 
 def is_unschedulable(pod: Pod) -> bool:
-    """WS-65: whether the scheduler found no node for a Pod that waits for one."""
+    """Return whether the Pod is pending because the scheduler found no node. [WS-65]"""
     condition = pod.condition("PodScheduled")
     return (
         pod.metadata.deletion_timestamp is None
@@ -287,13 +284,13 @@ def is_unschedulable(pod: Pod) -> bool:
 
 
 def entry_keys(pods: Iterable[Pod]) -> set[str]:
-    """By what entries of these Pods may be filed."""
+    """Return the possible entry keys of these Pods."""
     return {key for pod in pods for key in keys_of(pod.metadata)}
 
 
 def keys_of(metadata: ObjectMeta) -> Iterator[str]:
-    """By what an entry of this Pod may be filed."""
-    if metadata.deletion_timestamp is None:  # else another of its name may be on its way
+    """Yield the possible entry keys of the Pod."""
+    if metadata.deletion_timestamp is None:  # a replacement of the same name may be on its way
         yield metadata.name
     record = record_of(metadata.annotations)
     if record is not None and record.uid:

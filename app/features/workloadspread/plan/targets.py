@@ -1,4 +1,4 @@
-"""The replicas of a target, and the whitelist of custom workloads. Pure."""
+"""Replicas of a target, and the whitelist of custom workloads. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any, Final
 from app.api import names
 from app.pods.custom_workloads import GroupKind, entries
 
-# How many Pods a target wants (WS-18). Pure.
+# Replicas of a target. [WS-18]
 
-#: Where the known kinds say it, by group and kind; one Pod where they say nothing.
+#: Path of the replicas by group and kind. The default is 1.
 _PATHS: Final = {
     ("apps", "Deployment"): "spec.replicas",
     ("apps", "ReplicaSet"): "spec.replicas",
@@ -21,21 +21,21 @@ _PATHS: Final = {
     ("batch", "Job"): "spec.parallelism",
 }
 _DEFAULT: Final = 1
-#: The longest path that is followed, in steps.
+#: Maximum number of steps in a path.
 _MAX_STEPS: Final = 50
 _MAX_DIGITS: Final = 10
 
 
 class ReplicasPathError(ValueError):
-    """A path does not lead to a number. The text names the path and the way out."""
+    """A path does not lead to a number. The message names the path and how to fix it."""
 
 
 def replicas_of(
     target: Mapping[str, Any], group_kind: tuple[str, str], paths: Sequence[str], custom_path: str
 ) -> int | None:
-    """WS-18: by the paths of the filter, else by that of the operator's list, else where the kind has it.
+    """Return the replicas: by the paths of the filter, else by the path in the whitelist, else by kind. [WS-18]
 
-    None where only a scale could say it. Raises ReplicasPathError.
+    Returns None if only the scale subresource can tell. Raises ReplicasPathError.
     """
     if paths:
         return sum(at_path(target, path) for path in paths)
@@ -51,28 +51,28 @@ def replicas_of(
 
 
 def at_path(target: Mapping[str, Any], path: str) -> int:
-    """The integer at a path such as ``spec.groups.0.replicas``; 0 for an empty path. Raises ReplicasPathError."""
+    """Return the integer at a path such as ``spec.groups.0.replicas``, 0 if it is empty. Raises ReplicasPathError."""
     if not path:
         return 0
     held: Any = target
     steps = path.split(".")
     if len(steps) > _MAX_STEPS:
-        raise ReplicasPathError(f"replicas path {path[:100]}…: longer than {_MAX_STEPS} steps")
+        raise ReplicasPathError(f"replicas path {path[:100]}…: exceeds {_MAX_STEPS} steps")
     for step in steps:
         if isinstance(held, Mapping) and step in held:
             held = held[step]
         elif isinstance(held, list) and step.isdecimal() and len(step) < _MAX_DIGITS and int(step) < len(held):
             held = held[int(step)]
         else:
-            raise ReplicasPathError(f"replicas path {path}: the workload has nothing at {step}")
+            raise ReplicasPathError(f"replicas path {path}: no such field in the workload: {step}")
     if isinstance(held, bool) or not isinstance(held, int):
         raise ReplicasPathError(f"replicas path {path}: expected an integer, found {type(held).__name__}")
     return held
 
 
-# Further kinds of workloads whose Pods may be spread, as the operator lists them in a ConfigMap (WS-15). Pure.
+# Custom workload kinds that the operator lists in a ConfigMap. [WS-15]
 
-#: WS-16: kinds that own Pods, or own those that do.
+#: Kinds that own Pods or the owners of Pods. [WS-16]
 KNOWN_OWNERS: Final[frozenset[GroupKind]] = frozenset(
     {
         ("apps", "Deployment"),
@@ -87,7 +87,7 @@ KNOWN_OWNERS: Final[frozenset[GroupKind]] = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CustomWorkload:
-    """A kind that may be a target. ``version`` is empty where the operator named none (WS-17)."""
+    """A kind that may be a target. ``version`` is empty if the operator gave none. [WS-17]"""
 
     group: str
     version: str
@@ -97,14 +97,14 @@ class CustomWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Whitelist:
-    """The list: targets, and kinds in between that own their Pods."""
+    """The whitelist: targets, and intermediate kinds that own their Pods."""
 
     targets: Mapping[GroupKind, CustomWorkload] = field(default_factory=dict)
     owners: frozenset[GroupKind] = KNOWN_OWNERS
 
 
 def parse_whitelist(text: str | None) -> Whitelist:
-    """The list in the ConfigMap; empty without one. Raises WhitelistError."""
+    """Parse the list in the ConfigMap. Empty if there is none. Raises WhitelistError."""
     targets: dict[GroupKind, CustomWorkload] = {}
     owners = set(KNOWN_OWNERS)
     for entry in entries(text, names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY):

@@ -183,18 +183,18 @@ def test_what_is_explained() -> None:
     ]
     found = explain(given, [(one, IGNORED) for one in pods], 5, "")
     assert [(one.name, one.takes, one.places, one.next.partition(":")[0]) for one in found.subsets] == [
-        ("a", "60% of 5: 3", "0", "passed over"),
-        ("b", "5", "5", "passed over"),
+        ("a", "60% of 5: 3", "0", "skipped"),
+        ("b", "5", "5", "skipped"),
         ("c", "any number", "any number", "chosen"),
     ]
     assert found.next == "The next Pod goes into c."
     assert [row[4].partition(":")[0] for row in found.pods] == [
         "-",
-        "more than its subset takes",
+        "beyond maxReplicas of its subset",
         "its subset was removed",
-        "it has ended or is being deleted, and is not counted",
+        "not counted",
     ]
     full = explain(spread({"a": 1}, {"v": [{"name": "a", "replicas": 1, "missingReplicas": 0}]}), [], 5, "v")
-    assert full.next.startswith("The next Pod goes into no subset")
+    assert full.next.startswith("The next Pod gets no subset")
     ordinals = explain(spread({"a": 2, "b": 0, "c": None}, kind="StatefulSet"), [], 5, "")
     assert [one.next for one in ordinals.subsets] == ["ordinals 0 to 1", "no ordinals", "ordinals from 2"]
