@@ -37,7 +37,7 @@ def message(sets: Sequence[str]) -> str:
     """Return the message of a Pod's event and condition."""
     return (
         "created while the webhook was not registered, without the containers of SidecarSet "
-        f"{', '.join(sets)}; delete the Pod, so that it is created anew with them"
+        f"{', '.join(sets)}; delete the Pod, so that it is recreated with them"
     )
 
 
