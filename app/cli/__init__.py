@@ -1,1 +1,1 @@
-"""The command line: pykruise …"""
+"""The ``pykruise`` command line."""

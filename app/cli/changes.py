@@ -1,4 +1,4 @@
-"""What commands change in a workload: held, let go on, started anew, given other images, scaled in."""
+"""Commands that change a workload: pause, resume, restart, set images, scale in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from app.kube.errors import CommandError, WrongCommandError
 
-#: So many Pods are named where one was not found.
+#: Maximum number of Pods named when one is not found.
 _NAMED: Final = 5
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def shown(commands: Commands, name: str) -> str:
-    """An object as kubectl names it behind a change."""
+    """Return an object's name as kubectl prints it before the result."""
     return f"{commands.kind.singular}.{commands.kind.group}/{name}"
 
 
@@ -30,7 +30,7 @@ async def changed(
     *,
     dry_run: bool = False,
 ) -> str:
-    """Change an object as it was read, with JSON patch operations; what came of it, in a line."""
+    """Apply JSON patch operations to an object as it was read. Return a one-line summary."""
     from app.cli.kinds import scope
     from app.kube.client import PatchType
 
@@ -55,7 +55,7 @@ def _restartable() -> str:
 
 
 async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
-    """What came of it, in a line."""
+    """Restart a workload. Return a one-line summary."""
     from app.cli.kinds import read, wanted
 
     commands, name = wanted(what)
@@ -66,7 +66,7 @@ async def restarted(client: Client, namespace: str, what: Sequence[str]) -> str:
 
 
 async def set_paused(client: Client, namespace: str, what: Sequence[str], *, paused: bool) -> str:
-    """What came of it, in a line. Raises CommandError."""
+    """Pause or resume a rollout. Return a one-line summary. Raises CommandError."""
     from app.cli.kinds import read, scope, wanted
 
     commands, name = wanted(what)
@@ -90,7 +90,7 @@ async def set_paused(client: Client, namespace: str, what: Sequence[str], *, pau
 
 
 def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: bool) -> dict[str, Any]:
-    """Resuming leaves nothing behind of what pausing added: in a recorded template that would be another revision."""
+    """Return the patch. Resuming removes all that pausing added; leftovers in a template would be another revision."""
     parents: list[Any] = []
     found: Any = stored
     for key in where:
@@ -112,7 +112,7 @@ def _pause_patch(stored: Mapping[str, Any], where: Sequence[str], *, paused: boo
 
 
 def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """``KIND NAME CONTAINER=IMAGE …`` as what names the object, and the images. Raises WrongCommandError."""
+    """Split ``KIND NAME CONTAINER=IMAGE …`` into the object and the images. Raises WrongCommandError."""
     from app.kube.images import parse_image
 
     what = [word for word in words if "=" not in word]
@@ -130,7 +130,7 @@ def images_of(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 
 async def images_set(client: Client, namespace: str, words: Sequence[str], *, dry_run: bool = False) -> str:
-    """What came of giving containers other images, in a line. Raises CommandError."""
+    """Set the images of containers. Return a one-line summary. Raises CommandError."""
     from app.cli.kinds import read, wanted
 
     what, images = images_of(words)
@@ -155,7 +155,7 @@ async def images_set(client: Client, namespace: str, words: Sequence[str], *, dr
 
 
 def _containers(commands: Commands, stored: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The containers of an object, each with its JSON pointer."""
+    """Return the containers of an object with their JSON pointers."""
     for keys in commands.containers_at:
         found: Any = stored
         for key in keys:
@@ -170,7 +170,7 @@ def _containers(commands: Commands, stored: Mapping[str, Any]) -> Iterator[tuple
 async def scaled_in(
     client: Client, namespace: str, what: Sequence[str], pods: Sequence[str], *, dry_run: bool = False
 ) -> str:
-    """What came of taking exactly these Pods away, in a line. Raises CommandError."""
+    """Delete exactly these Pods and lower the replicas. Return a one-line summary. Raises CommandError."""
     from app.cli.kinds import owned, read, wanted
 
     commands, name = wanted(what)

@@ -1,4 +1,4 @@
-"""``pykruise dashboard``: a page about the cluster, on this machine."""
+"""``pykruise dashboard``: a local web page about the cluster."""
 
 from __future__ import annotations
 
@@ -20,16 +20,14 @@ def register(app: typer.Typer) -> None:
 
 
 def dashboard(
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port on this machine; 0: any that is free")
-    ] = 8900,
+    port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Local port; 0 selects a free one")] = 8900,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Show the cluster on a live web page.
 
-    Workloads and their roll-outs, Pods, sidecars, budgets and spreads. It reads with the rights of the kubeconfig, and
-    writes nothing. Ctrl-C ends it.
+    Workloads and their rollouts, Pods, sidecars, budgets and spreads. It reads with the permissions of the kubeconfig
+    and writes nothing. Press Ctrl-C to stop.
     """
 
     async def work(client: Client, _namespace: str) -> None:
@@ -39,7 +37,7 @@ def dashboard(
 
 
 async def serve(client: Client, port: int) -> None:
-    """Serve until interrupted. Raises CommandError for a port that is taken, KubeError for a cluster out of reach."""
+    """Serve until interrupted. Raises CommandError if the port is in use, KubeError if the cluster is unreachable."""
     from random import Random
 
     import uvicorn
@@ -55,7 +53,7 @@ async def serve(client: Client, port: int) -> None:
     except StartError as error:
         raise CommandError(str(error)) from None
     with listener:
-        await client.list_page(NAMESPACES, limit=1)  # a cluster that cannot be reached is said at once
+        await client.list_page(NAMESPACES, limit=1)  # fail early if the cluster is unreachable
         commands = [one for declared in features() for one in declared.commands() if one.progress is not None]
         kinds = [one for declared in features() for one in declared.dashboard()]
         board = Board(client, commands, kinds, Random())

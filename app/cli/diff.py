@@ -1,7 +1,6 @@
-"""A patched object as one text: what stayed, what went, what came, and the rule behind each change. Pure.
+"""Text form of a patched object: kept, removed and added parts, with the rule behind each change. Pure.
 
-The operations are applied one after the other to a tree that remembers; so the text shows the object a person knows, in
-YAML, with removed parts still in their place.
+Operations are applied one by one to a tree that keeps removed parts, so that the YAML shows them in place.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Sign = Literal[" ", "-", "+"]
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the text. ``rule`` stands on the first line of a change."""
+    """A line of the text. ``rule`` is set on the first line of a change."""
 
     sign: Sign
     text: str
@@ -33,7 +32,7 @@ class Line:
 
 @dataclass(slots=True)
 class _Node:
-    """A value: a scalar in ``scalar``, or members, or items. Removed nodes stay where they were."""
+    """A value: a scalar in ``scalar``, or members, or items. Removed nodes are kept in place."""
 
     scalar: Any = None
     members: list[tuple[str, _Node]] | None = None
@@ -43,9 +42,9 @@ class _Node:
 
 
 def changes(original: Any, operations: Iterable[PatchOperation]) -> list[Line]:
-    """The object with the operations applied, line by line.
+    """Apply the operations and return the object line by line.
 
-    Raises PatchError or LookupError for a patch that does not fit.
+    Raises PatchError or LookupError if the patch does not apply.
     """
     root = _node(original, " ", "")
     for operation in operations:
@@ -74,7 +73,7 @@ def _apply(root: _Node, operation: PatchOperation) -> None:
     elif parent.items is not None:
         _apply_to_list(parent.items, last, operation)
     else:
-        raise LookupError(f"{operation.path}: there is nothing to change in a scalar")
+        raise LookupError(f"{operation.path}: cannot change a part of a scalar")
 
 
 def _child(parent: _Node, key: str) -> _Node:
@@ -118,7 +117,7 @@ def _apply_to_list(items: list[_Node], key: str, operation: PatchOperation) -> N
 
 
 def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
-    """Where the item that is at ``index`` for a reader of the patch stands among those that went."""
+    """Return the position of item ``index`` of the patched list among items that include removed ones."""
     live = [position for position, item in enumerate(items) if item.sign != "-"]
     if end and index == len(live):
         return live[-1] + 1 if live else len(items)
@@ -127,7 +126,7 @@ def _position(items: list[_Node], index: int, *, end: bool = False) -> int:
 
 def _remove(members: list[tuple[str, _Node]], position: int, rule: str) -> None:
     name, node = members[position]
-    if node.sign == "+":  # it came with this patch: nobody has seen it
+    if node.sign == "+":  # added by this patch, so never shown
         del members[position]
     else:
         members[position] = (name, _gone(node, rule))
@@ -143,7 +142,7 @@ def _gone(node: _Node, rule: str) -> _Node:
 
 
 def _replaced(node: _Node, value: Any, rule: str) -> list[_Node]:
-    """What stands in the place of a replaced node: the parts both have stay."""
+    """Return the nodes that replace a node; parts common to both are kept."""
     value = _plain(value)
     if node.sign == " " and node.members is not None and isinstance(value, dict) and value:
         members: list[tuple[str, _Node]] = []
@@ -189,7 +188,7 @@ def _value(node: _Node) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """A patch's value as JSON: parts may be rendered already."""
+    """Return a patch's value as JSON; parts may already be encoded."""
     return orjson.loads(orjson.dumps(value))
 
 
@@ -201,7 +200,7 @@ def _lines(node: _Node, depth: int) -> Iterator[Line]:
     for name, child in node.members or ():
         if _is_block(child):
             yield Line(child.sign, f"{pad}{_quoted(name)}:", child.rule)
-            # Lists stand at the depth of their key, as kubectl prints them.
+            # Lists are indented like their key, as kubectl prints them.
             yield from _lines(child, depth if child.items is not None else depth + 1)
         else:
             yield Line(child.sign, f"{pad}{_quoted(name)}: {_scalar(child)}", child.rule)
@@ -218,7 +217,7 @@ def _item_lines(item: _Node, depth: int) -> Iterator[Line]:
     if first.sign == item.sign:
         yield Line(first.sign, f"{pad}- {first.text[len(pad) + 2 :]}", item.rule or first.rule)
     else:
-        # The item stayed and its beginning did not: the dash gets a line of its own.
+        # The item was kept but its first member was not: the dash gets its own line.
         yield Line(item.sign, f"{pad}-", item.rule)
         yield first
     yield from rest
@@ -237,7 +236,7 @@ def _scalar(node: _Node) -> str:
 
 
 def _quoted(text: str) -> str:
-    """The text as a YAML scalar on one line."""
+    """Return the text as a YAML scalar on one line."""
     style = None if text.isprintable() else '"'
     return (
         yaml.safe_dump(text, default_style=style, width=sys.maxsize, allow_unicode=True).removesuffix("...\n").strip()

@@ -1,4 +1,4 @@
-"""Where the command ``pykruise`` begins: what runs on every node is not made to import what people see."""
+"""Entry point of ``pykruise``. The node agent starts here without importing the interactive commands."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 import sys
 from typing import Final
 
-#: Importing makes much and nothing to collect; looking for it time and again was a tenth of a short command.
+#: Imports allocate much and leave no garbage; collecting it took a tenth of a short command.
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 
 
 def _open_what_is_closed() -> None:
-    """A shell's ``>&-``: nothing of ours shall get the number of a standard stream, and nobody trip over it."""
+    """Open closed standard streams (``>&-``), so that no other file gets their descriptors."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
-            os.open(os.devnull, os.O_RDWR)  # the lowest number that is free, and those below are taken
+            os.open(os.devnull, os.O_RDWR)  # returns the lowest free descriptor; those below are in use
             setattr(sys, name, os.fdopen(number, mode))
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command."""
     _open_what_is_closed()
     if sys.argv[1:2] == ["daemon"]:
         from app.daemon.main import main as run_daemon

@@ -1,4 +1,4 @@
-"""The kinds that have commands: found by what people call them, without importing any other."""
+"""Kinds with commands, found by name without importing the others."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ def _index() -> Mapping[str, Any]:
     found: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
     if found["folders"] == FOLDERS:
         return found
-    # Somebody adds a feature, and has not generated anything yet.
+    # A feature was added but the index has not been generated yet.
     from app.manager.index import gathered_commands
 
     return gathered_commands()
 
 
 def kinds() -> Sequence[Mapping[str, Any]]:
-    """The kinds that have commands: what they are called, and where the commands stand."""
+    """Return the kinds with commands: their names and the modules of the commands."""
     found: Sequence[Mapping[str, Any]] = _index()["kinds"]
     return found
 
 
 def verbs() -> Mapping[str, Mapping[str, str]]:
-    """Name of a verb → where it stands, and its help."""
+    """Return verbs by name with their modules and help texts."""
     found: Mapping[str, Mapping[str, str]] = _index()["verbs"]
     return found
 
 
 def verb_called(name: str) -> Verb | LongVerb:
-    """The verb of this name, which there is."""
+    """Return an existing verb by name."""
     found: Any = _at(verbs()[name]["at"])
     if hasattr(found, "long_verbs"):
         found = next(one for one in (*found.verbs(), *found.long_verbs()) if one.name == name)
@@ -57,7 +57,7 @@ def verb_called(name: str) -> Verb | LongVerb:
 
 
 def commands_of(entry: Mapping[str, Any]) -> Commands:
-    """The commands of one of ``kinds()``."""
+    """Return the commands of an entry of ``kinds()``."""
     found: Any = _at(entry["at"])
     if hasattr(found, "long_verbs"):
         found = next(one for one in found.commands() if one.kind.kind == entry["kind"])
@@ -66,12 +66,12 @@ def commands_of(entry: Mapping[str, Any]) -> Commands:
 
 
 def commands_called(word: str) -> Commands | None:
-    """The commands of the kind that a person calls so."""
+    """Return the commands of a kind by any of its names; None if it has none."""
     return _first(lambda one: word in one["words"])
 
 
 def commands_by_kind(group: str, kind: str) -> Commands | None:
-    """The commands of a kind by its name."""
+    """Return the commands of a kind by group and kind."""
     return _first(lambda one: (one["group"], one["kind"]) == (group, kind))
 
 
@@ -80,22 +80,22 @@ def _first(meant: Callable[[Mapping[str, Any]], bool]) -> Commands | None:
 
 
 def _at(place: str) -> Any:
-    """What stands in ``module:NAME``: commands or a verb, or the feature that makes them."""
+    """Import ``module:NAME``: commands, a verb, or the feature that defines them."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)
 
 
 def known() -> Sequence[Commands]:
-    """The commands of all kinds that have some."""
+    """Return the commands of all kinds."""
     return tuple(map(commands_of, kinds()))
 
 
 def commands_for(api_version: object, kind: object) -> Commands | None:
-    """The commands of the kind that a manifest or an owner reference names."""
+    """Return the commands of the kind in a manifest or an owner reference."""
     return commands_by_kind(str(api_version).rpartition("/")[0], str(kind))
 
 
-#: Kinds that people name and that are not ours, with what to type instead.
+#: Kinds of other projects that users name, and what to type instead.
 _BUILT_IN: Final = re.compile(
     r"(deployments?|deploy|replicasets?|rs|jobs?|cronjobs?|cj)(\.apps|\.batch)?|(statefulset|daemonset)s?\.apps"
 )
@@ -103,7 +103,7 @@ _ROLLOUTS: Final = ("rollout", "rollouts", "ro", "batchrelease", "batchreleases"
 
 
 def parts_of(words: Sequence[str]) -> tuple[str, str]:
-    """Kind and name in ``KIND NAME`` or ``KIND/NAME``, the kind in small letters; the name may be missing. Raises
+    """Return the lower-case kind and the name in ``KIND NAME`` or ``KIND/NAME``; the name may be empty. Raises
     WrongCommandError."""
     parts = [part for word in words for part in word.split("/")]
     if not parts or len(parts) > 2 or not parts[0] or (len(parts) == 2 and not parts[1]):
@@ -112,7 +112,7 @@ def parts_of(words: Sequence[str]) -> tuple[str, str]:
 
 
 def wanted(words: Sequence[str]) -> tuple[Commands, str]:
-    """The kind and name that ``cloneset NAME``, ``cloneset/NAME`` or ``clone/NAME`` mean. Raises CommandError."""
+    """Return the kind and name in ``cloneset NAME``, ``cloneset/NAME`` or ``clone/NAME``. Raises CommandError."""
     word, name = parts_of(words)
     found = kind_of(word)
     if not name:
@@ -121,7 +121,7 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
 
 
 def kind_of(word: str) -> Commands:
-    """The commands of the kind that a person calls so. Raises WrongCommandError with what there is instead."""
+    """Return the commands of a kind by any of its names. Raises WrongCommandError with a hint."""
     if found := commands_called(word):
         return found
     raise WrongCommandError(f"{word} {_instead(word)}")
@@ -142,12 +142,12 @@ def _instead(word: str) -> str:
 
 
 def scope(commands: Commands, namespace: str) -> str:
-    """The namespace of an object of this kind; '' where it has none."""
+    """Return the namespace of an object of this kind; '' if the kind is cluster-scoped."""
     return namespace if commands.kind.namespaced else ""
 
 
 async def read(client: Client, commands: Commands, namespace: str, name: str) -> dict[str, Any]:
-    """The stored object. Raises CommandError where there is none."""
+    """Return the stored object. Raises CommandError if it does not exist."""
     try:
         found: dict[str, Any] = await client.get(commands.kind.resource(), name, scope(commands, namespace))
     except NotFound:
@@ -160,7 +160,7 @@ async def read(client: Client, commands: Commands, namespace: str, name: str) ->
 
 
 async def owned(client: Client, stored: Mapping[str, Any]) -> OwnedObjects:
-    """The Pods that a stored object controls, and its revisions."""
+    """Return the Pods and revisions that a stored object controls."""
     from app.pods.predicates import Owner
     from app.workloads.commands import owned_objects
 

@@ -1,4 +1,4 @@
-"""The command ``pykruise``."""
+"""The ``pykruise`` command."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 1 not done or refused, 2 not understood, 130 interrupted.",
+    epilog="Exit codes: 0 success, 1 failed or refused, 2 invalid usage, 130 interrupted.",
 )
 
 
@@ -44,7 +44,7 @@ def options(
 
 
 class _Untouched(TyperCommand):
-    """A command whose arguments are not ours to read: flags in Go's spelling."""
+    """A command that parses its own arguments: flags in Go's syntax."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         ctx.args = list(args)
@@ -53,8 +53,8 @@ class _Untouched(TyperCommand):
 
 @app.command(cls=_Untouched, add_help_option=False)
 def manager(ctx: typer.Context) -> None:
-    """Run admission webhooks and controllers."""
-    gc.disable()  # importing makes nothing to collect, and looking for it again and again took a tenth of the start
+    """Run the admission webhooks and the controllers."""
+    gc.disable()  # imports leave no garbage; collecting it took a tenth of the start-up time
     from app.manager.run import main as run_manager
 
     gc.enable()
@@ -63,34 +63,34 @@ def manager(ctx: typer.Context) -> None:
 
 @app.command(cls=_Untouched, add_help_option=False)
 def daemon(ctx: typer.Context) -> None:
-    """Run the agent of a node."""
+    """Run the node agent."""
     from app.daemon.main import main as run_daemon
 
     raise typer.Exit(run_daemon(ctx.args, os.environ))
 
 
 _Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false")]
-_Level = Annotated[int, typer.Option("--verbosity", "-v", metavar="N", help="5 and more show every decision")]
+_Level = Annotated[int, typer.Option("--verbosity", "-v", metavar="N", help="Log verbosity; 5 shows every decision")]
 
 
 @app.command()
 def serve(
     policies: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder (or file) with SidecarSets and Namespaces as YAML")
+        Path, typer.Option(metavar="FOLDER", help="Directory (or file) with SidecarSets and Namespaces as YAML")
     ],
     host: Annotated[str, typer.Option(metavar="ADDRESS", help="Address to listen on")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, metavar="N", help="Port to listen on")] = 9443,
-    workers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Processes that answer")] = 1,
+    workers: Annotated[int, typer.Option(min=1, max=64, metavar="N", help="Number of worker processes")] = 1,
     certs: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Folder of the certificates; made if there are none")
+        Path, typer.Option(metavar="FOLDER", help="Directory of the certificates; created if empty")
     ] = Path("certs"),
     feature_gates: _Gates = "",
     verbosity: _Level = 0,
     logging_format: Annotated[Literal["text", "json"], typer.Option()] = "text",
 ) -> None:
-    """Answer admission reviews without a cluster.
+    """Serve admission reviews without a cluster.
 
-    SidecarSets and Namespaces come from YAML files.
+    SidecarSets and Namespaces are read from YAML files.
     """
     from app.certs.issue import CertificateError
     from app.cli.serve import ServeOptions
@@ -116,25 +116,25 @@ def review(
     file: Annotated[
         str,
         typer.Argument(
-            metavar="FILE", help="AdmissionReview or manifests, YAML or JSON; a folder of them; - for standard input"
+            metavar="FILE", help="AdmissionReview or manifests, YAML or JSON; a directory of them; - for standard input"
         ),
     ],
     policies: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Folder (or file) with SidecarSets and Namespaces")
+        Path | None, typer.Option(metavar="FOLDER", help="Directory (or file) with SidecarSets and Namespaces")
     ] = None,
-    of_cluster: Annotated[bool, typer.Option("--cluster", help="Use those of the cluster instead of a folder")] = False,
+    of_cluster: Annotated[bool, typer.Option("--cluster", help="Use the cluster's objects instead")] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of a manifest without one")
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of manifests without one")
     ] = "default",
-    output: Annotated[Literal["diff", "json"], typer.Option("--output", "-o", help="A diff, or the answer")] = "diff",
+    output: Annotated[Literal["diff", "json"], typer.Option("--output", "-o", help="A diff, or the response")] = "diff",
     feature_gates: _Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Show what admission would change, and by which rule.
 
-    Reviews are decided locally; no manager is asked. A workload is followed by a Pod of its template.
-    Exit code 1: denied; 2: the file or the policies cannot be used.
+    Reviews are decided locally, without a manager. A workload is followed by a Pod of its template. Exit code 1:
+    denied; 2: the file or the policies are invalid.
     """
     from rich.console import Console
 
@@ -145,7 +145,7 @@ def review(
 
     try:
         if policies is not None and of_cluster:
-            raise ReviewError("--policies and --cluster: name one of them")  # noqa: TRY301
+            raise ReviewError("specify one of --policies and --cluster")  # noqa: TRY301
         if policies is not None and not policies.exists():
             raise ReviewError(f"--policies: {policies} does not exist")  # noqa: TRY301
         with TemporaryDirectory(prefix="pykruise-review-") as folder:
@@ -171,7 +171,7 @@ def show_version(output: Output = "text") -> None:
 
 
 def installed_version() -> str:
-    """The version of this installation."""
+    """Return the installed version."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -192,7 +192,7 @@ terminal.register(app)
 
 
 def main() -> None:
-    """The entry point."""
+    """Run the command."""
     app()
 
 

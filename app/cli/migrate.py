@@ -1,7 +1,7 @@
-"""``pykruise migrate``: Pods of a built-in workload come to one of ours, step by step, never too few of them.
+"""``pykruise migrate``: moves Pods of a built-in workload to a Kruise workload step by step, never with fewer replicas.
 
-For workloads whose Pods are all alike: ours is made beside the source, and replicas move over as ours become available
-(``app.cli.moves``). Where ours is the built-in kind under another apiVersion, it adopts the Pods as they run
+If the Pods are interchangeable, the Kruise workload is created next to the source and replicas move as its Pods become
+available. If the Kruise kind is the built-in one under another apiVersion, it adopts the running Pods
 (``app.cli.moves``).
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.framework.commands import Commands, Migration
     from app.kube.client import Client
 
-#: What kubectl calls built-in kinds for short.
+#: kubectl's short names of built-in kinds.
 _SHORT: Final = {"Deployment": "deploy", "StatefulSet": "sts", "DaemonSet": "ds"}
 
 
@@ -30,10 +30,10 @@ def register(app: typer.Typer) -> None:
 
 def migrate(
     what: What,
-    source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="The workload whose replicas move")],
-    replicas: Annotated[int | None, typer.Option(min=0, metavar="N", help="How many move; default: all")] = None,
+    source: Annotated[str, typer.Option("--from", metavar="KIND/NAME", help="Source workload of the replicas")],
+    replicas: Annotated[int | None, typer.Option(min=0, metavar="N", help="Replicas to move; default: all")] = None,
     max_surge: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many move at a time, beside those that run; default: 1")
+        int | None, typer.Option(min=1, metavar="N", help="Number of extra replicas while moving; default: 1")
     ] = None,
     namespace: Namespace = "",
     timeout: Timeout = 0.0,
@@ -41,11 +41,11 @@ def migrate(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Move Pods of a built-in workload to one of ours.
+    """Migrate Pods of a built-in workload to a Kruise workload.
 
-    Replicas of a Deployment move to a CloneSet step by step; it is made where it is not there yet. A StatefulSet or
-    DaemonSet of ours takes the place of the built-in one of its name, and adopts its Pods as they run. Exit code 1: it
-    took too long. Interrupted, or after that, the same command goes on where it was.
+    Replicas of a Deployment move to a CloneSet step by step; the CloneSet is created if it does not exist. A Kruise
+    StatefulSet or DaemonSet replaces the built-in one of the same name and adopts its running Pods. Exit code 1: timed
+    out. After a timeout or an interrupt, run the same command to resume.
     """
 
     async def work(client: Client, where: str) -> bool:
@@ -56,7 +56,7 @@ def migrate(
 
 
 class Limits:
-    """How many replicas move (None: all), how many at a time, and within how many seconds (0: no limit)."""
+    """Number of replicas to move (None: all), how many at a time, and the timeout in seconds (0: none)."""
 
     def __init__(self, replicas: int | None, max_surge: int | None, seconds: float) -> None:
         self.replicas = replicas
@@ -68,7 +68,7 @@ class Limits:
 async def moved(
     client: Client, namespace: str, what: Sequence[str], source: str, limits: Limits, *, dry_run: bool = False
 ) -> bool:
-    """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
+    """Move replicas, printing a line per step. Return whether all moved in time. Raises CommandError."""
     from app.cli.kinds import parts_of, wanted
 
     commands, name = wanted(what)

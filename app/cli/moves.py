@@ -1,4 +1,4 @@
-"""Moves of built-in workloads to ours: by adopting their Pods, or by scaling one down and the other up."""
+"""Migration of built-in workloads: adopt their Pods, or scale one down and the other up."""
 
 from __future__ import annotations
 
@@ -23,20 +23,19 @@ if TYPE_CHECKING:
     from app.kube.resources import Resource
 
 
-# ``pykruise migrate`` where ours is made beside the source: replicas move over as ours become available.
-#
-# How far it is stands in an annotation of ours, written in one request with the replicas it is about, so that the same
-# command goes on where another was interrupted, and neither of the two is left with too many.
+# ``pykruise migrate`` with two workloads: replicas move as Pods of the new one become available. An annotation, written
+# in the same request as the replicas, records the progress, so that an interrupted command can resume and neither
+# workload keeps too many replicas.
 
 _POLL_SECONDS: Final = 1.0
-#: As many replicas as a field of 32 bits can say.
+#: Largest number of replicas: 32 bits.
 _MOST: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationProgress:
-    """How far a migration is: ``moved`` of ``number`` replicas (None: of all) have moved, and ours has ``owed`` more
-    that the source has yet to give up."""
+    """Progress of a migration: ``moved`` of ``number`` replicas (None: all) have moved, and the new workload has
+    ``owed`` replicas more that the source must still give up."""
 
     number: int | None
     moved: int = 0
@@ -44,7 +43,7 @@ class MigrationProgress:
 
 
 def written(source: Mapping[str, Any], number: int | None, moved: int, target: int) -> str:
-    """What the annotation says while the source goes to ``target`` replicas, after ``moved`` have moved."""
+    """Return the annotation to write while the source scales to ``target`` replicas, after ``moved`` have moved."""
     there = _replicas(source)
     return orjson.dumps(
         {"uid": source["metadata"].get("uid"), "number": number, "moved": moved, "from": there, "to": target}
@@ -52,16 +51,16 @@ def written(source: Mapping[str, Any], number: int | None, moved: int, target: i
 
 
 def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> MigrationProgress:
-    """What an earlier command of the same source left, as far as it is for this ``number`` to go on with."""
+    """Return the progress of an earlier command for the same source and ``number``."""
     try:
         found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
         if not isinstance(found, dict) or found.get("uid") != source["metadata"].get("uid"):
             return MigrationProgress(number)
         before, after, moved = (found[key] for key in ("from", "to", "moved"))
     except (ValueError, KeyError):
-        return MigrationProgress(number)  # not written by us
+        return MigrationProgress(number)  # not written by this command
     if not all(isinstance(one, int) and 0 <= one <= _MOST for one in (before, after, moved)):
-        return MigrationProgress(number)  # nor that
+        return MigrationProgress(number)  # nor this
     there = _replicas(source)
     owed = max(before - after, 0) if there == before else 0
     if found.get("number") != number:
@@ -79,7 +78,7 @@ async def replicas_moved(
     *,
     dry_run: bool = False,
 ) -> bool:
-    """Move replicas over, a line for each step; whether all have moved in time. Raises CommandError."""
+    """Move replicas, printing a line per step. Return whether all moved in time. Raises CommandError."""
     name, source_name = pair
     called = f"{migration.source.kind} {namespace}/{source_name}"
     ours_called = f"{commands.kind.kind} {namespace}/{name}"
@@ -121,7 +120,7 @@ def _on(left: int) -> str:
 
 @dataclass(slots=True)
 class _Move:
-    """One command that moves replicas."""
+    """One run of the command."""
 
     client: Client
     commands: Commands
@@ -135,17 +134,17 @@ class _Move:
     moved: int = 0
 
     async def run(self, ours: Mapping[str, Any], there: int) -> bool:
-        """Step by step; ``there`` is what the source had before the first."""
+        """Move step by step; ``there`` is the number of replicas of the source before the first step."""
         stand, limits, client = self.stand, self.limits, self.client
         resource = self.commands.kind.resource()
         self.moved = stand.moved
         begun = max(_replicas(ours) - stand.moved - stand.owed, 0)
         deadline = client.clock.monotonic() + (limits.seconds or float("inf"))
         while self.moved < self.number:
-            # What an interrupted command has added already is part of the first step, whatever its size was.
+            # Replicas added by an interrupted command belong to the first step, whatever its size was.
             step = max(limits.max_surge, stand.owed if self.moved == stand.moved else 0)
             moving = min(self.moved + step, self.number)
-            # Ours come first, so that there are never fewer than before.
+            # Scale up first, so that there are never fewer replicas than before.
             source = await client.get(self.migration.source, self.source, self.namespace)
             about = written(source, stand.number, self.moved, there - moving)
             await self._patch(resource, self.name, begun + moving, about)
@@ -171,7 +170,7 @@ class _Move:
 
 
 def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, source: str) -> None:
-    """Raises CommandError where the two would not run the same Pods, or not take theirs apart."""
+    """Raise CommandError if the two would run different Pods or select each other's."""
     images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
     if images[0] != images[1]:
         raise CommandError(f"{called}: is there and runs other images than {source}; bring both together first")
@@ -188,11 +187,9 @@ def _available(stored: Mapping[str, Any], wanted: int) -> bool:
     return seen and int(status.get("availableReplicas") or 0) >= wanted
 
 
-# ``pykruise migrate`` where ours is the built-in kind under another apiVersion: it adopts the Pods as they run.
-#
-# The built-in object is deleted without its Pods, and ours is made under its name; its controller adopts them. What is
-# asked of the API server before is whether it would take ours, so that nothing is deleted for an object that it
-# refuses.
+# ``pykruise migrate`` for the built-in kind under another apiVersion. The built-in object is deleted without its Pods
+# and the Kruise object is created under its name; its controller adopts them. A dry run first checks that the API
+# server accepts the new object.
 
 
 async def adopted(
@@ -205,7 +202,7 @@ async def adopted(
     seconds: float,
     dry_run: bool,
 ) -> bool:
-    """Move a built-in workload over, a line for each step; whether it was done in time. Raises CommandError."""
+    """Migrate a built-in workload, printing each step. Return whether it finished in time. Raises CommandError."""
     from app.framework.commands import left_behind
     from app.kube.errors import CommandError, InterruptedCommandError
 
@@ -220,7 +217,7 @@ async def adopted(
             raise CommandError(f"{native}: not found; name another namespace with -n")
         write(f"{native} is gone, and {ours} is there: nothing is left to do; {_see('rollout status', commands, name)}")
         return True
-    # Deleted without its Pods is what a command of ours did that could not go on.
+    # Only an interrupted command of ours deletes it without its Pods.
     goes = bool(found["metadata"].get("deletionTimestamp"))
     if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
         raise CommandError(f"{native}: is being deleted with its Pods")
@@ -234,7 +231,7 @@ async def adopted(
     try:
         stored = await asyncio.shield(replacing)
     except asyncio.CancelledError:
-        # Whoever interrupts is not left with neither of the two; it is a matter of a second.
+        # An interrupt must not leave the user with neither object; this takes about a second.
         interrupted = True
         complain(f"interrupted; {ours} is made before, since it would be nowhere")
         stored = await replacing
@@ -265,8 +262,8 @@ async def _replaced(
     called: tuple[str, str],
     deadline: float,
 ) -> dict[str, Any] | None:
-    """Ours, made as soon as the built-in one is gone; None where that is there still when time is over. Raises
-    CommandError, or KubeError while nothing has been changed."""
+    """Create the new object as soon as the built-in one is deleted; None on timeout. Raises CommandError, or KubeError
+    while nothing has been changed."""
     from app.kube.errors import ApiError, CommandError, KubeError, ServerError, sentence
 
     metadata = native["metadata"]
@@ -277,7 +274,7 @@ async def _replaced(
         except (KubeError, OSError) as error:
             if isinstance(error, ApiError) and not isinstance(error, ServerError):
                 raise
-            # It may be done all the same, and the object nowhere then.
+            # The request may have been carried out all the same, leaving neither object.
             may = f"may be deleted ({sentence(error)}); if it is there, the same command goes on, if not"
             raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
         except BaseException:
@@ -291,13 +288,13 @@ async def _replaced(
     except (KubeError, OSError) as error:
         raise CommandError(f"{called[1]}: not made ({sentence(error)}); {_again(made)}") from None
     except BaseException:
-        write(_again(made))  # interrupted a second time: the object is nowhere else
+        write(_again(made))  # interrupted a second time: print the object, which exists nowhere else
         raise
     return stored
 
 
 async def _gone(client: Client, migration: Migration, namespace: str, name: str, uid: str, deadline: float) -> bool:
-    """Wait until the object is gone; False where it is there still when time is over."""
+    """Wait until the object is deleted; False on timeout."""
     while True:
         found: dict[str, Any] | None = await get_or_none(client, migration.source, name, namespace)
         if found is None or found["metadata"]["uid"] != uid:
@@ -308,7 +305,7 @@ async def _gone(client: Client, migration: Migration, namespace: str, name: str,
 
 
 def _has_pods(stored: Mapping[str, Any], native: Mapping[str, Any]) -> bool:
-    """Whether the controller has seen the object, and counts no fewer Pods than the built-in one did."""
+    """Return whether the controller has observed the object and counts at least as many Pods as the built-in one."""
     now, before = stored.get("status") or {}, native.get("status") or {}
     if now.get("observedGeneration") != stored["metadata"].get("generation"):
         return False
@@ -317,7 +314,7 @@ def _has_pods(stored: Mapping[str, Any], native: Mapping[str, Any]) -> bool:
 
 
 def _again(made: Mapping[str, Any]) -> str:
-    """What makes the object, for somebody who has to do it by hand."""
+    """Return the command that creates the object by hand."""
     import shlex
 
     import orjson

@@ -1,4 +1,4 @@
-"""``pykruise plan`` and ``pykruise explain``: what the next roll-out would do, and why a Pod is as it is."""
+"""``pykruise plan`` and ``pykruise explain``: what the next rollout would do, and why a Pod is in its state."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 _PODS: Final = ("pod", "pods", "po")
-#: How many things to do are named.
+#: Maximum number of suggestions.
 _MOST: Final = 5
 _NODES: Final = ("node", "nodes", "no")
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
+    """Register both commands."""
     app.command()(plan)
     app.command()(explain)
 
 
 def plan(
-    what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: what comes next as it is now")] = None,
+    what: Annotated[list[str] | None, words("KIND NAME, or KIND/NAME: plan the stored object")] = None,
     file: Annotated[
-        str, typer.Option("--filename", "-f", metavar="FILE", help="The object as you want it; - for standard input")
+        str, typer.Option("--filename", "-f", metavar="FILE", help="Manifest to plan; - for standard input")
     ] = "",
     origin: Annotated[
-        str, typer.Option("--from", metavar="KIND/NAME", help="What becomes of a native StatefulSet that is moved over")
+        str, typer.Option("--from", metavar="KIND/NAME", help="Plan the migration of a native StatefulSet")
     ] = "",
     namespace: Namespace = "",
     output: Output = "text",
@@ -45,7 +45,7 @@ def plan(
 ) -> None:
     """Show what a workload would do to each Pod.
 
-    In which order, in place or not, and why: as FILE would have it, or as it is. Changes nothing.
+    In which order, in place or not, and why: with the manifest in FILE applied, or as stored. Changes nothing.
     """
     gates = _gates(feature_gates)
     if [bool(what), bool(file), bool(origin)].count(True) != 1:
@@ -67,16 +67,17 @@ def plan(
 
 
 def explain(
-    what: Annotated[list[str], words("pod NAME, node NAME, or KIND NAME of one of our kinds")],
+    what: Annotated[list[str], words("pod NAME, node NAME, or KIND NAME of a Kruise kind")],
     namespace: Namespace = "",
     output: Output = "text",
     feature_gates: Gates = "",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Explain why a Pod, a node or a workload is as it is.
+    """Explain the state of a Pod, a node or a workload.
 
-    What it waits for, what comes next for it, and what you can do. What a node lacks; who lacks a sidecar.
+    What it waits for, its next step, and what you can do; which Pods a node is missing; which Pods are missing a
+    sidecar.
     """
     from app.cli.kinds import kind_of, parts_of
 
@@ -100,21 +101,21 @@ def explain(
 
 
 class HasGates(Protocol):
-    """Feature gates that can be asked."""
+    """Provides feature gates."""
 
     def enabled(self, name: str) -> bool:
-        """Whether a gate is on."""
+        """Return whether a gate is enabled."""
 
 
 class _DefaultGates:
-    """The gates by default. To know them takes the import of every kind, so that waits until one is asked."""
+    """Default feature gates. They require importing every kind, so they are loaded on first use."""
 
     @cached_property
     def _found(self) -> HasGates:
         return _gates("")
 
     def enabled(self, name: str) -> bool:
-        """Whether a gate is on."""
+        """Return whether a gate is enabled."""
         return self._found.enabled(name)
 
 
@@ -153,14 +154,14 @@ def _manifest(file: str) -> dict[str, Any]:
 
 
 def _is_planned(commands: Commands | None, manifest: Mapping[str, Any]) -> bool:
-    """Whether there are plans for objects of this kind, and its version is served."""
+    """Return whether objects of this kind can be planned and its version is served."""
     return (
         commands is not None and commands.plan is not None and commands.kind.version(manifest["apiVersion"]) is not None
     )
 
 
 def _unusable(manifest: Mapping[str, Any]) -> str:
-    """What keeps a manifest from being looked up at all; '' if nothing."""
+    """Return why a manifest is unusable; '' if it is usable."""
     kind, metadata = manifest["kind"], manifest.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
@@ -169,12 +170,12 @@ def _unusable(manifest: Mapping[str, Any]) -> str:
 
 
 async def plan_text(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> str:
-    """The table of what would happen, as text."""
+    """Return the plan of a manifest as text."""
     return (await planned(client, namespace, manifest, features)).text()
 
 
 async def coming(client: Client, namespace: str, what: Sequence[str], features: HasGates) -> Report:
-    """What happens to Pods from here on, if nothing is changed. Raises CommandError."""
+    """Return the plan of a stored object. Raises CommandError."""
     from app.cli.kinds import read, wanted
     from app.framework.commands import report
 
@@ -185,7 +186,7 @@ async def coming(client: Client, namespace: str, what: Sequence[str], features: 
 
 
 async def moved(client: Client, namespace: str, origin: str, features: HasGates) -> Report:
-    """What becomes of a built-in workload that is moved over to our kind of its name. Raises CommandError."""
+    """Return the plan of migrating a built-in workload to the Kruise kind. Raises CommandError."""
     from app.cli.kinds import known, parts_of
     from app.kube.errors import WrongCommandError
 
@@ -200,7 +201,7 @@ async def moved(client: Client, namespace: str, origin: str, features: HasGates)
 
 
 async def planned(client: Client, namespace: str, manifest: dict[str, Any], features: HasGates) -> Report:
-    """The table of what would happen. Raises CommandError, or KubeError with what the API server refuses."""
+    """Return the plan of a manifest. Raises CommandError, or KubeError if the API server rejects it."""
     from app.cli.kinds import commands_for
     from app.framework.commands import report
     from app.kube.errors import Forbidden, sentence
@@ -218,14 +219,13 @@ async def planned(client: Client, namespace: str, manifest: dict[str, Any], feat
 async def _as_it_would_be(
     client: Client, commands: Commands, namespace: str, manifest: dict[str, Any]
 ) -> dict[str, Any]:
-    """The object (in its stored version) as the API server would store it: it and the webhooks are asked, and nothing
-    is stored."""
+    """Return the stored version of the object from a server-side dry run, which includes the webhooks."""
     from app.api.conversion import convert
     from app.cli.kinds import scope
     from app.kube.errors import NotFound
     from app.manager.features import features
 
-    features()  # conversion knows their kinds from here on
+    features()  # conversion requires their registration
     kind, name = commands.kind, str(manifest["metadata"]["name"])
     namespace = scope(commands, namespace)
     version = str(manifest["apiVersion"]).rpartition("/")[2]
@@ -236,7 +236,7 @@ async def _as_it_would_be(
         answer: dict[str, Any] = await client.create(resource, manifest, namespace, dry_run=True)
     else:
         spec = dict(manifest.get("spec") or {})
-        # Somebody else, such as an autoscaler, may see to what the manifest leaves out.
+        # Fields missing from the manifest may belong to others, such as an autoscaler.
         if "replicas" in live["spec"]:
             spec.setdefault("replicas", live["spec"]["replicas"])
         answer = await client.replace(resource, name, {**live, "spec": spec}, namespace, dry_run=True)
@@ -244,12 +244,12 @@ async def _as_it_would_be(
 
 
 async def explanation(client: Client, namespace: str, name: str, features: HasGates) -> str:
-    """Everything about one Pod, as text."""
+    """Return the explanation of one Pod as text."""
     return (await of_pod(client, namespace, name, features)).text()
 
 
 async def of_pod(client: Client, namespace: str, name: str, features: HasGates) -> Report:
-    """Everything about one Pod. Raises CommandError."""
+    """Return the explanation of one Pod. Raises CommandError."""
     from app.cli.kinds import commands_for, known, read
     from app.framework.commands import Report
     from app.kube.errors import NotFound
@@ -285,12 +285,12 @@ async def of_pod(client: Client, namespace: str, name: str, features: HasGates) 
 
 
 def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
-    """What lets the roll-out of an object go on, where a person holds it."""
+    """Return the command that resumes an object's rollout, if it is paused."""
     found: Any = stored
     try:
         where = commands.paused_of(stored)
     except CommandError:
-        return []  # what it makes cannot be paused
+        return []  # its Pods cannot be paused
     for key in where:
         found = found.get(key) if isinstance(found, dict) else None
     if commands.pausable and isinstance(found, dict) and found.get("paused") is True:
@@ -299,7 +299,7 @@ def _held(commands: Commands, stored: Mapping[str, Any]) -> list[str]:
 
 
 async def of_node(client: Client, name: str, features: HasGates) -> Report:
-    """Which Pods that belong on every node it has, which it lacks and why; what its agent does. Raises CommandError."""
+    """Return which DaemonSet Pods a node has or is missing and why, and the state of its agent. Raises CommandError."""
     from app.cli.kinds import known
     from app.framework.commands import Report
     from app.kube.errors import NotFound
@@ -324,7 +324,7 @@ async def of_node(client: Client, name: str, features: HasGates) -> Report:
 
 
 async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]:
-    """Lines about one kind; who may not read it is told so, and the rest."""
+    """Return the lines about one kind, or one line if the user may not read it."""
     from app.kube.errors import Forbidden, sentence
 
     try:
@@ -334,12 +334,12 @@ async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]
 
 
 async def whole_explanation(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> str:
-    """How the Pods of an object stand, as text."""
+    """Return the explanation of an object as text."""
     return (await whole(client, commands, namespace, name, features)).text()
 
 
 async def whole(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> Report:
-    """How the Pods of an object stand, and what can be done. Raises CommandError."""
+    """Return the state of an object's Pods and suggestions. Raises CommandError."""
     from dataclasses import replace
 
     from app.cli.kinds import read
@@ -361,7 +361,7 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
 
 
 def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
-    """What an object is called, and how far it is."""
+    """Return the name of an object and its progress."""
     from app.kube.errors import describe
 
     metadata = stored["metadata"]
@@ -370,7 +370,7 @@ def _head(commands: Commands, stored: Mapping[str, Any]) -> str:
 
 
 async def _standing(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Report:
-    """How far an object is, and which of its Pods are not ready, and why."""
+    """Return the progress of an object and why Pods are not ready."""
     from app.cli.kinds import owned
     from app.framework.commands import Report
     from app.pods.obstacles import obstacles

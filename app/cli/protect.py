@@ -1,4 +1,4 @@
-"""``pykruise protect`` and ``pykruise unprotect``: the label of deletion protection, written and taken away."""
+"""``pykruise protect`` and ``pykruise unprotect``: set and remove the deletion protection label."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class ProtectError(CommandError):
-    """The label cannot be written, or would do nothing; the message says what to do instead."""
+    """The label cannot be written or would have no effect; the message says what to do instead."""
 
 
 _What = Annotated[list[str], words("KIND NAME, or KIND/NAME; KIND is Deployment, deploy, deployments.apps …")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add both commands."""
+    """Register both commands."""
     app.command()(protect)
     app.command()(unprotect)
 
@@ -30,14 +30,14 @@ def register(app: typer.Typer) -> None:
 def protect(
     what: _What,
     namespace: Namespace = "",
-    cascading: Annotated[bool, typer.Option("--cascading", help="Protected only while it has live dependants")] = False,
+    cascading: Annotated[bool, typer.Option("--cascading", help="Protect only while it has live dependents")] = False,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
     """Protect an object from deletion.
 
-    Always, or with --cascading as long as something depends on it.
+    Always, or with --cascading while other objects depend on it.
     """
     _command(what, namespace, "Cascading" if cascading else "Always", kubeconfig, context, dry_run=dry_run)
 
@@ -49,7 +49,7 @@ def unprotect(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Lift an object's protection from deletion."""
+    """Remove an object's protection from deletion."""
     _command(what, namespace, "", kubeconfig, context, dry_run=dry_run)
 
 
@@ -73,7 +73,7 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
 
 
 def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: str) -> ProtectedKind:
-    """The row a person means. Raises ProtectError where there is none, or where the value protects nothing."""
+    """Return the kind with this name. Raises ProtectError if there is none, or if the value has no effect on it."""
     from app.features.deletionprotection.table import Cascading, find_kind
 
     found = find_kind(table, kind)
@@ -86,7 +86,7 @@ def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: s
 
 
 async def set_protection(client: Client, kind: ProtectedKind, name: str, namespace: str, value: str) -> str:
-    """Write the label (an empty value: take it away); what came of it, in a line. Raises ProtectError or KubeError."""
+    """Write the label; an empty value removes it. Return a one-line summary. Raises ProtectError or KubeError."""
     from app.api import names
     from app.kube.errors import NotFound, describe
 

@@ -1,4 +1,4 @@
-"""``pykruise review``: one admission review decided offline, and shown as a diff that says which rule changed what."""
+"""``pykruise review``: decides admission reviews offline and shows each change with its rule as a diff."""
 
 from __future__ import annotations
 
@@ -41,24 +41,24 @@ _STYLES = {" ": "", "-": "red", "+": "green"}
 
 
 class ReviewError(Exception):
-    """The file holds nothing that can be decided about."""
+    """The file contains nothing to review."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What was decided about one review."""
+    """Decision about one review."""
 
     review: Review
     decisions: Sequence[tuple[str, Decision]]
 
     @property
     def denied(self) -> bool:
-        """Whether somebody refused."""
+        """Whether any handler denied the request."""
         return any(isinstance(decision, Denied) for _, decision in self.decisions)
 
     @property
     def operations(self) -> tuple[PatchOperation, ...]:
-        """All changes, in order."""
+        """All changes in order."""
         return tuple(
             operation
             for _, decision in self.decisions
@@ -68,7 +68,7 @@ class Verdict:
 
 
 def review_file(path: str, policies: Path | None, namespace: str, gates: FeatureGates) -> list[Verdict]:
-    """Decide about everything in a file (``-``: standard input). Raises ReviewError or ManifestError."""
+    """Review everything in a file (``-`` is standard input). Raises ReviewError or ManifestError."""
     return asyncio.run(_review(path, policies, namespace, gates))
 
 
@@ -85,13 +85,13 @@ async def _review(path: str, policies: Path | None, namespace: str, gates: Featu
         if not decided and not many and not _known(standalone, review):
             raise ReviewError(f"{path}: nothing here decides about {review.operation} of {review.kind.kind}")
         if not decided and many:
-            continue  # beside others, such as a Deployment beside its Pod, there is nothing to say of it
+            continue  # an object without handlers, such as a Deployment next to its Pod, is skipped
         verdicts.append(Verdict(review, [(handler.webhook.name, decision) for handler, decision in decided]))
     return verdicts
 
 
 async def kept(client: Client, folder: Path) -> Path:
-    """What Pods of a cluster are judged by, and its Namespaces, as a file of the folder."""
+    """Save the cluster's Namespaces and the objects that affect Pods to a file in the folder."""
     from app.kube.resources import NAMESPACES
 
     found = []
@@ -113,9 +113,10 @@ def _known(standalone: Standalone, review: Review) -> bool:
 
 
 def read_reviews(path: str, namespace: str) -> list[Review]:
-    """The reviews in a file or a folder: AdmissionReviews, or manifests, which are taken as about to be created.
+    """Return the reviews in a file or directory: AdmissionReviews, or manifests, reviewed as creations.
 
-    A workload is followed by a Pod of its template."""
+    A workload is followed by a Pod of its template.
+    """
     manifests = _manifests(path)
     if not manifests:
         raise ReviewError(f"{'standard input' if path == '-' else path}: holds no object")
@@ -136,7 +137,7 @@ def _manifests(path: str) -> Sequence[Manifest]:
 
 
 def _pod_of(workload: Review) -> Review | None:
-    """The creation of a Pod from the template of a workload; None for what has none."""
+    """Return the creation of a Pod from a workload's template; None without a template."""
     manifest = workload.object or {}
     template: Any = manifest
     for key in ("spec", "template"):
@@ -176,7 +177,7 @@ def _as_review(document: dict[str, Any], where: str, namespace: str) -> Review:
     fields = metadata if isinstance(metadata, dict) else {}
     known = find_kind(api_version, kind)
     namespaced = known is None or known.namespaced
-    # The API server fills in the namespace before it asks; the object carries it then.
+    # The API server sets the namespace before admission.
     given = str(fields.get("namespace") or "")
     if namespaced and not given:
         document = {**document, "metadata": {**fields, "namespace": namespace}}
@@ -213,7 +214,7 @@ def show(verdict: Verdict, console: Console) -> None:
 
 
 def _explain_rules(verdict: Verdict, console: Console) -> None:
-    """What each rule behind a change says."""
+    """Print the text of each rule behind a change."""
     sentences = {rule: text for of_path in index.rules().values() for rule, text in of_path.items()}
     for rule in dict.fromkeys(operation.rule for operation in verdict.operations if operation.rule):
         parts = [f"{part}: {sentences[part]}" for part in rule.replace(",", " ").split() if part in sentences]
@@ -230,7 +231,7 @@ def _rendered(line: Line) -> Text:
 
 def _said(decision: Decision) -> str:
     if isinstance(decision, Denied):
-        # A message may quote what UTF-8 cannot say.
+        # A message may quote characters that UTF-8 cannot encode.
         return f"denied ({decision.code}): {decision.message.encode('utf-8', 'replace').decode()}"
     if isinstance(decision, Patched):
         rules = dict.fromkeys(operation.rule for operation in decision.operations if operation.rule)
@@ -245,7 +246,7 @@ def _name(review: Review) -> str:
 
 
 def as_json(verdict: Verdict) -> bytes:
-    """The answer an API server would have been given, as JSON."""
+    """Return the response an API server would get as JSON."""
     refusal = next((decision for _, decision in verdict.decisions if isinstance(decision, Denied)), None)
     decision: Decision = refusal or (Patched(verdict.operations) if verdict.operations else Allowed())
     return answer(verdict.review.uid, decision)

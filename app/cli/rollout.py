@@ -1,4 +1,4 @@
-"""The commands ``rollout`` and ``history``."""
+"""The ``rollout``, ``history``, ``set`` and ``scale-in`` commands."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CHANGE_CAUSE = "kubernetes.io/change-cause"
 async def history_text(
     client: Client, namespace: str, what: Sequence[str], number: int, output: Format = "text"
 ) -> str:
-    """The table of revisions, or what one holds. Raises CommandError."""
+    """Return the table of revisions, or the contents of one. Raises CommandError."""
     from app.cli.kinds import read
 
     commands, name = with_history(what)
@@ -66,7 +66,7 @@ def _data(one: Recorded) -> dict[str, Any]:
 
 
 async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]) -> Sequence[Recorded]:
-    """The revisions of an object, oldest first, whatever they hold."""
+    """Return the revisions of an object, oldest first, whatever they contain."""
     from app.cli.kinds import owned
     from app.pods.predicates import is_active
     from app.pods.revisions import is_same_revision, recorded_template
@@ -86,7 +86,7 @@ async def recorded(client: Client, commands: Commands, stored: Mapping[str, Any]
 
 
 def with_history(what: Sequence[str]) -> tuple[Commands, str]:
-    """The kind and name that are meant. Raises CommandError where there is no history."""
+    """Return the requested kind and name. Raises CommandError if the kind has no history."""
     from app.cli.kinds import wanted
 
     commands, name = wanted(what)
@@ -96,7 +96,7 @@ def with_history(what: Sequence[str]) -> tuple[Commands, str]:
 
 
 def revision(revisions: Sequence[Recorded], number: int, called: str) -> Recorded:
-    """The one with this number. Raises CommandError."""
+    """Return the revision with this number. Raises CommandError."""
     found = next((one for one in revisions if one.number == number), None)
     if found is None:
         known = ", ".join(str(one.number) for one in revisions) or "none"
@@ -105,7 +105,7 @@ def revision(revisions: Sequence[Recorded], number: int, called: str) -> Recorde
 
 
 async def undone(client: Client, namespace: str, what: Sequence[str], number: int, *, dry_run: bool = False) -> str:
-    """What came of taking the content of an earlier revision again, in a line. Raises CommandError."""
+    """Roll back to an earlier revision. Return a one-line summary. Raises CommandError."""
     from app.cli.changes import changed, shown
     from app.cli.kinds import read
 
@@ -130,12 +130,12 @@ async def undone(client: Client, namespace: str, what: Sequence[str], number: in
     return await changed(client, commands, stored, changes, said, dry_run=dry_run)
 
 
-rollout = typer.Typer(help="Watch and control the roll-out of a workload.", no_args_is_help=True)
-setting = typer.Typer(help="Change one thing in a workload.", no_args_is_help=True)
+rollout = typer.Typer(help="Watch and control the rollout of a workload.", no_args_is_help=True)
+setting = typer.Typer(help="Change one field of a workload.", no_args_is_help=True)
 
 
 def register(app: typer.Typer) -> None:
-    """Add the groups."""
+    """Register the command groups."""
     app.add_typer(rollout, name="rollout")
     app.add_typer(setting, name="set")
     app.command(name="scale-in")(scale_in)
@@ -143,19 +143,19 @@ def register(app: typer.Typer) -> None:
 
 @rollout.command()
 def status(
-    what: Annotated[list[str] | None, words("KIND NAME or KIND/NAME; a KIND alone, or nothing: list all")] = None,
+    what: Annotated[list[str] | None, words("KIND NAME or KIND/NAME; a KIND alone, or no argument, lists all")] = None,
     namespace: Namespace = "",
     all_namespaces: AllNamespaces = False,
-    watch: Annotated[bool, typer.Option("--watch/--no-watch", "-w", help="Wait until it is done")] = True,
+    watch: Annotated[bool, typer.Option("--watch/--no-watch", "-w", help="Wait until the rollout is done")] = True,
     timeout: Timeout = 0.0,
     output: Output = "text",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Show the progress of a roll-out until it is done.
+    """Show the progress of a rollout until it is done.
 
-    Without a name: the progress of all. Exit code 1: it failed or took too long, or the list lacks kinds that you may
-    not read.
+    Without a name, list all rollouts. Exit code 1: it failed or timed out, or the list omits kinds that you may not
+    list.
     """
     asked = what or []
     of_one = len([part for word in asked for part in word.split("/")]) > 1
@@ -181,7 +181,7 @@ def history(
     what: What,
     namespace: Namespace = "",
     revision: Annotated[
-        int, typer.Option(min=0, metavar="N", show_default=False, help="Show what this revision holds")
+        int, typer.Option(min=0, metavar="N", show_default=False, help="Show the contents of this revision")
     ] = 0,
     output: Output = "text",
     kubeconfig: Kubeconfig = "",
@@ -201,15 +201,13 @@ def undo(
     namespace: Namespace = "",
     to_revision: Annotated[
         int,
-        typer.Option(
-            "--to-revision", min=0, metavar="N", show_default=False, help="Default: the one before the newest"
-        ),
+        typer.Option("--to-revision", min=0, metavar="N", show_default=False, help="Default: the previous revision"),
     ] = 0,
     dry_run: DryRun = False,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Go back to the template of an earlier revision."""
+    """Roll back to the template of an earlier revision."""
 
     async def work(client: Client, where: str) -> str:
         return await undone(client, where, what, to_revision, dry_run=dry_run)
@@ -221,7 +219,7 @@ def undo(
 def restart(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Replace all Pods with new ones, step by step."""
+    """Replace all Pods step by step."""
 
     async def work(client: Client, where: str) -> str:
         return await restarted(client, where, what)
@@ -233,7 +231,7 @@ def restart(
 def pause(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Hold the roll-out: no further Pod is updated."""
+    """Pause the rollout: no further Pod is updated."""
     _pause(what, namespace, kubeconfig, context, paused=True, dry_run=dry_run)
 
 
@@ -241,7 +239,7 @@ def pause(
 def resume(
     what: What, namespace: Namespace = "", dry_run: DryRun = False, kubeconfig: Kubeconfig = "", context: Context = ""
 ) -> None:
-    """Continue a paused roll-out."""
+    """Resume a paused rollout."""
     _pause(what, namespace, kubeconfig, context, paused=False, dry_run=dry_run)
 
 
@@ -263,9 +261,9 @@ def image(
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Change the images of containers.
+    """Set the images of containers.
 
-    Those of a workload's template, or of a SidecarSet.
+    In the template of a workload, or in a SidecarSet.
     """
 
     async def work(client: Client, where: str) -> str:
@@ -284,7 +282,7 @@ def scale_in(
 ) -> None:
     """Delete exactly these Pods.
 
-    The replicas are lowered by as many.
+    The replicas are lowered accordingly.
     """
 
     async def work(client: Client, where: str) -> str:

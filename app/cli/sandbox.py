@@ -1,4 +1,4 @@
-"""``pykruise sandbox``: a simulated cluster, to try things out and for tests."""
+"""``pykruise sandbox``: a simulated cluster for evaluation and tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ import typer
 from app.cli.terminal import failed, write
 from app.kube import logs
 
-#: What production goes without: our own package of it, and the expression language.
+#: Packages absent in production: the simulated control plane and the expression language.
 _NEEDED = ("app.sandbox", "cel")
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _SAMPLES = _ROOT / "policies" / "samples"
@@ -32,7 +32,7 @@ no container really runs.
 
   export KUBECONFIG={kubeconfig}{path}
 """
-#: What is worth typing, and whether it needs the samples.
+#: Suggested commands, and whether they need the samples.
 _LINES = (
     ("a Pod gets its sidecar", "kubectl run web --image=nginx:1.25 --labels=app=web && kubectl get pod web -w", True),
     (
@@ -60,27 +60,25 @@ def register(app: typer.Typer) -> None:
 
 
 def sandbox(
-    nodes: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="How many simulated nodes")] = 3,
-    kubeconfig: Annotated[Path, typer.Option(metavar="FILE", help="File to write; removed at the end")] = Path(
+    nodes: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Number of simulated nodes")] = 3,
+    kubeconfig: Annotated[Path, typer.Option(metavar="FILE", help="kubeconfig to write; removed on exit")] = Path(
         "sandbox.kubeconfig"
     ),
     port: Annotated[
-        int, typer.Option(min=0, max=65535, metavar="N", help="Port of the API server; 0: any that is free")
+        int, typer.Option(min=0, max=65535, metavar="N", help="Port of the API server; 0 selects a free one")
     ] = 0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not show what happens to Pods")] = False,
-    with_samples: Annotated[
-        bool, typer.Option("--samples/--no-samples", help="Load policies/samples to begin with")
-    ] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print changes of Pods")] = False,
+    with_samples: Annotated[bool, typer.Option("--samples/--no-samples", help="Load policies/samples at start")] = True,
     feature_gates: Annotated[
-        str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false, for the manager")
+        str, typer.Option("--feature-gates", metavar="GATES", help="Gates of the manager: A=true,B=false")
     ] = "",
-    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return when it is ready")] = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the one that was started elsewhere")] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="End the one in the background")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; return when ready")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until a sandbox started elsewhere is ready")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="Stop the background sandbox")] = False,
 ) -> None:
     """Run a simulated cluster in memory until Ctrl-C.
 
-    API server in memory, simulated nodes, and the manager. For trying out and for tests.
+    An API server in memory, simulated nodes and the manager, for evaluation and tests.
     """
     if any(find_spec(name) is None for name in _NEEDED):
         raise failed("the sandbox is not part of this installation: pip install 'pykruise[sandbox]'")
@@ -91,7 +89,7 @@ def sandbox(
     from app.sandbox.run import Options, check
 
     file = kubeconfig.absolute()
-    # AllAlpha does not mean this one: nobody brings certificates from outside.
+    # AllAlpha does not include this gate: the sandbox has no external certificates.
     flags = (f"--feature-gates={feature_gates},EnableExternalCerts=false",) if feature_gates else ()
     loaded = tuple(samples() if with_samples else ())
     try:
@@ -126,7 +124,7 @@ def _samples_flag(wanted: bool) -> tuple[str, ...]:
 
 
 def samples() -> list[Mapping[str, Any]]:
-    """The objects of ``policies/samples``."""
+    """Return the objects of ``policies/samples``."""
     import yaml
 
     found: list[Mapping[str, Any]] = []
@@ -147,7 +145,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
     console = Console(highlight=False, soft_wrap=True, markup=False)
     console.print("Starting a simulated cluster: a few seconds …")
     with TemporaryDirectory(prefix="pykruise-sandbox-") as own:
-        # People get their kubeconfig when all is ready; the manager has one of its own before.
+        # The user's kubeconfig is written when everything is ready; the manager uses its own before.
         async with run_sandbox(replace(options, kubeconfig=Path(own) / "kubeconfig", log_file=options.log)) as running:
             starting = asyncio.create_task(_manager(running, options, stop, console, quiet=quiet))
             stopping = asyncio.create_task(stop.wait())
@@ -162,7 +160,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
 
 
 async def _manager(running: Any, options: Any, stop: asyncio.Event, console: Any, *, quiet: bool) -> None:
-    """The manager, and what is shown, until told to stop."""
+    """Run the manager and print changes until stopped."""
     from app.sandbox.run import with_manager, written
 
     private = running.options
@@ -187,10 +185,10 @@ async def _manager(running: Any, options: Any, stop: asyncio.Event, console: Any
 
 
 def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
-    """Where it runs, and what to type; as curl where there is no kubectl."""
+    """Print the address and commands to try; curl commands if kubectl is not installed."""
     kubeconfig = shlex.quote(str(options.kubeconfig))
     programs = shlex.quote(str(Path(sys.executable).parent))
-    # In a clone nobody has put the command into a PATH.
+    # In a clone the command is not on the PATH.
     path = "" if shutil.which("pykruise") else f" PATH={programs}:$PATH"
     write(_GREETING.format(server=server, nodes=options.nodes, kubeconfig=kubeconfig, path=path))
     with_samples = bool(options.samples)
@@ -220,7 +218,7 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
 
 
 def _example() -> str:
-    """Where the CloneSet of the guides is, from here."""
+    """Return the path of the guides' CloneSet relative to the working directory."""
     here = Path.cwd()
     return shlex.quote(str(_EXAMPLE.relative_to(here) if _EXAMPLE.is_relative_to(here) else _EXAMPLE))
 

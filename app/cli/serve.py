@@ -37,13 +37,13 @@ from app.manager.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS: Final = 5.0
-#: A certificate made on the fly is made again this long before it ends.
+#: Generated certificates are renewed this long before they expire.
 RENEW_BEFORE: Final = timedelta(days=30)
 
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What the command line asked for."""
+    """Options of the command line."""
 
     policies: Path
     host: str
@@ -51,12 +51,12 @@ class ServeOptions:
     workers: int
     certificates: Path
     gates: FeatureGates
-    #: CA certificates in PEM; empty: anybody may post reviews.
+    #: CA certificates in PEM; if empty, clients are not authenticated.
     client_ca: bytes = b""
 
 
 def serve(options: ServeOptions) -> int:
-    """Serve until SIGTERM or SIGINT. Raises StartError or CertificateError if it cannot begin."""
+    """Serve until SIGTERM or SIGINT. Raises StartError or CertificateError if start-up fails."""
     if not options.policies.exists():
         raise StartError(f"--policies: {options.policies} does not exist")
     hosts = tuple(dict.fromkeys(("localhost", "127.0.0.1", "::1", *([options.host] if options.host else []))))
@@ -71,7 +71,7 @@ def serve(options: ServeOptions) -> int:
         options.certificates / CA_FILE,
     )
 
-    # Loaded once, before the workers part: they share what does not change.
+    # Loaded before the workers fork, so that they share the memory.
     standalone = Standalone(options.policies, options.gates, SystemClock(), Random())
     asyncio.run(standalone.reload())
     logger.info("loaded %s", standalone.summary)
@@ -127,7 +127,7 @@ async def _live(name: str, replica: Replica, counts: Counts) -> None:
 
 
 class _Metrics:
-    """``/metrics`` on the same port, for all workers."""
+    """Serves ``/metrics`` of all workers on the same port."""
 
     def __init__(self, exposition: Callable[[], Awaitable[bytes]]) -> None:
         self._app = metrics_app(exposition, CONTENT_TYPE)

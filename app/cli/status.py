@@ -1,4 +1,4 @@
-"""``pykruise rollout status``: how far one roll-out is, until it is done, or how far all are."""
+"""``pykruise rollout status``: progress of one rollout until it is done, or of all rollouts."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from app.kube.client import Client
 
 POLL_SECONDS: Final = 1.0
-#: After so many looks without progress the Pods are asked why, and after each so many again.
+#: Number of polls without progress before the reasons are read from the Pods, and between such reads.
 STALLED: Final = 3
-#: How many Pods are named; the others are counted.
+#: Maximum number of Pods named; the rest are counted.
 NAMED: Final = 3
-#: A narrower terminal gets lines: beside a bar there were a word or two in each.
+#: Terminals narrower than this get lines instead of a bar.
 MIN_COLUMNS: Final = 60
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ _Show = Callable[["Progress", str], None]
 async def show_status(
     client: Client, namespace: str, what: Sequence[str], *, watch: bool, give_up: float, output: Format = "text"
 ) -> bool:
-    """Print the progress as it changes; whether the roll-out is done, or nobody wants to wait. Raises CommandError."""
+    """Print progress as it changes. Return True when the rollout is done or ``watch`` is off. Raises CommandError."""
     from app.cli.kinds import read, wanted
     from app.kube.errors import CommandError, describe
 
@@ -78,7 +78,7 @@ async def show_status(
 
 
 async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: str) -> T:
-    """What comes of it, if it does before the deadline, or a moment after. Raises CommandError."""
+    """Return the result if it arrives by the deadline or shortly after. Raises CommandError."""
     from app.kube.errors import CommandError
 
     left = deadline - client.clock.monotonic()
@@ -86,12 +86,12 @@ async def _in_time(work: Awaitable[T], client: Client, deadline: float, called: 
         async with asyncio.timeout(None if left == float("inf") else max(left, POLL_SECONDS)):
             return await work
     except TimeoutError:
-        raise CommandError(f"{called}: the API server gave no answer in time") from None
+        raise CommandError(f"{called}: the API server did not respond in time") from None
 
 
 @contextmanager
 def _shown(output: Format, about: Mapping[str, Any], *, watch: bool) -> Iterator[_Show]:
-    """How progress is shown: a bar on a terminal, a line for each change in a pipe, or data."""
+    """Return how to show progress: a bar on a terminal, a line per change in a pipe, or data."""
     if output != "text":
         yield lambda progress, reasons: write(
             written({**about, **progress.data(), "reasons": reasons}, output, one_line=watch)
@@ -128,7 +128,7 @@ def _bar() -> Iterator[_Show]:
 
 
 async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]) -> str:
-    """Why Pods of the object are not ready: the first few, and how many there are."""
+    """Return why Pods of the object are not ready: the first few reasons and the number of Pods."""
     from app.cli.kinds import owned
     from app.kube.errors import Forbidden, sentence
     from app.pods.obstacles import obstacles
@@ -149,14 +149,14 @@ async def _reasons(client: Client, commands: Commands, stored: Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The roll-outs that one may read, and which kinds are left out; '' where none is."""
+    """Rollouts the user may list, and a message about omitted kinds ('' if none)."""
 
     text: str
     left_out: str = ""
 
 
 async def show_all(client: Client, namespace: str, words: Sequence[str], *, output: Format = "text") -> Listing:
-    """The roll-outs of all kinds, or of one, in a namespace ('': in all). Raises CommandError."""
+    """List the rollouts of all kinds, or of one, in a namespace ('' for all). Raises CommandError."""
     from app.cli.kinds import kind_of, known
     from app.framework.commands import table
     from app.kube.errors import CommandError, Forbidden, NotFound, sentence

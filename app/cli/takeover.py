@@ -1,4 +1,4 @@
-"""The commands ``takeover`` and ``prepare-uninstall``."""
+"""The ``takeover`` and ``prepare-uninstall`` commands."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long a roll-out may take.
+#: Timeout of a rollout in seconds.
 ROLLOUT_SECONDS: Final = 300.0
 _POLL_SECONDS: Final = 1.0
-#: More objects of a kind are not counted.
+#: Objects of a kind are counted up to this number.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
 _GOES_ON: Final = "the same command goes on where it stands"
@@ -33,30 +33,30 @@ _GIVES_BACK: Final = "pykruise takeover --back --yes gives the cluster back as i
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command(name="takeover")(takeover)
 
 
 def takeover(
-    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="Image of ours that the nodes can pull")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it; without this, only say what would be done")] = False,
-    back: Annotated[bool, typer.Option("--back", help="Give the cluster back to what ran before")] = False,
+    image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="pykruise image that the nodes can pull")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only listed")] = False,
+    back: Annotated[bool, typer.Option("--back", help="Restore the previous installation")] = False,
     leave_unserved: Annotated[
         bool,
-        typer.Option("--leave-unserved", help="Go ahead although there are objects of kinds that are not served here"),
+        typer.Option("--leave-unserved", help="Proceed although there are objects of kinds that are not served"),
     ] = False,
     namespace: Annotated[
-        str, typer.Option("--namespace", "-n", metavar="NAME", help="Where OpenKruise runs")
+        str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of OpenKruise")
     ] = "kruise-system",
     kubeconfig: Kubeconfig = "",
     context: Context = "",
 ) -> None:
-    """Replace a running OpenKruise with ours, or go back.
+    """Replace a running OpenKruise with pykruise, or go back.
 
-    Every review is answered meanwhile.
+    Admission reviews are served throughout.
 
-    Without --yes nothing is changed. Interrupted, the same command resumes where it stopped. Exit code 1: it
-    cannot be done, or went wrong.
+    Without --yes nothing is changed. If interrupted, run the same command to resume. Exit code 1: it is not possible,
+    or failed.
     """
 
     async def work(client: Client, where: str) -> None:
@@ -75,7 +75,7 @@ async def run(
     leave_unserved: bool = False,
     say: Callable[[str], None] = write,
 ) -> None:
-    """Look, say what there is and what would be done, and with ``yes`` do it. Raises CommandError or KubeError."""
+    """Print what is installed and what would be done; with ``yes``, do it. Raises CommandError or KubeError."""
     from app.manager.features import reconciled_kinds
     from app.manager.permissions import all_rules
     from app.manager.takeover.model import TakeoverError
@@ -109,20 +109,20 @@ async def run(
 
 
 async def carried_out_or_told(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
-    """Do one step; who interrupts it, or sees it fail, is told what is left and how it goes on."""
+    """Carry out one step. If it fails or is interrupted, say what is left and how to resume."""
     from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
         with left_behind(lambda: f"{where}: may be done, the steps after it are not; {again}"):
             await carried_out(client, step)
     except (KubeError, OSError) as error:
-        # An API server that fails, or takes too long, may have written it before.
+        # An API server that fails or times out may have carried out the write.
         nothing = first and isinstance(error, ApiError) and not isinstance(error, ServerError)
         raise CommandError(f"{where}: {sentence(error)}; {'nothing was changed' if nothing else again}") from None
 
 
 def shown(plan: Plan) -> list[str]:
-    """A plan in lines for people."""
+    """Return a plan as readable lines."""
     lines = [f"  {fact}" for fact in plan.facts]
     lines += [f"! {warning}" for warning in plan.warnings]
     lines += [f"✗ {blocker}" for blocker in plan.blockers]
@@ -137,7 +137,7 @@ def _named(step: Step) -> str:
 
 
 async def observed(client: Client, namespace: str) -> Installed:
-    """What is there."""
+    """Return what is installed."""
     from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS
     from app.manager import permissions
     from app.manager.takeover.model import (
@@ -198,17 +198,17 @@ async def _count(client: Client, definition: dict[str, Any]) -> int:
     from app.kube.resources import Resource
 
     spec = definition["spec"]
-    # In the version that is stored nobody has to convert.
+    # The stored version needs no conversion.
     version = next(one["name"] for one in spec["versions"] if one["storage"])
     resource = Resource(spec["group"], version, spec["names"]["plural"], spec["names"]["kind"])
     try:
         return len((await client.list_page(resource, limit=_COUNTED, metadata_only=True)).items)
-    except NotFound:  # defined a moment ago, or not accepted: there can be none
+    except NotFound:  # the CRD is new or not established, so there are no objects
         return 0
 
 
 async def carried_out(client: Client, step: Step) -> None:
-    """Do one step."""
+    """Carry out one step."""
     from app.kube.client import PatchType
     from app.kube.errors import Conflict, NotFound
 
@@ -243,7 +243,7 @@ async def carried_out(client: Client, step: Step) -> None:
 
 
 async def _rolled_out(client: Client, step: Step) -> None:
-    """Wait until every replica is of the newest template and available."""
+    """Wait until every replica has the newest template and is available."""
     from app.manager.takeover.model import is_rolled_out, replica_counts
 
     deadline = client.clock.monotonic() + ROLLOUT_SECONDS
@@ -262,7 +262,7 @@ async def _rolled_out(client: Client, step: Step) -> None:
 
 
 def register_uninstall(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command(name="prepare-uninstall")(prepare_uninstall)
 
 
@@ -277,12 +277,12 @@ def prepare_uninstall(
         ),
     ] = "",
     kubeconfig: Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")] = "",
-    context: Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")] = "",
+    context: Annotated[str, typer.Option("--context", metavar="NAME", help="kubeconfig context to use")] = "",
 ) -> None:
     """Stop the manager and remove its webhooks.
 
-    Refused while workloads of ours exist. helm uninstall runs it by itself. Exit code 1: refused, here or by the API
-    server.
+    Refused while Kruise workloads exist. helm uninstall runs it automatically. Exit code 1: refused, by this command or
+    the API server.
     """
     import asyncio
 

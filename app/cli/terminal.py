@@ -1,4 +1,4 @@
-"""What all commands share: options, completion, the cluster, and printing."""
+"""Shared by all commands: options, completion, cluster access and output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Format: TypeAlias = Literal["text", "json", "yaml"]
 
 
 def written(data: Mapping[str, Any] | Sequence[Any], output: Format, *, one_line: bool = False) -> str:
-    """Data as JSON or YAML, without the newline at its end; what a terminal would obey is escaped."""
+    """Return data as JSON or YAML without a final newline; terminal control characters are escaped."""
     if output == "json":
         import orjson
 
@@ -41,31 +41,31 @@ def written(data: Mapping[str, Any] | Sequence[Any], output: Format, *, one_line
 
 
 def write(text: str) -> None:
-    """Print it, whatever characters the terminal knows, and nothing that it obeys: much of it is other people's."""
+    """Print text from the cluster; escape control characters and replace those the terminal cannot show."""
     encoding = sys.stdout.encoding or "utf-8"
     print(printable(text).encode(encoding, "replace").decode(encoding), flush=True)
 
 
 def items(found: Sequence[Mapping[str, Any]], kind: str) -> dict[str, Any]:
-    """A list as programs know it from kubectl."""
+    """Return a list in kubectl's format."""
     return {"kind": kind, "items": [dict(one) for one in found]}
 
 
 def complain(message: str) -> None:
-    """One line on standard error, in the one style that all commands have."""
-    with contextlib.suppress(OSError):  # the exit code is told all the same
+    """Print one line to standard error, in the style of all commands."""
+    with contextlib.suppress(OSError):  # the exit code still reports the failure
         sys.stderr.write(f"pykruise: {one_line(message)}\n")
         sys.stderr.flush()
 
 
-#: A person waits at the keyboard.
+#: Short, because a user is waiting.
 _SECONDS: Final = 2.0
-#: To kubectl: do not complete names of files.
+#: Tells kubectl not to complete file names.
 _NO_FILES: Final = ":4"
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command."""
+    """Register the command."""
     app.command()(completion)
 
 
@@ -82,7 +82,7 @@ def completion(
 
 
 def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
-    """What may stand where an object is named: kinds, and behind a kind the names of its objects."""
+    """Complete an object: kinds first, then the names of objects of the kind."""
     from app.cli.kinds import kinds
 
     kind, slash, name = incomplete.partition("/")
@@ -97,7 +97,7 @@ def objects(ctx: Any, args: list[str], incomplete: str) -> list[str]:
 
 
 def _names(ctx: Any, word: str) -> list[str]:
-    """Names of objects in the cluster; none where it does not answer: this is a help, not a command."""
+    """Return names of objects in the cluster; none if it does not respond, since this is only completion."""
     from app.cli.kinds import kind_of, scope
     from app.kube.errors import CommandError, KubeError
 
@@ -118,7 +118,7 @@ def _names(ctx: Any, word: str) -> list[str]:
 
 
 def for_kubectl() -> None:
-    """The program ``kubectl_complete-kruise``: kubectl asks it to complete ``kubectl kruise …``."""
+    """Program ``kubectl_complete-kruise``: kubectl runs it to complete ``kubectl kruise …``."""
     words = sys.argv[1:]
     asked = {
         "COMP_WORDS": " ".join(("pykruise", *words)),
@@ -131,24 +131,20 @@ def for_kubectl() -> None:
     write(_NO_FILES)
 
 
-#: How what is read is printed.
-Output: TypeAlias = Annotated[
-    Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="For people, or programs")
-]
+#: Output formats.
+Output: TypeAlias = Annotated[Literal["text", "json", "yaml"], typer.Option("--output", "-o", help="Output format")]
 Namespace = Annotated[
     str, typer.Option("--namespace", "-n", metavar="NAME", help="Default: the namespace of the context")
 ]
 AllNamespaces = Annotated[bool, typer.Option("--all-namespaces", "-A", help="In all namespaces")]
 Kubeconfig = Annotated[str, typer.Option("--kubeconfig", metavar="FILE", help="kubeconfig file")]
-Context = Annotated[str, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Only ask the API server whether it would accept it; change nothing")
-]
-Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="A=true,B=false, as the manager has them")]
+Context = Annotated[str, typer.Option("--context", metavar="NAME", help="kubeconfig context to use")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check whether the API server would accept it; change nothing")]
+Gates = Annotated[str, typer.Option("--feature-gates", metavar="GATES", help="Gates of the manager: A=true,B=false")]
 
 
 def words(help_text: str = "KIND NAME, or KIND/NAME", metavar: str = "KIND NAME") -> typer.models.ArgumentInfo:
-    """An argument that names an object."""
+    """Return an argument that names an object."""
     argument: typer.models.ArgumentInfo = typer.Argument(
         help=help_text, show_default=False, metavar=metavar, autocompletion=objects
     )
@@ -159,7 +155,8 @@ What = Annotated[list[str], words()]
 
 
 def duration(given: str | float) -> float:
-    """Seconds in ``5m``, ``1h30m``, ``90s`` or ``90``; a default is seconds already. Raises typer.BadParameter."""
+    """Parse ``5m``, ``1h30m``, ``90s`` or ``90`` into seconds; numbers are returned unchanged. Raises
+    typer.BadParameter."""
     text = f"{given:g}" if isinstance(given, float) else given
     try:
         seconds = float(text) if text.isascii() and text.isdigit() else parse_duration(text)
@@ -173,7 +170,7 @@ def duration(given: str | float) -> float:
 Timeout = Annotated[
     float,
     typer.Option(
-        "--timeout", parser=duration, metavar="DURATION", show_default=False, help="Give up after this, such as 5m"
+        "--timeout", parser=duration, metavar="DURATION", show_default=False, help="Give up after this time, such as 5m"
     ),
 ]
 
@@ -183,7 +180,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> AsyncIterator[tuple[Client, str]]:
-    """A client, and the namespace of the context."""
+    """Yield a client and the namespace of the context."""
     from app.kube.client import Client
     from app.kube.clock import SystemClock
     from app.kube.config import load_config
@@ -198,7 +195,7 @@ async def cluster(kubeconfig: str, context: str, *, dry_run: bool = False) -> As
 
 
 def _transport(config: ClusterConfig) -> Transport:
-    """The way to the API server; the plain one, where it does, is there in a fifth of the time."""
+    """Return the transport; the plain one, where it suffices, loads in a fifth of the time."""
     if config.proxy:
         from app.kube.transport import AiohttpTransport
 
@@ -216,9 +213,9 @@ def with_cluster(
     *,
     dry_run: bool = False,
 ) -> T:
-    """Run ``work`` with a client and the namespace that is meant; what fails is told, and ends the command.
+    """Run ``work`` with a client and the effective namespace; report errors and exit.
 
-    ``dry_run``: nothing that the client writes is stored.
+    With ``dry_run`` the client's writes are not stored.
     """
     from app.kube.errors import ConfigError, KubeError, sentence
 
@@ -239,6 +236,6 @@ def with_cluster(
 
 
 def failed(message: str, code: int = 1) -> typer.Exit:
-    """Say why a command ends; the exception to raise. Exit code 1: it could not be done; 2: it was not understood."""
+    """Print the message and return the exception to raise. Exit code 1: failed; 2: invalid usage."""
     complain(message)
     return typer.Exit(code)

@@ -1,4 +1,4 @@
-"""Verbs of features as commands, short and long, and how each of them ends."""
+"""Commands defined by features (verbs), and how commands exit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def command_with_options(verb: LongVerb) -> Any:
-    """A verb with options as a command."""
+    """Return the command of a verb with options."""
 
     def run(**given: Any) -> None:
         from app.framework.verbs import Call
@@ -72,7 +72,7 @@ def _parameter(name: str, annotation: Any, **more: Any) -> Parameter:
     return Parameter(name, Parameter.KEYWORD_ONLY, annotation=annotation, **more)
 
 
-#: What kubectl-kruise calls otherwise, or what kubectl does by itself.
+#: Commands of kubectl-kruise with other names here, or done by kubectl itself.
 _INSTEAD: Final[Mapping[str, str]] = {
     "scaledown": "pykruise scale-in KIND NAME --pods NAME,NAME",
     "scale": "kubectl scale KIND NAME --replicas N, or pykruise scale-in KIND NAME --pods NAME,NAME for certain Pods",
@@ -98,28 +98,28 @@ _INSTEAD: Final[Mapping[str, str]] = {
 }
 
 
-#: What people look for most, and what they look for least: ``pykruise -h`` lists the others between them.
+#: Listed first and last by ``pykruise -h``; the others are between them.
 _FIRST: Final = ("rollout", "set", "explain", "plan", "scale-in", "migrate")
 _LAST: Final = ("serve", "takeover", "prepare-uninstall", "manager", "daemon", "completion", "version")
 
 
 def program() -> str:
-    """What the command is called: ``pykruise``, or ``kubectl kruise`` where kubectl calls it."""
+    """Return the program name: ``pykruise``, or ``kubectl kruise`` when called by kubectl."""
     return "kubectl kruise" if Path(sys.argv[0]).name == "kubectl-kruise" else "pykruise"
 
 
 class WithVerbs(TyperGroup):
-    """The commands declared here, and those of features; it reports what fails in one way."""
+    """Group of the commands declared here and by features; reports all errors the same way."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A command by its name; None if there is none."""
+        """Return a command by name; None if there is none."""
         found = super().get_command(ctx, cmd_name)
         if found is None and (verb := verbs().get(cmd_name)) is not None:
             return Later(cmd_name, verb["help"])
         return without_types(found)
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names of all, those of every day first."""
+        """Return the names of all commands, the most used first."""
         there = [*super().list_commands(ctx), *verbs()]
         daily = [name for name in _FIRST if name in there]
         beside = [name for name in _LAST if name in there]
@@ -134,7 +134,7 @@ class WithVerbs(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        """Run a command; its exit code is 0 when done, 1 when not, 2 when not understood, 130 when interrupted."""
+        """Run a command. Exit codes: 0 success, 1 failed, 2 invalid usage, 130 interrupted."""
         from typer.completion import completion_init  # type: ignore[attr-defined]
 
         completion_init()
@@ -149,7 +149,7 @@ class WithVerbs(TyperGroup):
 
 
 def without_types(command: Any) -> Any:
-    """The help of a command, or of a group's, names its arguments as people write them, not their types in Python."""
+    """Remove Python types from the help of a command or of a group's commands."""
     for one in getattr(command, "commands", {}).values():
         without_types(one)
     for parameter in getattr(command, "params", ()):
@@ -163,23 +163,23 @@ def _no_type(**_: Any) -> str:
 
 
 def instead(name: str) -> str:
-    """What does the work of a command that is not here; '' for one that nobody knows."""
+    """Return the replacement of a command that does not exist here; '' if it is unknown."""
     return _INSTEAD.get(name, "")
 
 
 class Later(TyperCommand):
-    """The command of a feature, which is imported when it is given."""
+    """A feature's command, imported when it is called."""
 
     def __init__(self, name: str, help_text: str) -> None:
         super().__init__(name, help=help_text)
         self._called = name
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        """The context of the command that stands there."""
+        """Return the context of the imported command."""
         return self.made().make_context(info_name, args, parent=parent, **extra)
 
     def made(self) -> Any:
-        """The command that stands there."""
+        """Import and return the command."""
         from app.framework.verbs import LongVerb
 
         verb = verb_called(self._called)
@@ -187,7 +187,7 @@ class Later(TyperCommand):
 
 
 def command_of(verb: Verb) -> Any:
-    """A verb as the command line has it: what reads can print JSON, what writes can be tried."""
+    """Return the command of a verb: reading verbs get --output, writing verbs get --dry-run."""
     arguments = Annotated[list[str], typer.Argument(metavar=verb.arguments, show_default=False)]
 
     def reading(
@@ -222,28 +222,28 @@ def command_of(verb: Verb) -> Any:
 
     run = reading if verb.reads else writing
     run.__doc__ = verb.help
-    # The types are values here, not names.
+    # Annotations are evaluated here instead of names.
     run.__annotations__["arguments"] = arguments
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
     return typer.main.get_command(single)
 
 
-#: As a shell says of a command that SIGINT ended.
+#: Exit code of shells for a command ended by SIGINT.
 INTERRUPTED = 130
-#: What pydantic says of a value, and what we say.
+#: pydantic's messages and ours.
 _PLAINER: Final = (
     ("Value error, ", ""),
     ("Input should be a valid integer, unable to parse string as an integer", "it is no whole number"),
     ("Input should be greater than or equal to", "it is less than"),
     ("Input should be less than or equal to", "it is more than"),
 )
-#: Options that kubectl takes before its command as well.
+#: Options that kubectl also accepts before its command.
 _BEHIND: Final = ("-n", "--namespace", "--kubeconfig", "--context", "-A", "--all-namespaces", "-o", "--output")
 
 
 def run(command: Callable[[], Any]) -> int:
-    """Run a command of the command line; its exit code."""
+    """Run the command line and return its exit code."""
     from typer.exceptions import Abort, TyperException
 
     try:
@@ -251,14 +251,14 @@ def run(command: Callable[[], Any]) -> int:
         sys.stdout.flush()
     except TyperException as error:
         if "NoArgsIsHelp" in type(error).__name__:
-            write(error.format_message())  # a command with nothing behind it asks what there is
+            write(error.format_message())  # a group without a command prints its help
             return 0
         complain(_sentence(error))
         return 2
     except (KeyboardInterrupt, Abort):
         return INTERRUPTED
     except BrokenPipeError:
-        # Who read us has seen enough.
+        # The reader closed the pipe.
         _write_no_more()
         return 1
     except OSError as error:
@@ -270,13 +270,13 @@ def run(command: Callable[[], Any]) -> int:
 
 
 def _write_no_more() -> None:
-    """What is left in the buffer would fail again at the end."""
+    """Discard buffered output, which could not be written on exit."""
     with contextlib.suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: Any) -> str:
-    """What was wrong with the command line, and where it is explained."""
+    """Return a usage error and where to find help."""
 
     message = " ".join(error.format_message().split())
     for words, plain in _PLAINER:

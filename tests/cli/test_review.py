@@ -222,4 +222,4 @@ def test_reviews_are_decided_with_the_sets_and_namespaces_of_a_cluster(team: str
 def test_a_folder_and_a_cluster_are_not_both_asked(tmp_path: Path) -> None:
     code, _, err = run(str(tmp_path), "--policies", SAMPLES, "--cluster")
     assert code == 2
-    assert "--policies and --cluster: name one of them" in err
+    assert "specify one of --policies and --cluster" in err

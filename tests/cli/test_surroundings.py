@@ -215,7 +215,7 @@ class Hung(ApiServer):
 async def test_a_timeout_holds_while_the_server_hangs() -> None:
     client = Client(Hung(), VirtualClock())
     started = client.clock.monotonic()
-    with pytest.raises(CommandError, match="CloneSet shop/web: the API server gave no answer in time"):
+    with pytest.raises(CommandError, match="CloneSet shop/web: the API server did not respond in time"):
         await show_status(client, "shop", WHAT, watch=True, give_up=5)
     assert client.clock.monotonic() - started == pytest.approx(5, abs=0.1)
 
