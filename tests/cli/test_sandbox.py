@@ -158,7 +158,9 @@ def test_a_port_in_use_is_a_sentence(tmp_path: Path) -> None:
     [
         pytest.param("nowhere/kube", "nowhere does not exist", id="no such folder"),
         pytest.param(".", "is a folder: name a file", id="a folder"),
-        pytest.param("mine", "was not written by a sandbox and is left unchanged: name another file", id="somebody else's file"),
+        pytest.param(
+            "mine", "was not written by a sandbox and is left unchanged: name another file", id="somebody else's file"
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_a_sentence(tmp_path: Path, file: str, text: str) -> None:
