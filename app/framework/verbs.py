@@ -127,7 +127,7 @@ class Request:
         if call.dry_run or not call.flag("wait"):
             return 0
         end = look.replace("get", "delete", 1)
-        with left_behind(lambda: f"{called} goes on {self.goes_on}, see: {look}; what {self.ended_by}: {end}"):
+        with left_behind(lambda: f"{called} keeps {self.goes_on}, see: {look}; to {self.ended_by}: {end}"):
             return await self._followed(call, name, called)
 
     async def _followed(self, call: Call, name: str, called: str) -> int:

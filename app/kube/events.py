@@ -252,7 +252,7 @@ class EventRecorder:
             self._drop(correlated, f"{QUEUE_SIZE} events are already queued")
 
     async def run(self) -> None:
-        """Send events until cancelled."""
+        """Send events until canceled."""
         while True:
             event = await self._queue.get()
             try:

@@ -193,7 +193,7 @@ class Reflector(Generic[T]):
         self._unread_after: str | None = None
 
     async def run(self) -> None:
-        """List and watch until cancelled."""
+        """List and watch until canceled."""
         while True:
             self._opened = None
             backoff = self._backoff

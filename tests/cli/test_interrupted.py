@@ -69,7 +69,7 @@ async def test_what_was_made_goes_on_and_is_named(verb: Any, argument: str, plur
     assert ended.value.exit_code == 130
     made = [path for path in server.objects if plural in path]
     assert len(made) == (0 if at_creation else 1)
-    assert ("may have been created" if at_creation else "goes on") in str(ended.value)
+    assert ("may have been created" if at_creation else "keeps") in str(ended.value)
     assert f"kubectl get {plural}.apps.kruise.io " in str(ended.value)
     if made:
         name = made[0].rpartition("/")[2]

@@ -58,7 +58,7 @@ async def restart(call: Call) -> int:
         if not containers:
             raise
     body = new_request(name, containers, call, random_suffix(SystemRandom()))
-    text, ended_by = f"{', '.join(containers)} of Pod {name}", "keeps it from those to come"
+    text, ended_by = f"{', '.join(containers)} of Pod {name}", "skip the remaining containers"
     return await Request(REQUESTS, body, text, "restarting", ended_by, POLL_SECONDS, _reporter()).make(call)
 
 

@@ -91,7 +91,7 @@ async def pull(call: Call) -> int:
     body = new_job(image, call, random_suffix(SystemRandom()))
     for secret in body["spec"].get("pullSecrets", ()):
         await _check_secret(call, secret)
-    return await Request(JOBS, body, str(image), "pulling", "ends it", POLL_SECONDS, _reporter(image)).make(call)
+    return await Request(JOBS, body, str(image), "pulling", "cancel it", POLL_SECONDS, _reporter(image)).make(call)
 
 
 async def _check_secret(call: Call, name: str) -> None:
