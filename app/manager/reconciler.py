@@ -41,26 +41,25 @@ from app.manager.serving import Server, StartError, bind_address
 from app.manager.settings import Settings
 from app.manager.wiring import ControllerMaker, Recorders
 
-# Leadership: of several replicas one reconciles, and all of them answer reviews (MGR-22).
-#
-# Where one process does everything, who loses the Lease stops reconciling, goes on answering, and stands for election
-# again. Where reconciling has a process of its own, that ends, and a new one stands for election: nothing of the old
-# term can live on in it.
+# Leadership: one of several replicas reconciles, and all of them answer reviews. If one process does everything, it
+# stops reconciling when it loses the Lease, keeps answering reviews, and becomes a candidate again. If reconciling has
+# its own process, the process exits and a new one becomes a candidate, so that no state of the old term survives.
+# [MGR-22]
 
 logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """A controller: runs until stopped, and finishes what is ready first."""
+    """A controller that runs until stopped and first finishes keys that are ready."""
 
     async def run(self) -> None: ...
     def stop(self) -> None: ...
 
 
 class Reconciling:
-    """Runs controllers, made anew for each term of leadership; always, where there is no ``elector``.
+    """Runs controllers, created for each term of leadership; without an ``elector`` the term never ends.
 
-    ``took_over`` is told when a term begins. With ``one_term`` a lost Lease is raised as ``LeadershipLost``.
+    ``took_over`` is called when a term begins. With ``one_term``, losing the Lease raises ``LeadershipLost``.
     """
 
     def __init__(
@@ -79,17 +78,17 @@ class Reconciling:
         self._at_work: Sequence[Work] = ()
 
     async def run(self) -> None:
-        """Reconcile while leading, until ``stop``; the Lease is given back when the work has ended."""
+        """Reconcile while leading, until ``stop``. The Lease is released when all work has ended."""
         while not self._stopping.is_set():
             try:
                 await (self._term() if self._elector is None else self._stand(self._elector))
             except LeadershipLost as lost:
                 if self._one_term:
                     raise
-                logger.warning("no longer leading, reviews are answered as before: %s", lost)
+                logger.warning("no longer leading, still answering reviews: %s", lost)
 
     def stop(self) -> None:
-        """Take no more work; ``run`` returns when the rest is done."""
+        """Accept no more work; ``run`` returns when the rest is done."""
         self._stopping.set()
         for controller in self._at_work:
             controller.stop()
@@ -120,7 +119,7 @@ class Reconciling:
 
 
 async def _patiently(controller: Work) -> None:
-    """A controller whose caches are not filled (a right is missing) waits on, and is no reason to stop the others."""
+    """Run a controller and keep waiting for its caches (a permission may be missing), so that the others can run."""
     while True:
         try:
             return await controller.run()
@@ -128,23 +127,21 @@ async def _patiently(controller: Work) -> None:
             logger.error("%s: waiting on", error)  # noqa: TRY400 - it says all there is
 
 
-# Reconciling: the part of a replica that writes to the cluster. There is one per replica.
-#
-# On every replica with controllers it keeps certificates and registration in order, so that a replica without the
-# Lease is a whole admission service. With the Lease it runs the controllers. Whoever loses the Lease ends its process:
-# the supervisor starts a new one, which is a candidate again; admission does not notice. A replica without controllers
-# follows the certificate (following.py).
+# The part of a replica that writes to the cluster, once per replica. On every replica with controllers it manages
+# certificates and registration, so that a replica without the Lease is a complete admission service. With the Lease it
+# runs the controllers. When the Lease is lost, the process exits and the supervisor starts a new candidate; admission
+# is not affected. A replica without controllers follows the certificate (following.py).
 
-#: How long keys that are worked on may take once we are told to end: the Lease is given back after them.
+#: Seconds for keys in progress when stopping; the Lease is released afterwards.
 FINISH_SECONDS: Final = 2.0
-#: How often the replicas that answer reviews are asked whether they do, before webhooks are registered.
+#: Seconds between checks that replicas answer reviews, before webhooks are registered.
 ANSWER_CHECK_SECONDS: Final = 1.0
 
 
 class Reconciler:
-    """The part. It registers the webhooks once all ``webhook_processes`` can answer.
+    """The reconciling part. It registers the webhooks once all ``webhook_processes`` can answer.
 
-    ``single``: admission is in this process too, so it does not end when the Lease is lost.
+    ``single`` means that admission runs in this process too, so losing the Lease must not end it.
     """
 
     def __init__(
@@ -157,7 +154,7 @@ class Reconciler:
         self._recorders = Recorders(process)
         reviewed = reviewed_namespaces(webhooks)
         self._maker = ControllerMaker(process, self._recorders, reviewed, lambda: bool(self._controllers))
-        #: MGR-146: off, this replica is one of those that only answer reviews, with no right to do more.
+        #: If off, this replica only answers reviews and has no further permissions. [MGR-146]
         self._reconciles = settings.flags.boolean("controllers")
         self._background = self._maker.background() if self._reconciles else {}
         self._endpoint = endpoint
@@ -200,10 +197,10 @@ class Reconciler:
         self._work: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
 
-    # ---- the part
+    # ---- lifecycle
 
     async def start(self) -> None:
-        """Certificates, registration, and then the Lease."""
+        """Take the certificate, register the webhooks, and then compete for the Lease."""
         process, tasks, registration = self._process, self._process.tasks, self._registration
         await self._take_certificate()
         tasks.start(registration.run(), "registration")
@@ -214,7 +211,7 @@ class Reconciler:
         for name, task in self._background.items():
             tasks.start(task.run(), name)
         if isinstance(registration, Follower):
-            # The controllers register when this replica answers.
+            # The controllers register the webhooks when this replica answers.
             process.update_state(defined=True, registered=True)
             self._serve_dashboard()
             return
@@ -232,7 +229,7 @@ class Reconciler:
         await registration.registered.wait()
         process.update_state(registered=True)
         logger.info("webhooks registered")
-        # MGR-2: only now, so that what controllers write passes admission.
+        # Only after registration, so that writes of controllers pass admission. [MGR-2]
         self._maker.register_metrics()
         if self._elector is not None:
             watch = self._watched_lease(self._elector)
@@ -240,7 +237,7 @@ class Reconciler:
         self._work = tasks.start(self._reconciling.run(), "controllers")
 
     async def _answering(self) -> None:
-        """Wait until a replica that answers reviews can be reached: a webhook without one refuses every Pod."""
+        """Wait until a replica answers reviews: a webhook without one would reject every Pod."""
         process, said = self._process, ""
         certificate = process.replica.certificate
         while fault := await endpoint_fault(self._endpoint, certificate.read()):
@@ -250,7 +247,7 @@ class Reconciler:
             await process.clock.sleep(ANSWER_CHECK_SECONDS)
 
     def _serve_dashboard(self) -> None:
-        """Show the cluster to who sits on this machine, if that is asked for; with caches of its own."""
+        """Serve the dashboard to local clients if enabled, with its own caches."""
         process = self._process
         listener = bind_address(process.settings.flags.text("dashboard-addr"), "--dashboard-addr")
         if listener is None:
@@ -266,7 +263,7 @@ class Reconciler:
         process.tasks.start(server.serve([listener]), "dashboard server", finish=server.stop)
 
     async def stop(self) -> None:
-        """Let the controllers finish their keys, then give the Lease back (MGR-124)."""
+        """Let the controllers finish their keys, then release the Lease. [MGR-124]"""
         self._reconciling.stop()
         if self._work is not None:
             await asyncio.wait({self._work}, timeout=FINISH_SECONDS)
@@ -280,7 +277,7 @@ class Reconciler:
             task.webhooks_registered(since)
 
     def debug_pages(self) -> Mapping[str, list[str]]:
-        """Caches and queues."""
+        """Return the caches and queues."""
         process = self._process
         queues = queue_lines(self._controllers, process.clock.monotonic())
         if not self._controllers:
@@ -291,7 +288,7 @@ class Reconciler:
     # ---- certificates
 
     async def _take_certificate(self) -> None:
-        """MGR-1: without a certificate in good time the process gives up."""
+        """Take the certificate. Without one in time the process exits. [MGR-1]"""
         clock = self._process.clock
         seconds = self._process.settings.flags.seconds("webhook-initialize-timeout")
         deadline = clock.monotonic() + seconds
@@ -303,7 +300,7 @@ class Reconciler:
                 settings = self._process.settings
                 own_folder = settings.certificate_folder is not None and not settings.external_certificates
                 if isinstance(error, CertificateError) and own_folder:
-                    raise  # a folder of ours that is wrong stays wrong
+                    raise  # An invalid folder does not fix itself.
                 delay = backoff.next()
                 if clock.monotonic() + delay > deadline:
                     raise StartError(f"no serving certificate within {seconds:g} s: {error}") from None
@@ -332,17 +329,17 @@ class Reconciler:
         )
 
     def leader(self, name: str, leading: bool) -> None:
-        """The elector's hook: the Lease was won or is no longer ours."""
+        """Record that the Lease was acquired or lost (a hook of the elector)."""
         self._process.metrics.leadership.leader(name, leading)
         self._process.update_state(leading=leading)
         self._registration.wake()
 
     def slow_path(self, name: str) -> None:
-        """The elector's hook."""
+        """Count a slow renewal (a hook of the elector)."""
         self._process.metrics.leadership.slow_path(name)
 
     def _took_over(self) -> None:
-        self._stop_watching()  # while we hold it, we know what the Lease says
+        self._stop_watching()  # while leading, we know the holder
         elector = self._elector
         if elector is None:
             self._process.update_state(leading=True)
@@ -358,7 +355,7 @@ class Reconciler:
             self._watching = None
 
     def _watched_lease(self, elector: LeaderElector) -> Reflector[Lease]:
-        """Who waits sees at once that the Lease was given back."""
+        """Watch the Lease, so that a candidate sees at once when it is released."""
         store: Store[Lease] = Store()
 
         def changed(change: Change[Lease]) -> None:
@@ -383,7 +380,7 @@ class Reconciler:
     # ---- controllers
 
     def _make_term(self) -> Sequence[Controller]:
-        """The controllers of a term; the first has the caches filled that they need."""
+        """Create the controllers of a term. The first term also starts filling their caches."""
         process = self._process
         process.start_admission_caches()
         process.start_controller_caches()
@@ -398,7 +395,7 @@ class Reconciler:
 
 
 def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
-    """What this replica serves, as the operator wants it. Raises PolicyError or TableError."""
+    """Return the webhooks this replica serves, with the operator's policies. Raises PolicyError or TableError."""
     policies = load_policies(settings.policies) if settings.policies is not None else WebhookPolicies()
     try:
         declared = apply_policies(declarations(settings.policies), policies, settings.own_namespace)
@@ -408,7 +405,7 @@ def declared_webhooks(settings: Settings) -> tuple[Webhook, ...]:
 
 
 def certificate_source(process: Process) -> CertificateSource:
-    """Where this replica's certificates come from (D4 of sheet 08: external, folder, Secret)."""
+    """Return the source of this replica's certificates: external, folder or Secret. [D4 of sheet 08]"""
     settings, clock = process.settings, process.clock
     client = process.client.named("certificates")
     step = settings.flags.seconds("certificate-rotation-step")
@@ -434,5 +431,5 @@ def certificate_source(process: Process) -> CertificateSource:
 
 
 def identity_of(elector: LeaderElector | None) -> str:
-    """Under which name events about the Lease are written."""
+    """Return the name under which events about the Lease are recorded."""
     return elector.identity if elector is not None else "kruise-manager"

@@ -1,4 +1,4 @@
-"""Registration of webhooks and CRDs: writes our address and CA, and repairs what drifted."""
+"""Register webhooks and CRD conversions with our address and CA, and restore them when they drift."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from app.manager.shared import Certificate, SharedValue
 
 
 def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Iterable[Mapping[str, Any]]) -> bytes:
-    """Every CA that an API server is told to trust for us, PEM; what cannot be read is left out."""
+    """Return all CAs that the API server trusts for our webhooks, PEM. Unreadable ones are skipped."""
     configs = [
         ((definition.get("spec") or {}).get("conversion") or {}).get("webhook", {}).get("clientConfig")
         for definition in definitions
@@ -58,7 +58,7 @@ def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Ite
     for configuration in configurations:
         configs += [entry.get("clientConfig") for entry in configuration.get("webhooks") or []]
     found: dict[bytes, None] = {}
-    # Nearly all say the same.
+    # nearly all are equal
     for bundle in dict.fromkeys((config or {}).get("caBundle") or "" for config in configs):
         with contextlib.suppress(binascii.Error, ValueError):
             found[base64.b64decode(bundle, validate=True)] = None
@@ -66,7 +66,7 @@ def trusted_for_us(definitions: Iterable[Mapping[str, Any]], configurations: Ite
 
 
 def carries(configuration: Mapping[str, Any] | None, authority: bytes) -> bool:
-    """Whether whoever is called by a configuration is trusted if ``authority`` (PEM) signed what it serves."""
+    """Return whether all entries of a configuration trust certificates signed by ``authority`` (PEM)."""
     entries = (configuration or {}).get("webhooks") or []
     wanted = frozenset(blocks(authority))
     for entry in entries:
@@ -85,23 +85,24 @@ T = TypeVar("T")
 
 
 class Attempts:
-    """Goes on with the rest where one object cannot be read or written (a missing right), and tells of it at the end.
+    """Continues when one object cannot be read or written, for example without permission, and reports failures at the
+    end.
 
-    Without a connection there is no rest.
+    A connection failure is raised at once.
     """
 
     def __init__(self) -> None:
         self.failures: list[Exception] = []
-        #: Whether somebody else was faster with an object: it is not as we wanted it.
+        #: Whether a write conflicted, so that an object is not in the desired state.
         self.overtaken = False
 
     @property
     def may_succeed(self) -> bool:
-        """Whether what was not done can be expected to be done before long; what we have no right to cannot."""
+        """Return whether a retry may soon succeed. Missing permissions do not count."""
         return self.overtaken or not all(isinstance(failure, Forbidden) for failure in self.failures)
 
     async def result(self, attempt: Awaitable[T]) -> T | None:
-        """What the attempt gives; None if it failed. Raises NotFound and TransportError."""
+        """Return the result of the attempt, or None if it failed. Raises NotFound and TransportError."""
         try:
             return await attempt
         except (NotFound, TransportError):
@@ -111,27 +112,26 @@ class Attempts:
             return None
 
     def raise_first(self) -> None:
-        """Raise the first failure; the others are logged."""
+        """Raise the first failure and log the others."""
         for error in self.failures[1:]:
             logger.warning("registering webhooks failed: %s", error)
         if self.failures:
             raise self.failures[0]
 
 
-# Registration: the API server told to call us and to convert through us, to trust our certificate, and kept that way.
-#
-# Each sync looks at everything that carries our address or our CA, takes the certificates one step further if that is
-# due, and writes what differs. It runs when something of ours changed and every minute besides; what drifted is
-# repaired and counted, and never makes a ready replica unready (MGR-36, D-18). It runs on every replica that has
-# controllers, in one of its processes; the others follow the certificate (following.py).
+# Registration keeps the API server calling us, converting through us and trusting our certificate. Each sync reads
+# every object that carries our address or CA, advances a certificate rotation if needed, and writes what differs. It
+# runs when one of these objects changes and every minute. Drift is repaired and counted, and never makes a ready
+# replica unready. It runs in one process of every replica with controllers; other replicas follow the certificate
+# (following.py). [MGR-36, D-18]
 
-#: How often CRDs are checked for while none is installed.
+#: Seconds between checks for CRDs while none is installed.
 MISSING_SECONDS: Final = 1.0
-#: Repairs at once, and per second after that, for each object: two who disagree must not load the API server. A
-#: rotation writes every object three times, however many kinds there are.
+#: Burst and rate per second of repairs per object, so that two conflicting writers do not overload the API server. A
+#: rotation writes every object three times, regardless of the number of kinds.
 REPAIRS_BURST: Final = 10
 REPAIRS_PER_SECOND: Final = 0.1
-#: MGR-120: how long the leader leaves an entry it does not know, which a replica on its way out may still serve.
+#: Seconds the leader keeps an entry it does not know, because a terminating replica may still serve it. [MGR-120]
 KEEP_UNKNOWN_SECONDS: Final = 60.0
 _CONFIGURATIONS: Final = (
     (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
@@ -144,7 +144,7 @@ class _DefinitionSpec(TypedDict, total=False):
 
 
 class _Definition(TypedDict):
-    """Of a CustomResourceDefinition only what is looked after: its schemas are a hundred times longer."""
+    """The managed part of a CustomResourceDefinition; its schemas are a hundred times larger."""
 
     metadata: dict[str, Any]
     spec: _DefinitionSpec
@@ -154,11 +154,11 @@ _decode_definition: Final = msgspec.json.Decoder(_Definition).decode
 
 
 class Registration:
-    """Keeps the API server's side of admission as declared.
+    """Keeps webhook configurations and CRD conversions as declared.
 
-    ``published`` is where listeners take the certificate from. ``may_have_been_away`` is told, once the mutating
-    configuration is in place again after any change, since when it may not have been. ``absent_changed`` gets the
-    names of the CRDs that are not installed, whenever they change.
+    Listeners take the certificate from ``published``. ``may_have_been_away`` is called after the mutating configuration
+    was restored or changed, with the last time it was known to be in place. ``absent_changed`` is called with the names
+    of the CRDs that are not installed whenever they change.
     """
 
     def __init__(
@@ -193,32 +193,32 @@ class Registration:
         self._missing = MissingDefinitions(metrics, absent_changed)
         self._wake = asyncio.Event()
         self._may_register = False
-        #: The mutating configuration (uid, generation) as it was last seen in place, and when.
+        #: The mutating configuration (uid, generation) that was last found in place, and when.
         self._in_place: tuple[str, int] | None = None
         self._in_place_at = self.clock.now()
-        #: Whether the API server takes matchConditions as ours are written: Kubernetes 1.29 and later.
+        #: Whether the API server supports our matchConditions (Kubernetes 1.29 and later).
         self._takes_match_conditions = True
-        #: (configuration, entry) → since when (monotonic) we lead and do not know it.
+        #: (configuration, entry) → since when (monotonic) the leader has found it unknown.
         self._unknown_since: dict[tuple[str, str], float] = {}
-        #: Set once the API server was seen to have a CRD of ours.
+        #: Set once one of our CRDs was found.
         self.defined = asyncio.Event()
-        #: Set once both configurations were seen in place, or put there.
+        #: Set once both configurations are in place.
         self.registered = asyncio.Event()
         self.current: CertificateSet | None = None
 
     def allow_registration(self) -> None:
-        """The caches are filled: reviews can be judged, so the API server may send them."""
+        """Allow registration once the caches are filled and reviews can be answered."""
         self._may_register = True
         self._wake.set()
 
     def wake(self) -> None:
-        """Something of ours changed: sync now."""
+        """Sync now, because one of our objects changed."""
         self._wake.set()
 
     def watches(self, metrics: ReflectorMetrics, secret: tuple[str, str] | None) -> list[Reflector[Any]]:
-        """What notices a change of anything we look after, one object each; to be run as tasks (MGR-37, MGR-123).
+        """Return watches of all managed objects, one each, to be run as tasks. [MGR-37, MGR-123]
 
-        ``secret`` is namespace and name of the certificates.
+        ``secret`` is the namespace and name of the certificate Secret.
         """
         watched: list[tuple[Resource, str, str]] = [
             *((resource, "", name) for resource, name in _CONFIGURATIONS),
@@ -232,7 +232,7 @@ class Registration:
         ]
 
     async def run(self) -> None:
-        """Sync for ever. Failures are logged, counted and tried again."""
+        """Sync until canceled. Failures are logged, counted and retried."""
         while True:
             self._wake.clear()
             try:
@@ -250,7 +250,8 @@ class Registration:
                 continue
 
     def _calm_seconds(self) -> float:
-        """When to look again if nothing happens: a rotation's step or an entry's time may be up sooner."""
+        """Return the seconds until the next sync if nothing changes. A rotation step or an unknown entry may need one
+        sooner."""
         moments = [SYNC_SECONDS]
         step = self._certificates.next_step_in
         if step is not None:
@@ -260,10 +261,10 @@ class Registration:
         return max(0.1, min(moments))
 
     async def sync(self) -> None:
-        """Look at everything once and repair it. Raises KubeError or CertificateError.
+        """Check everything once and repair it. Raises KubeError or CertificateError.
 
-        The objects are read before the certificates and written with the resourceVersion read: if another replica took
-        the certificates further meanwhile and published that, our write is a conflict and never takes its CA away.
+        The objects are read before the certificates and written with the resourceVersion read. If another replica has
+        advanced the certificates and published them meanwhile, our write conflicts and cannot remove its CA.
         """
         attempts = Attempts()
         definitions = await self._read_definitions(attempts)
@@ -271,7 +272,7 @@ class Registration:
         published = trusted_for_us(definitions.values(), (live for _, _, live in configurations if live is not None))
         certificates = await self._certificates.ensure(published)
         if self._published.read() is None:
-            self._serve(certificates)  # nobody listens yet: without it there is nothing to register
+            self._serve(certificates)  # Nothing is listening yet, and without a listener there is nothing to register.
         complete = self._may_register
         for name, definition in definitions.items():
             complete &= bool(await attempts.result(self._sync_definition(name, definition, attempts)))
@@ -282,19 +283,19 @@ class Registration:
             known += done is not None
         trusted = self._may_register or all(carries(live, certificates.ca_cert) for _, _, live in configurations)
         if trusted and not attempts.may_succeed:
-            # After the bundle: who is asked to trust a new certificate was told about its CA first.
+            # Only after the bundle: clients must trust the CA before they see the new certificate.
             self._serve(certificates)
         self._certificates.published(complete and not attempts.failures)
         if len(self._missing) < len(self._kinds):
-            self.defined.set()  # those we may not see are taken to be there: the caches will tell
+            self.defined.set()  # Definitions we may not read count as installed: their caches will show it.
         if known == len(_CONFIGURATIONS):
-            self.registered.set()  # a definition that cannot be written holds up no review
+            self.registered.set()  # A definition that cannot be written does not block reviews.
         attempts.raise_first()
 
     async def use_certificate(self) -> None:
-        """Make sure of the certificate, and hand it to the listeners if they have none.
+        """Ensure the certificate, and pass it to the listeners if they have none.
 
-        Listeners that outlived the process before us serve what is trusted; ``sync`` sees to what follows.
+        Listeners that outlived the previous process serve a trusted certificate; ``sync`` handles later changes.
         """
         attempts = Attempts()
         definitions = await self._read_definitions(attempts)
@@ -311,13 +312,14 @@ class Registration:
     # ---- CustomResourceDefinitions
 
     async def _read_definitions(self, attempts: Attempts) -> dict[str, _Definition]:
-        """Return the installed CRDs of kinds with several versions. What is missing is logged once. [MGR-52]"""
+        """Return the installed CRDs of kinds with several versions. Missing ones are logged once. [MGR-52]"""
         found: dict[str, _Definition] = {}
         absent: set[str] = set()
         for kind in self._kinds:
             reading = self._client.get(CUSTOMRESOURCEDEFINITIONS, kind.crd_name, decode=_decode_definition)
             try:
-                # Without the right to read a definition that has nothing to convert, all else goes on.
+                # A kind with one version needs no conversion, so a missing permission to read its definition is
+                # ignored.
                 definition = await (attempts if len(kind.versions) > 1 else Attempts()).result(reading)
             except NotFound:
                 absent.add(kind.crd_name)
@@ -328,7 +330,7 @@ class Registration:
         return found
 
     async def _sync_definition(self, name: str, definition: _Definition, attempts: Attempts) -> bool:
-        """Whether the definition converts through us already; if not, now it does."""
+        """Make the definition convert through us. Returns whether it already did."""
         patch = conversion_patch(definition, self._endpoint, self._ca_bundle)
         what = f"CustomResourceDefinition {name}"
         if patch is not None:
@@ -336,7 +338,7 @@ class Registration:
             try:
                 definition = await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=_decode_definition)
             except Conflict:
-                logger.info("%s changed meanwhile, looking again", what)
+                logger.info("%s changed meanwhile, retrying", what)
                 attempts.overtaken = True
                 self._wake.set()
                 return False
@@ -345,7 +347,8 @@ class Registration:
         return patch is None
 
     async def _release(self, name: str, definition: _Definition) -> None:
-        """MGR-142: leave whoever applies shipped definitions the fields that they name; no more than a courtesy."""
+        """Give up ownership of fields that the shipped definitions set, so that users can apply them. Best effort.
+        [MGR-142]"""
         patch = release_patch(definition)
         if patch is None:
             return
@@ -354,8 +357,8 @@ class Registration:
             await self._client.patch(CUSTOMRESOURCEDEFINITIONS, name, patch, decode=bytes)
         except TransportError:
             raise
-        except KubeError as error:  # somebody was faster, or the API server does not let us: with the next look
-            logger.info("CustomResourceDefinition %s keeps us as the owner of its conversion: %s", name, error)
+        except KubeError as error:  # conflict or missing permission: retry with the next sync
+            logger.info("CustomResourceDefinition %s: cannot release ownership of its conversion: %s", name, error)
 
     # ---- webhook configurations
 
@@ -374,7 +377,7 @@ class Registration:
     async def _sync_configuration(
         self, resource: Resource, name: str, live: dict[str, Any] | None, attempts: Attempts
     ) -> bool:
-        """Whether the configuration stood as declared; if not, now it does."""
+        """Bring the configuration to its declared state. Returns whether it already was."""
         make = mutating_configuration if name == MUTATING_NAME else validating_configuration
         desired = make(self._webhooks, self._endpoint, self._ca_bundle)
         if not self._takes_match_conditions:
@@ -407,22 +410,23 @@ class Registration:
             return self._leave_out_match_conditions(attempts)
         self._repaired(what)
         if live is not None and prune and (removed := unknown_entries(live, desired)):
-            # MGR-140: a configuration of our name is ours as a whole.
-            logger.warning("%s: entries that are not served here are removed: %s", what, ", ".join(sorted(removed)))
+            # We own a configuration of our name as a whole. [MGR-140]
+            logger.warning("%s: removing entries that are not served here: %s", what, ", ".join(sorted(removed)))
         return False
 
     def _leave_out_match_conditions(self, attempts: Attempts) -> bool:
         self._takes_match_conditions = False
         logger.warning(
-            "the API server does not take matchConditions (Kubernetes 1.29 and later do): webhooks are registered "
-            "without them and called for more requests; restart the manager after an upgrade of Kubernetes"
+            "the API server does not support matchConditions (Kubernetes 1.29 and later do): webhooks are "
+            "registered without them and called for more requests; restart the manager after upgrading Kubernetes"
         )
         attempts.overtaken = True
         self._wake.set()
         return False
 
     def _seen_in_place(self, metadata: Mapping[str, Any]) -> None:
-        """Whoever deleted, changed or repaired it since: reviews may not have been asked for meanwhile (MGR-123)."""
+        """Note the configuration found in place. If it was deleted or changed since, some requests may have bypassed
+        it. [MGR-123]"""
         seen = (str(metadata.get("uid", "")), int(metadata.get("generation", 0)))
         before, since = self._in_place, self._in_place_at
         self._in_place, self._in_place_at = seen, self.clock.now()
@@ -440,7 +444,7 @@ class Registration:
     def _repaired(self, what: str) -> None:
         if self.registered.is_set():
             self._metrics.registration_repairs.labels(what).inc()
-            logger.warning("%s was not as it must be: repaired", what)
+            logger.warning("restored %s", what)
         else:
             logger.info("%s is in place", what)
 

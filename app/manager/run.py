@@ -1,8 +1,8 @@
 """``pykruise manager``: from flags to running processes.
 
-Settings are read and ports bound first, so that what is wrong with them is told at once and by one process; then the
-supervisor forks the processes of the replica (supervisor.py): some answer reviews (webhooks.py), one writes to the
-cluster (reconciler.py). Docs: docs/operations.md.
+Settings are read and ports are bound first, so that errors are reported at once and by one process. The supervisor then
+forks the processes of the replica (supervisor.py): some answer reviews (admission.py), one writes to the cluster
+(reconciler.py). Docs: docs/operations.md.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ from app.manager.supervisor import CANNOT_START, Supervisor
 
 logger = logging.getLogger(__name__)
 
-#: The process that does everything, where there is only one.
+#: Name of the process that does everything, if there is only one.
 SINGLE: Final = "manager"
 RECONCILER: Final = "reconciler"
-#: Where processors are scarce reviews go first: somebody waits for each. A third of a webhook process's share is left.
+#: Reviews take precedence when CPU is scarce, because requests wait for them. At this niceness the reconciler gets a
+#: third of a webhook process's share.
 RECONCILER_NICENESS: Final = 5
-#: What keeps a process from beginning its work, told in one line.
+#: Errors that prevent a start, reported in one line.
 _START_ERRORS: Final = (StartError, ConfigError, PolicyError, TableError, CertificateError)
 
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    """The command. Returns the exit code, 2 for what was not understood; what keeps it from starting is one line on
-    standard error."""
+    """Run the command. Returns the exit code: 2 for invalid arguments.
+
+    An error that prevents the start is printed to standard error in one line.
+    """
     if any(argument in ("-h", "--help") for argument in arguments):
         print(help_text())  # noqa: T201
         return 0
@@ -85,7 +88,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 
 
 def single_process(settings: Settings, environ: Mapping[str, str], listeners: Listeners) -> Process:
-    """Everything in this process: for development, and where memory counts more than latency."""
+    """Return a process that does everything, for development and for when memory matters more than latency."""
     endpoint = settings.endpoint(listeners.webhook_port)
 
     def both(process: Process) -> Sequence[Part]:
@@ -95,7 +98,7 @@ def single_process(settings: Settings, environ: Mapping[str, str], listeners: Li
 
 
 def bind_all(settings: Settings) -> Listeners:
-    """The sockets of a replica. Raises StartError."""
+    """Bind the sockets of a replica. Raises StartError."""
     flags = settings.flags
     return Listeners(
         bind(settings.bind_host, settings.webhook_port, "--webhook-port"),
@@ -105,13 +108,13 @@ def bind_all(settings: Settings) -> Listeners:
 
 
 def _check(settings: Settings, environ: Mapping[str, str]) -> None:
-    """Raises what any process would fail of."""
+    """Raise errors that would make every process fail."""
     declared_webhooks(settings)
     asyncio.run(load_config(settings.flags.text("kubeconfig"), environ=environ))
 
 
 def _be(make: Callable[[], Process]) -> int:
-    """Be one process of a replica until told to end. Returns the exit code."""
+    """Run one process of a replica until it is stopped. Returns the exit code."""
     import uvloop
 
     async def run() -> None:

@@ -1,4 +1,4 @@
-"""Serving HTTPS: sockets, accepting connections, and the server itself."""
+"""Serve HTTPS: sockets, accepting connections, and the server itself."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from app.manager.callers import KnownCallers, plain_address
 from app.manager.limits import Connections, Limits, within_descriptors
 from app.manager.protocol import BoundedProtocol
 
-# Accepting connections: never more than the port's limit, handshakes included, and on through running out of
-# descriptors, where an event loop's own server would give up its listener.
+# Accepting connections. The port's limit includes handshakes, and accepting continues after running out of file
+# descriptors, where an event loop's own server would close its listener.
 
 logger = logging.getLogger(__name__)
 
-#: How many connections are accepted before others have their turn.
+#: Connections to accept before other tasks run.
 AT_ONCE: Final = 32
-#: How long nothing is accepted where the system has nothing left to accept with.
+#: Seconds to pause accepting when the system is out of resources.
 BACK_OFF_SECONDS: Final = 0.2
 HANDSHAKE_SECONDS: Final = 10.0
 SHUTDOWN_SECONDS: Final = 2.0
-#: What a TLS handshake takes of a processor, most of it for the signature.
+#: CPU seconds of a TLS handshake, mostly for the signature.
 HANDSHAKE_COST: Final = 0.001
-#: The system's, not the caller's: what is missing now may be there soon.
+#: Errors of the system, not of the caller; they may be temporary.
 _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """Accepts on one listening socket until closed. Other processes may accept on it too."""
+    """Accepts connections on one listening socket until closed. Other processes may share the socket."""
 
     def __init__(
         self,
@@ -51,20 +51,20 @@ class Acceptor:
         self._protocol = protocol
         self._tls = tls
         self._connections = connections
-        #: Connections on their way through the handshake, the oldest first, and whether they are strangers'.
+        #: Connections in the handshake, oldest first, and whether they are from strangers.
         self._opening: dict[asyncio.Task[None], bool] = {}
         self._again: asyncio.TimerHandle | None = None
         self._listen()
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         if self._again is not None:
             self._again.cancel()
         if self._listener.fileno() >= 0:
             self._loop.remove_reader(self._listener)
 
     async def wait_closed(self) -> None:
-        """Let handshakes end that have begun."""
+        """Wait for handshakes in progress."""
         for task in self._opening:
             task.cancel()
         await asyncio.gather(*self._opening, return_exceptions=True)
@@ -83,7 +83,7 @@ class Acceptor:
                 if error.errno in _EXHAUSTED:
                     self._back_off(error)
                     return
-                continue  # that caller is gone again
+                continue  # the caller has disconnected
             caller = plain_address(address[0])
             stranger = self._connections.is_stranger(caller)
             if self._has_room(stranger):
@@ -93,11 +93,11 @@ class Acceptor:
                 connection.close()
 
     def _back_off(self, error: OSError) -> None:
-        """The listener stays readable: without a pause this would be all the loop does."""
+        """Pause accepting. The listener stays readable, so the loop would otherwise spin."""
         self._loop.remove_reader(self._listener)
         self._again = self._loop.call_later(BACK_OFF_SECONDS, self._listen)
         self._connections.refuse(errno.errorcode.get(error.errno or 0, "OSError"))
-        # A connection fewer is a descriptor more.
+        # Closing a connection frees a descriptor.
         self._connections.make_room(self._loop.time())
 
     def _has_room(self, stranger: bool) -> bool:
@@ -113,7 +113,7 @@ class Acceptor:
         return self._connections.make_room(self._loop.time(), stranger=stranger)
 
     def _open(self, connection: socket.socket, stranger: str) -> None:
-        """``stranger`` is the address of one; empty for a known caller."""
+        """Open a connection; ``stranger`` is the address of a stranger, or empty for a known caller."""
         task = self._loop.create_task(self._handshake(connection, stranger))
         self._opening[task] = bool(stranger)
         task.add_done_callback(self._opened)
@@ -131,7 +131,7 @@ class Acceptor:
             if self._tls is not None:
                 times["ssl_shutdown_timeout"] = SHUTDOWN_SECONDS
             await self._loop.connect_accepted_socket(self._protocol, connection, ssl=self._tls, **times)
-        except (OSError, TimeoutError) as error:  # ssl.SSLError is one
+        except (OSError, TimeoutError) as error:  # includes ssl.SSLError
             self._connections.refuse("handshake")
             logger.debug("no connection: %s", error)
             connection.close()
@@ -141,16 +141,16 @@ class Acceptor:
 
 
 BACKLOG: Final = 2048
-#: Enough for a loop that is behind to read what its connections hold.
+#: Seconds for a busy loop to read pending requests.
 _ARRIVED_SECONDS: Final = 0.05
 
 
 class StartError(Exception):
-    """The process cannot start; the message is one line that names the flag or file and the way out."""
+    """The process cannot start. The message is one line that names the flag or file and the fix."""
 
 
 def bind(host: str, port: int, flag: str) -> socket.socket:
-    """A listening socket on ``host`` (empty: all interfaces) and ``port`` (0: any). Raises StartError."""
+    """Return a socket listening on ``host`` (empty: all interfaces) and ``port`` (0: any). Raises StartError."""
     family = _family(host)
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -168,7 +168,7 @@ def bind(host: str, port: int, flag: str) -> socket.socket:
 
 
 def bind_address(address: str, flag: str) -> socket.socket | None:
-    """The same for an address flag, ``HOST:PORT`` or ``:PORT``; None where it turns the listener off."""
+    """Bind an address flag, ``HOST:PORT`` or ``:PORT``. Returns None if the flag disables the listener."""
     if address in ("", "0"):
         return None
     host, _, port = address.rpartition(":")
@@ -176,7 +176,7 @@ def bind_address(address: str, flag: str) -> socket.socket | None:
 
 
 def read_client_ca(path: str, flag: str) -> bytes:
-    """The certificates in a file, or nothing for no file. Raises StartError."""
+    """Return the certificates in a file, or empty bytes for an empty path. Raises StartError."""
     if not path:
         return b""
     try:
@@ -190,7 +190,7 @@ def read_client_ca(path: str, flag: str) -> bytes:
 
 
 def client_names(client_ca: bytes, names: str) -> frozenset[str] | None:
-    """Whose certificates are needed (see Limits): a list with commas, where there is an authority at all."""
+    """Return the common names of required client certificates (see Limits), or None if none are required."""
     return frozenset(filter(None, map(str.strip, names.split(",")))) if client_ca else None
 
 
@@ -224,9 +224,9 @@ def _cannot_bind(host: str, port: int, flag: str, error: OSError | OverflowError
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handling, its ten wake-ups a second and its trust in callers: ``stop`` ends it.
+    """uvicorn without its signal handling, periodic wakeups and trust in callers. ``stop`` ends it.
 
-    ``port`` is what logs and metrics call it; ``callers`` are those whom strangers must not delay.
+    ``port`` is its name in logs and metrics; strangers must not delay ``callers``.
     """
 
     def __init__(
@@ -260,7 +260,7 @@ class Server(uvicorn.Server):
         self._stopped = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept connections on sockets that listen already."""
+        """Accept connections on sockets that are already listening."""
         loop = asyncio.get_running_loop()
 
         def connection() -> BoundedProtocol:
@@ -270,20 +270,20 @@ class Server(uvicorn.Server):
         self.started = True
 
     def stop(self) -> None:
-        """Accept no more connections, finish what is in flight, return from ``serve``."""
+        """Stop accepting connections, finish requests in flight, and return from ``serve``."""
         self.should_exit = True
         self._stopped.set()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Answer what has arrived: closing a connection with a request that nobody has read yet would lose it."""
+        """Answer requests that have arrived: closing a connection with an unread request would lose it."""
         await asyncio.sleep(_ARRIVED_SECONDS)
         await super().shutdown(sockets)
 
     async def main_loop(self) -> None:
-        """Wait until somebody stops us."""
+        """Wait until stopped."""
         await self._stopped.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the process's business."""
+        """Do nothing: the process handles signals."""
         yield

@@ -1,4 +1,4 @@
-"""What one manager process was told: flags and environment, checked and typed. Pure."""
+"""Settings of a manager process: flags and environment, validated and typed. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that is decided before the manager starts."""
+    """Settings of a manager process."""
 
     flags: Flags
     gates: FeatureGates
@@ -38,26 +38,27 @@ class Settings:
     webhook_port: int
     service_name: str
     secret_name: str
-    #: Where certificates are kept instead of in the Secret (WEBHOOK_CERT_WRITER=fs); None: in the Secret.
+    #: Folder for certificates instead of a Secret (WEBHOOK_CERT_WRITER=fs); None uses the Secret.
     certificate_folder: Path | None
     renew_before: timedelta
     policies: Path | None
-    #: None: this replica reconciles whether others do or not.
+    #: None: this replica always reconciles.
     election: LeaseTimes | None
 
     @property
     def external_certificates(self) -> bool:
-        """Whether somebody else keeps certificates and bundles (MGR-35)."""
+        """Whether certificates and CA bundles are managed externally. [MGR-35]"""
         return self.gates.enabled("EnableExternalCerts")
 
     @property
     def certificate_hosts(self) -> tuple[str, ...]:
-        """The names the API server will reach us by (MGR-30)."""
+        """Host names by which the API server reaches the manager. [MGR-30]"""
         return (self.webhook_host or f"{self.service_name}.{self.own_namespace}.svc",)
 
     @property
     def bind_host(self) -> str:
-        """Where the admission service listens: as told, else on loopback if it is registered there, else everywhere."""
+        """Address the admission service listens on: as configured, else loopback if it is registered there, else all
+        interfaces."""
         if self.flags.text("webhook-bind-address"):
             return self.flags.text("webhook-bind-address")
         if self.webhook_host in _LOOPBACK:
@@ -66,19 +67,20 @@ class Settings:
 
     @property
     def among_others(self) -> bool:
-        """Whether a Service or load balancer sends us reviews, which takes a while to learn that we are going."""
+        """Whether a Service or load balancer routes reviews to this replica, which takes time to notice that it is
+        stopping."""
         own = self.flags.text("webhook-bind-address")
         return self.webhook_host not in _LOOPBACK or own not in ("", self.webhook_host)
 
     def endpoint(self, port: int) -> Endpoint:
-        """How the API server reaches the port we listen on (MGR-42)."""
+        """Return how the API server reaches the listening port. [MGR-42]"""
         if self.webhook_host:
             return UrlEndpoint(self.webhook_host, port)
         return ServiceEndpoint(self.service_name, self.own_namespace)
 
 
 def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings of a start; a flag beats the variable of the same meaning. Raises StartError."""
+    """Read the settings. A flag overrides the corresponding environment variable. Raises StartError."""
     try:
         gates = parse_gates(flags.text("feature-gates"), environ.get("CUSTOM_RESOURCE_ENABLE", ""))
     except FeatureGateError as error:
@@ -88,7 +90,7 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
         raise StartError(f"WEBHOOK_CERT_WRITER: expected secret or fs, got {writer!r}")
     folder = environ.get("WEBHOOK_CERT_DIR") or "/tmp/kruise-webhook-certs"  # noqa: S108 - OpenKruise's default
     if not (flags.boolean("controllers") or flags.boolean("webhooks")):
-        raise StartError("--controllers=false and --webhooks=false exclude each other: nothing is left to do")
+        raise StartError("--controllers=false and --webhooks=false exclude each other")
     policies = flags.text("policies")
     if policies and not Path(policies).exists():
         raise StartError(f"--policies: {policies} does not exist")
@@ -108,17 +110,20 @@ def read_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
 
 
 def renew_before(text: str) -> timedelta:
-    """``CERTS_RENEW_BEFORE``: a number and d, m (30 days) or y (365); anything else means 180 days, with a warning.
+    """Parse ``CERTS_RENEW_BEFORE``: a number with d, m (30 days) or y (365). Anything else means 180 days, with a
+    warning.
 
-    So does what no certificate lasts: it would be renewed again and again.
+    This includes values longer than a certificate's lifetime, which would renew it repeatedly.
     """
     match = re.fullmatch(r"0*([1-9][0-9]{0,4})([dmy])", text.strip(), re.ASCII)
     if match is not None and (before := timedelta(days=int(match[1]) * _DAYS[match[2]])) < LIFETIME:
         return before
     if text:
         logger.warning(
-            "CERTS_RENEW_BEFORE: expected a number and d, m or y, less than the %d days of a certificate, got %r: "
-            "renewing %d days before the end",
+            (
+                "CERTS_RENEW_BEFORE: expected a number with d, m or y, less than the %d days of a certificate, got %r: "
+                "renewing %d days before expiry"
+            ),
             LIFETIME.days,
             text,
             DEFAULT_RENEW_BEFORE.days,

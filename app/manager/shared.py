@@ -1,4 +1,4 @@
-"""What the processes of a replica know of each other: shared values, counts and their exposition."""
+"""State shared between the processes of a replica: values, counters and their exposition."""
 
 from __future__ import annotations
 
@@ -19,21 +19,20 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-# Metrics of several processes as one exposition: what is counted is added up, and goes on where a process ended.
-#
-# prometheus-client's own multiprocess mode wants a writable folder and its own value class for each metric; ours are
-# plain numbers where reviews are counted. So each process hands over what its registry collects.
+# Metrics of several processes as one exposition: counters are summed, and a restarted process continues its
+# predecessor's. prometheus-client's multiprocess mode needs a writable folder and its own value class per metric, but
+# reviews are counted in plain numbers. So each process publishes what its registry collects.
 
 #: Sample name and labels.
 _Key: TypeAlias = tuple[str, tuple[tuple[str, str], ...]]
 
 
 def _soonest(one: float, other: float) -> float:
-    """The smaller of two moments; zero: none known."""
+    """Return the earlier of two times; zero means unknown."""
     return min(one, other) if one and other else one or other
 
 
-#: Gauges that are not added up: all processes tell the same, or the one that is worst off counts.
+#: Gauges that are not summed: either all processes report the same value, or the worst one counts.
 _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
     "python_info": max,
     "kruise_manager_is_leader": max,
@@ -43,7 +42,7 @@ _COMBINED: Final[Mapping[str, Callable[[float, float], float]]] = {
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
-    """One metric as a process has it."""
+    """One metric of a process."""
 
     name: str
     help: str
@@ -52,17 +51,17 @@ class Family(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def accumulates(self) -> bool:
-        """Whether its values only grow, so that they must go on where a predecessor of the process ended."""
+        """Whether its values only increase, so that they must continue from the process's predecessor."""
         return self.type in ("counter", "histogram", "summary") and not self.of_process
 
     @property
     def of_process(self) -> bool:
-        """Whether it describes the process itself: shown per process."""
+        """Whether it describes the process itself and is shown per process."""
         return self.name.startswith("process_")
 
 
 def families(registry: CollectorRegistry) -> list[Family]:
-    """Everything a registry holds now."""
+    """Return the current metrics of a registry."""
     return [
         Family(
             metric.name,
@@ -75,7 +74,7 @@ def families(registry: CollectorRegistry) -> list[Family]:
 
 
 def continued(now: Sequence[Family], predecessor: Sequence[Family]) -> list[Family]:
-    """What a process counts on top of what the one before it in the same place had counted."""
+    """Add the counts of the process's predecessor."""
     before = {family.name: family for family in predecessor if family.accumulates}
     found = []
     for family in now:
@@ -85,7 +84,7 @@ def continued(now: Sequence[Family], predecessor: Sequence[Family]) -> list[Fami
 
 
 def merged(of_processes: Mapping[str, Sequence[Family]]) -> list[Family]:
-    """One family per name out of those of all processes."""
+    """Merge the metrics of all processes into one family per name."""
     together: dict[str, list[tuple[str, Family]]] = {}
     for process, found in of_processes.items():
         for family in found:
@@ -112,13 +111,13 @@ def _added(name: str, parts: Sequence[tuple[str, Family]]) -> Family:
 
 
 def text(found: Iterable[Family]) -> bytes:
-    """The text Prometheus scrapes."""
+    """Return the metrics in Prometheus text format."""
     all_of_them = list(found)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Ready(all_of_them))
     shown = generate_latest(registry)
     for family in all_of_them:
-        # Counters whose names OpenKruise chose have no ``_total``; prometheus-client heads every counter with it.
+        # Counters named by OpenKruise have no ``_total`` suffix, which prometheus-client adds to every header.
         if family.type == "counter" and any(name == family.name for name, _, _ in family.samples):
             for head in ("HELP", "TYPE"):
                 shown = shown.replace(f"# {head} {family.name}_total ".encode(), f"# {head} {family.name} ".encode())
@@ -137,24 +136,22 @@ class _Ready(Collector):
             yield metric
 
 
-# Shared memory: what the processes of one replica know of each other.
-#
-# The supervisor makes it before it forks; every process writes its own values and reads the others'. Nobody waits for
-# anybody: a process that is dead, stopped or busy leaves its last word standing, and the one that takes its place
-# finds it there. So a counter never goes back, and a certificate outlives the process that fetched it.
+# Shared memory between the processes of one replica. The supervisor creates it before it forks; every process writes
+# its own values and reads the others'. There are no locks: the last value of a dead or busy process stays readable, and
+# its successor continues from it. So counters never decrease, and a certificate outlives the process that fetched it.
 
 T = TypeVar("T")
 
 _VERSION: Final = struct.Struct("<Q")
 _HEAD: Final = struct.Struct("<II")
 _BEAT: Final = struct.Struct("<d")
-#: Reserved, not used: memory is taken page by page as it is written.
+#: Reserved address space; memory is allocated by page on the first write.
 _STATE_BYTES: Final = 2**20
 _DETAIL_BYTES: Final = 2**26
 
 
 class Certificate(msgspec.Struct, frozen=True, array_like=True):
-    """What listeners serve, and what clients must trust to believe them; all PEM."""
+    """The certificate that listeners serve and the CAs that clients must trust, all PEM."""
 
     cert: bytes
     key: bytes
@@ -162,55 +159,55 @@ class Certificate(msgspec.Struct, frozen=True, array_like=True):
 
 
 class State(msgspec.Struct, frozen=True, array_like=True):
-    """How far a process is. Small, and written the moment it changes."""
+    """State of a process, published on every change."""
 
     pid: int = 0
-    #: What it still waits for → why.
+    #: Unmet requirement → reason.
     missing: dict[str, str] = {}
     stopping: bool = False
-    #: Reconciler only, and true for good once true: the API server has our kinds; our webhooks are registered.
+    #: Reconciler only, never reset: the API server has our kinds; our webhooks are registered.
     defined: bool = False
     registered: bool = False
-    #: Whether it holds the Lease, and who does as far as it knows.
+    #: Whether it holds the Lease, and the holder as far as it knows.
     leading: bool = False
     leader: str = ""
 
     @property
     def ready(self) -> bool:
-        """Whether it does its work."""
+        """Whether it is fully operational."""
         return bool(self.pid) and not self.missing and not self.stopping
 
 
 class Details(msgspec.Struct, frozen=True, array_like=True):
-    """What a process counts and what its debug pages show; written every few seconds, and on request."""
+    """Metrics and debug pages of a process, published every few seconds and on request."""
 
     families: list[Family] = []
     #: Page → lines.
     debug: dict[str, list[str]] = {}
 
 
-#: A process that lived this long got going.
+#: Seconds after which a process counts as started successfully.
 STABLE_SECONDS: Final = 60.0
 
 
 class Life(msgspec.Struct, frozen=True, array_like=True):
-    """What the supervisor knows of one process."""
+    """The supervisor's record of one process."""
 
     pid: int = 0
     restarts: int = 0
     hangs: int = 0
-    #: When it was started, or ended where it is not running now.
+    #: When it was started, or when it ended if it is not running.
     started: float = 0.0
-    #: Since when it has never lived for STABLE_SECONDS; 0: it never ended.
+    #: Since when it has not survived STABLE_SECONDS; 0 if it never ended.
     failing_since: float = 0.0
 
     def failing_seconds(self, now: float) -> float:
-        """For how long it has been ending again and again; 0 while it is well."""
+        """Return for how long it has been failing to stay up; 0 while it is healthy."""
         return max(0.0, now - self.failing_since) if self.failing_since and now - self.started < STABLE_SECONDS else 0.0
 
 
 class SharedValue(Generic[T]):
-    """One value with one writer at a time and any number of readers, of which none ever sees half a write."""
+    """A value with one writer and any number of readers. Readers never see a partial write."""
 
     def __init__(self, kind: type[T], size: int) -> None:
         self._memory = mmap.mmap(-1, size)
@@ -222,27 +219,27 @@ class SharedValue(Generic[T]):
 
     @property
     def version(self) -> int:
-        """Grows with each write; zero: nothing was written yet."""
+        """Version, incremented by each write; zero means nothing was written."""
         return int(_VERSION.unpack_from(self._memory)[0])
 
     def write(self, value: T) -> None:
-        """Replace the value. Raises ValueError for one that is too big."""
+        """Replace the value. Raises ValueError if it is too large."""
         data = self._encoder.encode(value)
         if len(data) + _HEAD.size > self._half:
-            raise ValueError(f"{len(data)} bytes are more than the {self._half} that processes may share")
+            raise ValueError(f"{len(data)} bytes exceed the {self._half} available to a shared value")
         version = self.version + 1
         start = self._start(version)
         body = start + _HEAD.size
         self._memory[body : body + len(data)] = data
         _HEAD.pack_into(self._memory, start, len(data), zlib.crc32(data))
-        # Last: who dies before this line has written nothing.
+        # Written last: if the process dies before this line, the old value remains.
         _VERSION.pack_into(self._memory, 0, version)
 
     def read(self) -> T | None:
-        """The value as it stands; None as long as there is none."""
+        """Return the current value, or None if nothing was written."""
         while (version := self.version) != self._seen:
             data = self._data(version)
-            # Two writes may have come while we copied; then the sum is wrong, and the newer one is complete.
+            # Two writes may have overtaken the copy; then the checksum fails, and the newer value is complete.
             if data is not None:
                 self._value = self._decoder.decode(data)
                 self._seen = version
@@ -262,7 +259,7 @@ class SharedValue(Generic[T]):
 
 
 class Replica:
-    """All that the processes of one replica share. ``processes`` are their names, the supervisor not among them."""
+    """All values shared by the processes of one replica. ``processes`` are their names, without the supervisor."""
 
     def __init__(self, processes: Sequence[str]) -> None:
         self.processes = tuple(processes)
@@ -276,39 +273,39 @@ class Replica:
         self._pipes = {name: _pipe() for name in processes}
 
     def close(self) -> None:
-        """Give the pipes back; only for who makes many replicas in one process."""
+        """Close the pipes. Needed only if one process creates many replicas."""
         for ends in self._pipes.values():
             for end in ends:
                 os.close(end)
 
     def state(self, name: str) -> State:
-        """How far a process is."""
+        """Return the state of a process."""
         return self.states[name].read() or State()
 
     @property
     def absent(self) -> Sequence[str]:
-        """The names of our CustomResourceDefinitions that are not installed; their kinds are off."""
+        """Names of our CustomResourceDefinitions that are not installed; their kinds are off."""
         return self._absent.read() or ()
 
     def set_absent(self, definitions: Iterable[str]) -> None:
-        """Say which of our CustomResourceDefinitions are not installed."""
+        """Publish which of our CustomResourceDefinitions are not installed."""
         self._absent.write(sorted(definitions))
 
     def beat(self, name: str) -> None:
-        """This process is alive now."""
+        """Record a heartbeat of this process."""
         _BEAT.pack_into(self._beats, self.processes.index(name) * _BEAT.size, time.monotonic())
 
     def last_beat(self, name: str) -> float:
-        """When a process last said that it is alive (monotonic; the same scale in all processes)."""
+        """Return the time of a process's last heartbeat (monotonic, comparable between processes)."""
         return float(_BEAT.unpack_from(self._beats, self.processes.index(name) * _BEAT.size)[0])
 
     def request_publication(self, name: str) -> None:
-        """Ask a process to write its details now. Asks nothing of one that was asked and has not looked yet."""
+        """Request a process to publish its details now. A pending request is not repeated."""
         with contextlib.suppress(BlockingIOError):
             os.write(self._pipes[name][1], b"!")
 
     def on_publication_request(self, name: str, answer: Callable[[], None]) -> None:
-        """Call ``answer`` in the running loop whenever somebody asks this process."""
+        """Call ``answer`` in the running loop on each request to publish."""
         pipe = self._pipes[name][0]
 
         def requested() -> None:
@@ -320,11 +317,11 @@ class Replica:
 
     @property
     def was_ready(self) -> bool:
-        """Whether the whole replica was ready once (D-18: readiness latches)."""
+        """Whether the whole replica was ready once; readiness latches. [D-18]"""
         return self._flags[0] == 1
 
     def latch_ready(self) -> None:
-        """All of it is ready."""
+        """Record that the whole replica is ready."""
         self._flags[0] = 1
 
 
@@ -335,23 +332,22 @@ def _pipe() -> tuple[int, int]:
     return ends
 
 
-# Counts: a process's metrics on its shared memory, and those of all processes of a replica as one text.
-#
-# Every process writes every few seconds, so that little is lost with it, and when it is asked to, so that a scrape is
-# fresh. What was scraped is written down, so nobody sees a counter go back.
+# Publish a process's metrics in shared memory, and expose those of all processes as one text. Each process publishes
+# every few seconds, so that little is lost if it dies, and on request, so that a scrape is fresh. Scraped values are
+# published too, so that counters never decrease.
 
 logger = logging.getLogger(__name__)
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-#: How long a scrape waits for processes that are busy, stopped or gone.
+#: Seconds a scrape waits for busy processes.
 GATHER_SECONDS: Final = 0.25
 _LOOK_SECONDS: Final = 0.005
 
 
 class Counts:
-    """One process's view. What its predecessor in the same place counted is added: no counter goes back."""
+    """Metrics of one process. Its predecessor's counts are added, so that counters never decrease."""
 
     def __init__(self, replica: Replica, name: str, registry: CollectorRegistry) -> None:
         self._replica = replica
@@ -362,7 +358,7 @@ class Counts:
         self._debug: dict[str, list[str]] = {}
 
     def publish(self, debug: Mapping[str, list[str]]) -> None:
-        """Show the others what was counted until now, and the lines of the debug pages."""
+        """Publish the current metrics and the lines of the debug pages."""
         self._debug = dict(debug)
         self._write(self._own())
 
@@ -370,10 +366,10 @@ class Counts:
         try:
             self._replica.details[self._name].write(Details(own, self._debug))
         except ValueError as error:
-            logger.error("%s: metrics and debug pages are not shown: %s", self._name, error)  # noqa: TRY400
+            logger.error("%s: cannot publish metrics and debug pages: %s", self._name, error)  # noqa: TRY400
 
     async def gather(self) -> None:
-        """Let the other processes write what they have now; who does not in time is shown as it was last."""
+        """Request the other processes to publish. The last values of those that do not respond in time are used."""
         before = {name: shared.version for name, shared in self._replica.details.items() if name != self._name}
         for name in before:
             self._replica.request_publication(name)
@@ -384,14 +380,14 @@ class Counts:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def exposition(self) -> bytes:
-        """The metrics of the replica as Prometheus scrapes them."""
+        """Return the metrics of the replica in Prometheus text format."""
         await self.gather()
         found: dict[str, list[Family]] = {}
         for name, shared in self._replica.details.items():
             details = shared.read()
             if name == self._name:
                 found[name] = self._own()
-                self._write(found[name])  # what was scraped once outlives us, so that no counter goes back
+                self._write(found[name])  # scraped values must outlive this process, so that counters never decrease
             elif details is not None:
                 found[name] = details.families
         return text([*merged(found), *of_supervisor(self._replica)])
@@ -401,24 +397,24 @@ class Counts:
 
 
 def of_supervisor(replica: Replica) -> list[Family]:
-    """What the supervisor knows of the processes of its replica."""
+    """Return the supervisor's metrics about the processes of its replica."""
     lives = [({"process": name}, shared.read() or Life()) for name, shared in replica.lives.items()]
     return [
         Family(
             "kruise_process_restarts",
-            "How often a process was started again.",
+            "Number of times a process was restarted.",
             "counter",
             [("kruise_process_restarts_total", labels, life.restarts) for labels, life in lives],
         ),
         Family(
             "kruise_process_hangs",
-            "How often a process gave no sign of life and was ended.",
+            "Number of times a process was killed because it sent no heartbeat.",
             "counter",
             [("kruise_process_hangs_total", labels, life.hangs) for labels, life in lives],
         ),
         Family(
             "kruise_process_failing_seconds",
-            "For how long a process has been ending again and again without getting going; 0 while it is well.",
+            "Seconds since a process last stayed up; 0 while it is healthy.",
             "gauge",
             [("kruise_process_failing_seconds", labels, life.failing_seconds(time.time())) for labels, life in lives],
         ),

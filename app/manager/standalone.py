@@ -1,8 +1,8 @@
-"""Standalone mode: the same decisions with no cluster, over objects from YAML files.
+"""Standalone mode: admission decisions without a cluster, based on objects from YAML files.
 
-Each object goes through our own webhooks as if it were created on an API server; what they refuse is reported with
-file and line, and the last good state of that file stays. Files are looked at once a second, and read again when they
-changed.
+Each object passes through our own webhooks as if it were created on an API server. Denials are reported with file and
+line, and the last valid contents of the file stay in force. Files are checked once a second and reread when they
+change.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from app.manager.metrics import ManagerMetrics
 logger = logging.getLogger(__name__)
 
 POLL_SECONDS: Final = 1.0
-#: The stamp of a file that could not be read: the next look tries again.
+#: Stamp of a file that could not be read, so that the next check retries.
 _NOT_READ: Final = (-1, -1)
 _FIELD: Final = re.compile(r"\b(?:spec|metadata)(?:\.[\w-]+|\[[^\]]*\])+")
 _DECISIONS: Final = (Allowed, Patched, Denied)
@@ -63,7 +63,7 @@ _UID_SPACE: Final = uuid.UUID("5d0c6f9e-6d7a-4c53-9a38-3f9b8f0e4c11")
 
 @dataclass(slots=True)
 class _Content:
-    """What one file holds, as far as it is good: objects by what they are watched as."""
+    """Valid objects of one file, by watched resource."""
 
     objects: dict[tuple[CacheKey, ObjectKey], Object] = field(default_factory=dict)
 
@@ -76,9 +76,9 @@ class _File:
 
 
 class Standalone:
-    """Objects of a folder (or one file), kept up to date, and the handlers that decide with them.
+    """Objects of a folder or a file, kept up to date, and the handlers that use them.
 
-    A file that is being read is judged beside the others by handlers of its own, so that reviews never see half of it.
+    A file is validated by separate handlers on a draft of all objects, so that reviews never see half of it.
     """
 
     def __init__(self, path: Path | None, gates: FeatureGates, clock: Clock, rng: Random) -> None:
@@ -122,19 +122,19 @@ class Standalone:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What is wrong with the files now."""
+        """Current errors in the files."""
         return tuple(file.problem for file in self._files.values() if file.problem)
 
     @property
     def summary(self) -> str:
-        """What is loaded, in words."""
+        """Return a summary of the loaded objects."""
         counts = [f"{len(self.stores(one))} {one.name}" for one in self._watched.values()]
         return f"{', '.join(counts[:-1])} and {counts[-1]}"
 
     # ---- reading files
 
     async def watch(self) -> None:
-        """Look for changes for ever."""
+        """Check for changes until canceled."""
         failed = False
         while True:
             await self._clock.sleep(POLL_SECONDS)
@@ -142,13 +142,15 @@ class Standalone:
                 if await self.reload():
                     logger.info("loaded %s", self.summary)
                 failed = False
-            except OSError as error:  # no descriptors left, or a file system that is away: what is loaded stays
+            except (
+                OSError
+            ) as error:  # No file descriptors left, or the file system is unavailable: keep what is loaded.
                 if not failed:
-                    logger.error("files cannot be looked at, what is loaded stays in force: %s", error)  # noqa: TRY400
+                    logger.error("cannot check the files, keeping the loaded objects: %s", error)  # noqa: TRY400
                 failed = True
 
     async def reload(self) -> bool:
-        """Read what changed since the last look. Returns whether anything did; problems are logged."""
+        """Reread changed files. Returns whether any file changed; errors are logged."""
         stamps = self._stamps()
         changed = [
             path for path, stamp in stamps.items() if path not in self._files or self._files[path].stamp != stamp
@@ -161,14 +163,14 @@ class Standalone:
             before = self._files.pop(path).content
             self._exchange(self._draft, before, _Content())
             self._exchange(self.stores, before, _Content())
-        # A file that was refused may be right beside what changed now.
+        # A rejected file may be valid together with the files that changed now.
         refused = [path for path, file in self._files.items() if file.problem and path not in changed]
         formerly = dict(self._files)
         waiting = sorted({*changed, *refused})
         while waiting:
             for path in waiting:
                 await self._read(path, stamps[path])
-            # What one file needs may stand in another, whatever their names.
+            # Files may depend on each other in any order.
             still = [path for path in waiting if self._files[path].problem]
             waiting = still if len(still) < len(waiting) else []
         for path in sorted({*changed, *refused}):
@@ -178,7 +180,7 @@ class Standalone:
     def _log(self, path: Path, before: _File | None) -> None:
         file = self._files[path]
         if file.problem and (before is None or before.problem != file.problem or before.stamp != file.stamp):
-            lasting = " (its last good state stays in force)" if file.content != _Content() else ""
+            lasting = " (keeping its last valid contents)" if file.content != _Content() else ""
             logger.error("%s%s", file.problem, lasting)
 
     def _stamps(self) -> dict[Path, tuple[int, int]]:
@@ -192,7 +194,7 @@ class Standalone:
             try:
                 state = path.stat()
             except OSError:
-                continue  # it went between two looks
+                continue  # deleted between two checks
             stamps[path] = (state.st_mtime_ns, state.st_size)
         return stamps
 
@@ -213,7 +215,7 @@ class Standalone:
         self._exchange(self.stores, good, content)
 
     async def _take(self, manifest: Manifest, content: _Content) -> None:
-        """Add one object of a file to its content and to the draft. Raises ManifestError."""
+        """Add one object of a file to its contents and to the draft. Raises ManifestError."""
         api_version = manifest.object.get("apiVersion")
         if not isinstance(api_version, str) or not manifest.kind:
             raise ManifestError(f"{manifest.at()}: apiVersion and kind: are required")
@@ -228,7 +230,7 @@ class Standalone:
             obj = _with_identity(await self._admitted(manifest, kind), self._version)
         if watched is None:
             called = f"{manifest.kind} {manifest.name}"
-            unused = "is right, but nothing is done about it" if kind is not None else "is not used"
+            unused = "is valid, but has no effect" if kind is not None else "is not used"
             logger.warning("%s: %s %s without a cluster", manifest.at(), called, unused)
             return
         stored = _decoded(watched, manifest, obj)
@@ -246,7 +248,7 @@ class Standalone:
             raise ManifestError(f"{manifest.at('metadata.name')}: {manifest.kind} {manifest.name} is defined twice")
 
     async def _admitted(self, manifest: Manifest, kind: KindDefinition) -> dict[str, Any]:
-        """The object as an API server with our webhooks would store it. Raises ManifestError."""
+        """Return the object as an API server with our webhooks would store it. Raises ManifestError."""
         called = f"{manifest.kind} {manifest.name}"
         version = kind.version(str(manifest.object["apiVersion"]))
         if version is None:
@@ -274,10 +276,10 @@ class Standalone:
         return stored if stored["apiVersion"] == hub else convert(stored, hub)
 
     def _exchange(self, stores: Stores, before: _Content, after: _Content) -> None:
-        """Have what a file holds now instead of what it held."""
+        """Replace the previous objects of a file with its new ones."""
         for where in before.objects.keys() - after.objects.keys():
             key, name = where
-            # Another file may speak of the same object.
+            # Another file may define the same object.
             other = next(
                 (file.content.objects[where] for file in self._files.values() if where in file.content.objects), None
             )
@@ -286,10 +288,13 @@ class Standalone:
         for (key, _), obj in after.objects.items():
             stores(self._watched[key]).put(obj)
 
-    # ---- deciding
+    # ---- admission
 
     async def decide(self, review: Review) -> tuple[list[tuple[Handler, Decision]], Review]:
-        """What the handlers an API server would ask say, mutating ones first, until one refuses; the review after."""
+        """Call the handlers as an API server would, mutating ones first, until one denies.
+
+        Returns the decisions and the resulting review.
+        """
         return await _decide(self._handlers, review)
 
 
@@ -309,23 +314,23 @@ async def _decide(handlers: Sequence[Handler], review: Review) -> tuple[list[tup
 
 
 def _with_object(review: Review, decision: Patched) -> Review:
-    # As it will travel: parts of a patch may be JSON already.
+    # Encode and decode as in a response: parts of a patch may already be JSON.
     operations = orjson.loads(orjson.dumps([operation.as_json() for operation in decision.operations]))
     return msgspec.structs.replace(review, object=patches.apply(operations, review.object))
 
 
 def _with_identity(stored: Mapping[str, Any], version: int) -> dict[str, Any]:
-    """What an API server would have given the object: hot upgrades show its resourceVersion (SS-81)."""
+    """Add the fields an API server would set; hot upgrades use the resourceVersion. [SS-81]"""
     metadata = stored["metadata"]
     uid = str(uuid.uuid5(_UID_SPACE, f"{stored['kind']}/{metadata['name']}"))
     return {**stored, "metadata": {**metadata, "uid": uid, "resourceVersion": str(version)}}
 
 
 def _decoded(watched: Watched[Any], manifest: Manifest, obj: Mapping[str, Any]) -> Any:
-    """An object as a cache holds it. Raises ManifestError."""
+    """Decode an object as a cache holds it. Raises ManifestError."""
     metadata = obj["metadata"]
     if watched.resource.kind == NAMESPACES.kind:
-        # As on an API server.
+        # as on an API server
         labels = {**(metadata.get("labels") or {}), names.NAMESPACE_NAME: manifest.name}
         obj = {**obj, "metadata": {**metadata, "labels": labels}}
     try:

@@ -1,8 +1,8 @@
-"""Supervisor: starts the processes of a replica, and starts again what dies or hangs. It does nothing else.
+"""Supervisor: starts the processes of a replica and restarts those that die or hang.
 
-It imports, freezes and forks, so that the processes share the pages of all code, and then only waits for signals: no
-event loop, no requests, nothing that could fail in it. Heartbeats come through shared memory, where a stopped process
-cannot block anybody.
+It imports, freezes and forks, so that the processes share the memory of all code, and then only waits for signals: it
+has no event loop and serves no requests that could fail. Heartbeats arrive through shared memory, where a stopped
+process cannot block others.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from app.manager.shared import STABLE_SECONDS, Life, Replica
 
 logger = logging.getLogger(__name__)
 
-#: The exit code of a process that cannot begin its work: a wrong setting, a port in use, no certificate.
+#: Exit code of a process that cannot start: an invalid setting, a port in use, no certificate.
 CANNOT_START: Final = 3
-#: How often the supervisor looks when nothing happens.
+#: Seconds between checks without signals.
 LOOK_SECONDS: Final = 1.0
-#: A process that lived this long was well: it is started again at once, and its next delay starts over.
+#: A process that ran this long is restarted at once, and its restart delay is reset.
 HEALTHY_SECONDS: Final = 10.0
 FIRST_DELAY: Final = 0.5
 LONGEST_DELAY: Final = 30.0
-#: How long a process that hangs has for printing where it hangs.
+#: Seconds a hanging process has to print its stack.
 TRACE_SECONDS: Final = 1.0
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _AWAITED: Final = (*_ENDING, signal.SIGCHLD)
 
 
 class _Child:
-    """One place in the replica and the process that is in it now."""
+    """A slot of the replica and its current process."""
 
     def __init__(self, name: str, work: Callable[[], int]) -> None:
         self.name = name
@@ -54,7 +54,7 @@ class _Child:
 
 
 class Supervisor:
-    """Runs each work in a process of its own until SIGTERM or SIGINT. Use it once, and only where no loop runs."""
+    """Runs each work function in its own process until SIGTERM or SIGINT. Use once, without an event loop."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class Supervisor:
         self._code = 0
 
     def run(self) -> int:
-        """Returns 0 if all ended well once told to, 1 if one could not start or had to be killed."""
-        # What exists now is shared with the processes as long as no collection touches it.
+        """Run the processes. Returns 0 if all stopped on request, 1 if one could not start or had to be killed."""
+        # Exempt existing objects from garbage collection, so that the processes share their memory.
         gc.collect()
         gc.freeze()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
@@ -126,7 +126,7 @@ class Supervisor:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)  # as first process of a container we bury orphans too
+                pid, status = os.waitpid(-1, os.WNOHANG)  # as PID 1 of a container, also reap orphans
             except ChildProcessError:
                 return
             if pid == 0:
@@ -139,12 +139,12 @@ class Supervisor:
         now = time.monotonic()
         pid, child.pid = child.pid, 0
         if self._deadline is not None:
-            # Told to stop before it could listen for that, a process ends by the signal itself.
+            # A process stopped before it installed its signal handler is ended by the signal itself.
             if code not in (0, -signal.SIGTERM, -signal.SIGINT):
                 self._code = 1
             return
         if code == CANNOT_START and not self._replica.state(child.name).ready and child.starts == 1:
-            # It would fail again, and it has said why.
+            # It would fail again, and it has logged the cause.
             self._code = 1
             self._stop()
             return
@@ -154,11 +154,11 @@ class Supervisor:
         if not child.failing_since or now - child.started >= STABLE_SECONDS:
             child.failing_since = time.time()
         self._note(child)
-        logger.error("%s (process %d) %s: starting it again in %.1f s", child.name, pid, _end(code), child.delay)
+        logger.error("%s (process %d) %s: restarting in %.1f s", child.name, pid, _end(code), child.delay)
 
     def _end_hanging(self, now: float, away: float) -> None:
         if away > self._hang_seconds / 2:
-            # We did not run either (a suspended machine, a frozen container): nobody is to blame.
+            # The supervisor was suspended too (with the machine or container), so missing heartbeats mean nothing.
             for child in self._children:
                 self._replica.beat(child.name)
             return
@@ -166,8 +166,8 @@ class Supervisor:
             silent = now - self._replica.last_beat(child.name)
             if child.pid and child.kill_at is None and self._deadline is None and silent > self._hang_seconds:
                 child.hangs += 1
-                logger.error("%s (process %d) hangs: no sign of life for %.1f s", child.name, child.pid, silent)
-                self._send(child, signal.SIGABRT)  # prints the stack, if it can still do anything
+                logger.error("%s (process %d) hangs: no heartbeat for %.1f s", child.name, child.pid, silent)
+                self._send(child, signal.SIGABRT)  # prints the stack if the process still can
                 child.kill_at = now + TRACE_SECONDS
             elif child.pid and child.kill_at is not None and child.kill_at <= now:
                 self._send(child, signal.SIGKILL)
@@ -192,7 +192,7 @@ class Supervisor:
         if self._deadline is None or now < self._deadline:
             return
         for child in running:
-            logger.error("%s (process %d) did not end in time: killed", child.name, child.pid)
+            logger.error("%s (process %d) did not stop in time: killed", child.name, child.pid)
             self._send(child, signal.SIGKILL)
         self._deadline = now + self._stop_seconds
 
@@ -204,7 +204,7 @@ class Supervisor:
 
 
 def _become(name: str, work: Callable[[], int], parent: int) -> None:
-    """Be the process; never returns."""
+    """Run a work function as the child process; never returns."""
     code = 1
     try:
         for number in _ENDING:
@@ -212,7 +212,7 @@ def _become(name: str, work: Callable[[], int], parent: int) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _AWAITED)
         faulthandler.enable()
         with contextlib.suppress(OSError):
-            Path("/proc/self/comm").write_text(name[:15], "ascii")  # what ps and top show
+            Path("/proc/self/comm").write_text(name[:15], "ascii")  # the name shown by ps and top
         if os.getppid() == parent:
             code = work()
     except BaseException:

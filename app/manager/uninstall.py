@@ -1,9 +1,9 @@
-"""``pykruise prepare-uninstall``: what must happen before the manager's objects are deleted; a hook of the chart.
+"""``pykruise prepare-uninstall``: cleanup before the manager's objects are deleted, run as a hook of the chart.
 
-A manager at work would put its webhook configurations back, so it is stopped first; a configuration without a manager
-would refuse every new Pod, so they go next. Jobs that have not ended have a finalizer that only a manager takes, and
-with them their definition would stay, half deleted; so it is taken last. While workloads of ours exist nothing is done:
-their Pods would go with them (MGR-86).
+A running manager would restore its webhook configurations, so it is stopped first. Without a manager the configurations
+would reject every new Pod, so they are deleted next. Unfinished jobs have a finalizer that only a manager removes,
+which would block the deletion of their definition; so it is removed last. While any of our workloads exist, the
+uninstall is refused, because their Pods would be deleted with them. [MGR-86]
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from app.kube.resources import (
 logger = logging.getLogger(__name__)
 
 DEPLOYMENT: Final = "kruise-controller-manager"
-#: There only where reviews and controllers are apart.
+#: Exists only if reviews and controllers have separate Deployments.
 CONTROLLERS: Final = "kruise-controllers"
-#: What the Deployments select their Pods by.
+#: Label selector of the Deployments' Pods.
 MANAGER_PODS: Final = "control-plane in (controller-manager,controllers)"
 LEASE: Final = "kruise-manager"
-#: How long the manager may take to stop.
+#: Seconds for the manager to stop.
 STOP_SECONDS: Final = 120.0
 _POLL_SECONDS: Final = 0.5
 _NAMED_AT_MOST: Final = 5
 
-#: Kinds whose objects wait for a manager before they go, and the finalizer by which they do.
+#: Kinds whose deletion waits for a manager, and their finalizer.
 _FINALIZERS: Final = (
     (IMAGE_PULL_JOB, names.DELETION_PROTECTION),
     (EPHEMERAL_JOB, names.EPHEMERAL_JOB_CLEANUP),
 )
-#: Objects that are written at once.
+#: Objects to write concurrently.
 _AT_ONCE: Final = 8
 
 _CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
@@ -59,11 +59,11 @@ _CONFIGURATIONS: Final[tuple[tuple[Resource, str], ...]] = (
 
 
 class UninstallRefusedError(Exception):
-    """Something of ours is still in use, or did not stop; the message says what and the way out."""
+    """One of our objects is still in use or did not stop. The message names it and the fix."""
 
 
 def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
-    """What ``prepare_uninstall`` may do. MGR-86: while objects of these kinds exist, an uninstall is refused."""
+    """Return the permissions of ``prepare_uninstall``. It refuses while objects of these kinds exist. [MGR-86]"""
     by_group: dict[str, list[str]] = {}
     for kind in workloads:
         by_group.setdefault(kind.group, []).append(kind.plural)
@@ -85,9 +85,10 @@ def permissions(workloads: Iterable[KindDefinition]) -> tuple[PolicyRule, ...]:
 
 
 async def prepare_uninstall(client: Client, namespace: str, workloads: Sequence[KindDefinition]) -> None:
-    """Refuse if objects of these kinds exist; else stop the manager in ``namespace`` and delete what would outlive it.
+    """Refuse if objects of these kinds exist; otherwise stop the manager in ``namespace`` and delete what would outlive
+    it.
 
-    Raises UninstallRefusedError, or KubeError if the API server does not let us.
+    Raises UninstallRefusedError, or KubeError if the API server rejects a request.
     """
     if in_use := await _in_use(client, workloads):
         raise UninstallRefusedError(in_use)
@@ -120,7 +121,7 @@ async def _stop(client: Client, namespace: str) -> None:
         try:
             await client.patch(DEPLOYMENTS, name, {"spec": {"replicas": 0}}, namespace, subresource="scale")
         except NotFound:
-            logger.info("Deployment %s/%s is not there", namespace, name)
+            logger.info("Deployment %s/%s does not exist", namespace, name)
     deadline = client.clock.monotonic() + STOP_SECONDS
     while left := (await client.list(PODS, namespace, label_selector=MANAGER_PODS)).items:
         if client.clock.monotonic() > deadline:
@@ -133,7 +134,7 @@ async def _stop(client: Client, namespace: str) -> None:
 
 
 async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
-    """Take the finalizer that nobody else will take now. What cannot be let go keeps nothing else from going."""
+    """Remove the finalizer that no manager will remove now. A failure for one object does not stop the others."""
     resource = kind.resource()
 
     async def let_go(metadata: ObjectMeta) -> None:
@@ -150,16 +151,16 @@ async def _let_go(client: Client, kind: KindDefinition, finalizer: str) -> None:
     except NotFound:  # the kind is not installed
         return
     except KubeError as error:
-        logger.warning("finalizer %s of %ss cannot be taken: %s", finalizer, kind.kind, sentence(error))
+        logger.warning("cannot remove finalizer %s of %ss: %s", finalizer, kind.kind, sentence(error))
         return
     held = [one.metadata for one in found if finalizer in one.metadata.finalizers]
     for failure in await settled((let_go(one) for one in held), _AT_ONCE):
         if isinstance(failure, KubeError):
-            logger.warning("finalizer %s of a %s cannot be taken: %s", finalizer, kind.kind, sentence(failure))
+            logger.warning("cannot remove finalizer %s of a %s: %s", finalizer, kind.kind, sentence(failure))
         elif isinstance(failure, BaseException):
             raise failure
     if held:
-        logger.info("finalizer %s taken of %d %ss", finalizer, len(held), kind.kind)
+        logger.info("removed finalizer %s of %d %ss", finalizer, len(held), kind.kind)
 
 
 async def _delete(client: Client, resource: Resource, name: str, namespace: str = "") -> None:

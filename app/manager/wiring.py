@@ -1,4 +1,4 @@
-"""What features are given in the manager: the contexts of their controllers, tasks and admission handlers."""
+"""Connects features to the manager: contexts of their controllers, tasks and admission handlers."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ from app.manager.process import Process
 
 T = TypeVar("T")
 
-#: How long a reconcile waits for the definition of a kind that it needs.
+#: Seconds until a reconcile is retried while the definition of a required kind is missing.
 ABSENT_SECONDS: Final = 60.0
-#: How long events may take to be sent when a process ends.
+#: Seconds to send pending events when a process stops.
 FLUSH_SECONDS: Final = 1.0
-#: Requests that reviews of one process may make of the API server per second, and how many without a pause: as many
-#: again for strangers where nobody else asks. Nearly all reviews are decided from caches.
+#: Rate per second and burst of API server requests made for the reviews of one process. Without known callers,
+#: strangers get the same. Nearly all reviews are decided from caches.
 ASKED_PER_SECOND: Final = 100.0
 ASKED_BURST: Final = 500
-#: The same for strangers while known callers ask.
+#: The same for strangers while known callers are active.
 STRANGERS_PER_SECOND: Final = 10.0
 STRANGERS_BURST: Final = 20
-#: How long an address counts among those that share, and how many may.
+#: Seconds an address keeps its share of the budget, and the maximum number of addresses.
 SHARING_SECONDS: Final = 10.0
 MAX_STRANGERS: Final = 256
 LONGEST_WAIT_SECONDS: Final = 3.0
 
 
 class Recorders:
-    """The event recorders of a process, one per component."""
+    """Event recorders of a process, one per component."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -59,7 +59,7 @@ class Recorders:
         self._started = False
 
     def of(self, component: str) -> EventRecorder:
-        """The recorder of a component."""
+        """Return the recorder of a component."""
         if component not in self._found:
             self._found[component] = EventRecorder(self._process.client.named("events"), component)
             if self._started:
@@ -67,13 +67,13 @@ class Recorders:
         return self._found[component]
 
     def start(self) -> None:
-        """Send what they record, from now on."""
+        """Start sending events."""
         self._started = True
         for component in self._found:
             self._start(component)
 
     async def flush(self) -> None:
-        """Wait a moment until everything is sent."""
+        """Wait briefly until all events are sent."""
         await asyncio.gather(*(recorder.flush(FLUSH_SECONDS) for recorder in self._found.values()))
 
     def _start(self, component: str) -> None:
@@ -81,7 +81,7 @@ class Recorders:
 
 
 class ControllerMaker:
-    """Makes the controllers and tasks of all features. ``leading`` tells whether controllers run here."""
+    """Creates the controllers and tasks of all features. ``leading`` returns whether controllers run here."""
 
     def __init__(
         self, process: Process, recorders: Recorders, reviewed: Selector | None, leading: Callable[[], bool]
@@ -92,13 +92,13 @@ class ControllerMaker:
         self._leading = leading
 
     def controllers(self) -> Sequence[Controller]:
-        """New controllers, as the gates want them. What features provide for one another is made anew too."""
+        """Create the controllers that are enabled, and what features provide for each other."""
         provided = _Provided(self._context)
         enabled = self._process.settings.gates.enabled
         return [self._controller(part, provided) for one in features() for part in one.running(enabled)]
 
     def background(self) -> Mapping[str, BackgroundTask]:
-        """The tasks that run beside controllers, by name."""
+        """Return the background tasks by name."""
         provided = _Provided(self._context)
         return {part.name: part.make(self._context(part, provided)) for one in features() for part in one.background}
 
@@ -120,7 +120,7 @@ class ControllerMaker:
         )
 
     def register_metrics(self) -> None:
-        """All series of the controllers that may run here exist from the start."""
+        """Create all metric series of the controllers that may run here."""
         enabled = self._process.settings.gates.enabled
         for part in (part for one in features() for part in one.running(enabled)):
             self._process.metrics.controllers.registered(part.name, self._workers(part))
@@ -131,7 +131,7 @@ class ControllerMaker:
 
     @property
     def _limits(self) -> RateLimits:
-        """CS-44, PM-172: how often what failed is tried again, the same for all controllers."""
+        """Return the retry limits shared by all controllers. [CS-44, PM-172]"""
         flags = self._process.settings.flags
         return RateLimits(
             base_delay=flags.seconds("rate-limiter-base-delay"),
@@ -160,7 +160,7 @@ class ControllerMaker:
 
 
 def waiting_for_definitions(reconcile: Reconcile, absent: Callable[[], Collection[str]]) -> Reconcile:
-    """The reconcile function; a request about a kind that is off is no failure and is made again later."""
+    """Wrap a reconcile function: while a kind it needs is off, its keys are requeued without counting as failed."""
 
     async def waiting(key: ObjectKey) -> Result | None:
         try:
@@ -174,7 +174,7 @@ def waiting_for_definitions(reconcile: Reconcile, absent: Callable[[], Collectio
 
 
 def _definition_of(path: str) -> str:
-    """The name of the definition of the resource at a path such as ``/apis/GROUP/VERSION/namespaces/NS/PLURAL``."""
+    """Return the CRD name of a resource path such as ``/apis/GROUP/VERSION/namespaces/NS/PLURAL``."""
     parts = path.partition("?")[0].split("/")[2:]
     if len(parts) > 4 and parts[2] == "namespaces":
         parts[2:4] = []
@@ -182,21 +182,21 @@ def _definition_of(path: str) -> str:
 
 
 class _Asked:
-    """Answers, and what is watched for them: what an answer reads must be there before it is believed."""
+    """Resolves provided parts and collects the watches they need, which must be synced before the parts are used."""
 
     def __init__(self, provided: Answers) -> None:
         self._provided = provided
         self.watched: list[Watched[Any]] = []
 
     def __call__(self, protocol: type[T]) -> Sequence[T]:
-        """All that features provide of this protocol."""
+        """Return everything that features provide for this protocol."""
         parts = (part for one in features() for part in one.provides if part.protocol is protocol)
         self.watched += (one for part in parts for one in part.watched)
         return self._provided(protocol)
 
 
 class _Provided:
-    """What features provide for others, made when somebody asks."""
+    """Parts that features provide for each other, created on demand."""
 
     def __init__(
         self, context: Callable[[ControllerPart | BackgroundPart | Provides, _Provided], ControllerContext]
@@ -205,7 +205,7 @@ class _Provided:
         self._made: dict[type[Any], Sequence[Any]] = {}
 
     def __call__(self, protocol: type[Any]) -> Sequence[Any]:
-        """All that features provide of this protocol."""
+        """Return everything that features provide for this protocol."""
         if protocol not in self._made:
             found = (part for one in features() for part in one.provides if part.protocol is protocol)
             self._made[protocol] = tuple(part.make(self._context(part, self)) for part in found)
@@ -213,17 +213,17 @@ class _Provided:
 
 
 class _BudgetPerCaller(RejectingBucket):
-    """A budget for callers that are known, and one for all strangers, shared equally by their addresses. [MGR-154]"""
+    """A request budget for known callers, and one for strangers that their addresses share equally. [MGR-154]"""
 
     def __init__(self, clock: Clock, callers: KnownCallers) -> None:
         super().__init__(clock, qps=ASKED_PER_SECOND, burst=ASKED_BURST, longest=LONGEST_WAIT_SECONDS)
         self._callers = callers
         self._lock = Lock()
-        #: By address, when it last asked and what it has left; who asked last comes last.
+        #: Address → time of the last request and its bucket, least recent first.
         self._strangers: OrderedDict[str, tuple[float, RejectingBucket]] = OrderedDict()
 
     async def take(self) -> None:
-        """Take a token of the caller's budget. Raises TimeoutError where that would take too long."""
+        """Take a token of the caller's budget. Raises TimeoutError if that would take too long."""
         if not (stranger := STRANGER.get()):
             await super().take()
             return
@@ -254,9 +254,9 @@ class _BudgetPerCaller(RejectingBucket):
 def admission_context(
     process: Process, recorders: Recorders, callers: KnownCallers
 ) -> Callable[[AdmissionPart], AdmissionContext]:
-    """What the handlers of each part are made from."""
+    """Return a function that builds the context of each admission part."""
     settings = process.settings
-    # A review is being waited for; but a forged one costs whoever sends it nothing.
+    # Reviews are urgent, so they have their own budget; forged ones must not exhaust it.
     asking = process.client.named("admission", limiter=_BudgetPerCaller(process.clock, callers))
 
     def context(part: AdmissionPart) -> AdmissionContext:

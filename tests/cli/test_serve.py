@@ -107,7 +107,7 @@ def test_changed_files_take_effect_and_bad_ones_leave_the_last_good_state(
     (policies / "set.yaml").write_text(good, "utf-8")
     service = serving("--policies", str(policies))
     (policies / "set.yaml").write_text(good.replace("selector:", "selektor:"), "utf-8")
-    service.wait_for_log("spec.selektor: unknown field (its last good state stays in force)")
+    service.wait_for_log("spec.selektor: unknown field (keeping its last valid contents)")
     with service.client() as http:
         assert containers(http.post("/mutate-pod", content=review_of(), headers=JSON)) == ["log-shipper", "main"]
         (policies / "set.yaml").unlink()
@@ -183,7 +183,7 @@ def test_running_out_of_descriptors_ends_nothing(serving: Callable[..., Serving]
     limits = resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE)
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, (3, limits[1]))
     waiting = socket.create_connection(("127.0.0.1", int(service.url.rpartition(":")[2])))
-    service.wait_for_log("files cannot be looked at")
+    service.wait_for_log("cannot check the files")
     service.wait_for_log("EMFILE")
     (policies / "set.yaml").write_text(sample.replace("name: log-shipper", "name: log-sender"))
     resource.prlimit(service.process.pid, resource.RLIMIT_NOFILE, limits)

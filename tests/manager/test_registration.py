@@ -168,7 +168,7 @@ async def test_an_api_server_without_match_conditions_is_not_asked_for_them_agai
     writes = len(api.requests)
     await registration.sync()
     assert all(request.method == "GET" for request in api.requests[writes:])
-    assert caplog.text.count("does not take matchConditions") == 1
+    assert caplog.text.count("does not support matchConditions") == 1
 
 
 @pytest.mark.behaviour("MGR-44")
@@ -436,7 +436,7 @@ async def test_what_openkruise_registered_leads_to_us_at_once_and_goes_if_it_is_
         assert api.objects[path]["metadata"]["annotations"].keys() == {"template"}
         gone = {entry["name"] for entry in installed[path.rpartition("/")[2]]["webhooks"]} - served
         if gone:
-            assert f"entries that are not served here are removed: {', '.join(sorted(gone))}" in caplog.text
+            assert f"removing entries that are not served here: {', '.join(sorted(gone))}" in caplog.text
     task.cancel()
 
 

@@ -163,7 +163,7 @@ async def test_a_file_that_went_bad_keeps_its_last_good_state(tmp_path: Path, ca
     await found.reload()
     touch(path, SET.format(name="a").replace("selector", "selektor"))
     assert await found.reload()
-    assert "its last good state stays in force" in caplog.text
+    assert "keeping its last valid contents" in caplog.text
     assert await injected(found) == ["a-agent"]
     touch(path, SET.format(name="a").replace("a-agent", "b-agent"))
     assert await found.reload()

@@ -99,7 +99,7 @@ def test_a_killed_process_comes_back_while_the_other_goes_on(tmp_path: Path) -> 
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=10)
     assert supervisor.returncode == 0
-    assert "was ended by SIGKILL: starting it again in 0.5 s" in output
+    assert "was ended by SIGKILL: restarting in 0.5 s" in output
 
 
 def test_a_process_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_process_that_hangs_is_ended_and_started_again(tmp_path: Path) -> None
         assert len(pids(tmp_path, "two")) == 1
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=10)
-    assert "hangs: no sign of life for" in output
+    assert "hangs: no heartbeat for" in output
 
 
 def test_a_process_that_hangs_says_where(tmp_path: Path) -> None:
@@ -140,7 +140,7 @@ def test_who_does_not_end_in_time_is_killed_and_that_is_told(tmp_path: Path) -> 
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=10)
     assert supervisor.returncode == 1
-    assert "did not end in time: killed" in output
+    assert "did not stop in time: killed" in output
     assert time.monotonic() - began < 6
     assert gone(pids(tmp_path, "one")[0])
 
@@ -158,8 +158,8 @@ def test_restarts_of_what_fails_again_and_again_come_later_and_later(tmp_path: P
         until(lambda: len(pids(tmp_path, "one")) == 3, "it was started twice again")
         supervisor.terminate()
         output, _ = supervisor.communicate(timeout=10)
-    assert "ended with 7: starting it again in 0.5 s" in output
-    assert "ended with 7: starting it again in 1.0 s" in output
+    assert "ended with 7: restarting in 0.5 s" in output
+    assert "ended with 7: restarting in 1.0 s" in output
 
 
 def test_since_when_a_process_fails_again_and_again_is_known(tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ def with_unserved(strategy: str = "None") -> Installed:
         (seen(cluster_role=None), "ClusterRole kruise-manager-role: not there"),
         (seen(deployment=given("--no-such-flag")), "unknown flag --no-such-flag"),
         (seen(deployment=given("--feature-gates=NoSuchGate=true")), "NoSuchGate"),
-        (with_unserved(), "NewKind: 3 objects, and the kind is not served here"),
-        (with_unserved("Webhook"), "read in the stored version only; delete them, or leave them so"),
+        (with_unserved(), "NewKind: 3 objects, not served here"),
+        (with_unserved("Webhook"), "read in the stored version only; delete them, or keep them"),
     ],
 )
 def test_what_keeps_it_from_being_done_is_named_and_nothing_is_planned(installed: Installed, blocker: str) -> None:
@@ -134,7 +134,7 @@ def test_what_means_nothing_here_is_said() -> None:
     assert "CloneSet: served here, 0 objects" in plan.facts
     assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
     assert any("--sync-period" in warning for warning in plan.warnings)
-    assert f"DaemonSet {NAMESPACE}/{DAEMON}: goes on as it is" in plan.facts
+    assert f"DaemonSet {NAMESPACE}/{DAEMON}: stays as it is" in plan.facts
     by_helm = given()
     by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
     assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
@@ -409,7 +409,7 @@ async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is
         assert await stopped(world.client, "after", 3)
         newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
         await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
-        assert "keeps a Deployment that runs openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
+        assert "holds a Deployment with openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
 
 
 async def mark_ready(client: Client) -> None:

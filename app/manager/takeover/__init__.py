@@ -1,7 +1,8 @@
-"""Taking over a cluster that OpenKruise runs in, and giving it back: what exists, what changes, in which order. Pure.
+"""Take over a cluster from OpenKruise, and give it back: inventory, changes and their order. Pure.
 
-The order leaves no moment without an answer. Permissions are added before anything uses them and removed last. The
-Deployment is rolled out with a surge, so replicas of both serve behind one Service, with one certificate, and one Lease
-decides which of them reconciles. Definitions change while only ours answer ``/convert``.
+The steps are ordered so that requests are always answered. Permissions are added before they are used and removed last.
+The Deployment is rolled out with a surge, so replicas of both managers serve behind one Service with one certificate,
+and one Lease decides which of them reconciles. Definitions change only while ours alone answer ``/convert``.
 
-The steps already done are read from the cluster, so an interrupted takeover continues where it stopped."""
+Completed steps are detected in the cluster, so an interrupted takeover continues where it stopped.
+"""

@@ -1,4 +1,4 @@
-"""What is installed in the cluster, the steps of a takeover, and their progress. Pure."""
+"""The installation found in a cluster, the steps of a takeover, and their progress. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from app.kube.resources import (
 from app.manager import permissions
 
 DAEMON: Final = "kruise-daemon"
-#: Where what was there before is kept until it is given back.
+#: ConfigMap that keeps the previous installation until it is restored.
 BACKUP: Final = "kruise-takeover"
 BACKUP_KEY: Final = "before.json.gz"
-#: What a backup unpacks to, at most.
+#: Maximum size of an unpacked backup.
 _MAX_UNPACKED_BYTES: Final = 64 << 20
 _GROUPS: Final = (names.APPS_GROUP, names.POLICY_GROUP)
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -46,32 +46,32 @@ Json = dict[str, Any]
 
 
 class TakeoverError(Exception):
-    """It cannot be done; the message says why, and the way out."""
+    """The takeover is not possible. The message gives the reason and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What was seen in a cluster."""
+    """The installation found in a cluster."""
 
     namespace: str
     deployment: Json | None = None
     daemon: Json | None = None
-    #: Definitions of OpenKruise's groups, by name.
+    #: Definitions in OpenKruise's groups, by name.
     definitions: Mapping[str, Json] = field(default_factory=dict)
-    #: Definition → how many objects there are.
+    #: Definition → number of objects.
     objects: Mapping[str, int] = field(default_factory=dict)
     #: Webhook configurations by name.
     configurations: Mapping[str, Json] = field(default_factory=dict)
     cluster_role: Json | None = None
-    #: What an earlier takeover left to be given back.
+    #: Backup of an earlier takeover.
     backup: Json | None = None
-    #: Roles and bindings of ours, by kind and name.
+    #: Our roles and bindings, by kind and name.
     granted: Mapping[tuple[str, str], Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, or waiting until a roll-out is complete."""
+    """One write, or waiting until a rollout is complete."""
 
     does: str
     action: Literal["create", "apply", "patch", "replace", "delete", "wait"]
@@ -79,13 +79,13 @@ class Step:
     name: str
     namespace: str = ""
     body: Json = field(default_factory=dict)
-    #: A role keeps no other rules than these.
+    #: Whether the role must have exactly these rules.
     exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is there, what keeps it from being done, and the steps."""
+    """Findings, blockers and steps of a takeover."""
 
     facts: tuple[str, ...] = ()
     blockers: tuple[str, ...] = ()
@@ -94,13 +94,13 @@ class Plan:
 
 
 def container_of(deployment: Mapping[str, Any]) -> Json:
-    """The container of a Deployment that is the manager."""
+    """Return the manager's container of a Deployment."""
     containers: list[Json] = deployment["spec"]["template"]["spec"]["containers"]
     return next((one for one in containers if one["name"] == _CONTAINER), containers[0])
 
 
 def unpacked(backup: Mapping[str, Any]) -> Json:
-    """What a backup holds. Raises TakeoverError."""
+    """Return the contents of a backup. Raises TakeoverError."""
     try:
         kept: Json = orjson.loads(_inflated(base64.b64decode(backup["binaryData"][BACKUP_KEY])))
         parts = (kept["deployment"]["spec"], kept["clusterRole"]["rules"], kept["definitions"], kept["configurations"])
@@ -121,7 +121,7 @@ def _inflated(packed: bytes) -> bytes:
 
 
 def rights(rules: Sequence[Json], does: str, *, exact: bool = False) -> Step:
-    """A role's rules, each once."""
+    """Return the step that gives a role these rules, without duplicates."""
     return Step(
         does,
         "patch",
@@ -133,12 +133,12 @@ def rights(rules: Sequence[Json], does: str, *, exact: bool = False) -> Step:
 
 
 def by_text(rules: Iterable[Json]) -> dict[bytes, Json]:
-    """Rules by what they say."""
+    """Return the rules by their JSON."""
     return {orjson.dumps(rule, option=orjson.OPT_SORT_KEYS): rule for rule in rules}
 
 
 def bundle_of(configurations: Iterable[Mapping[str, Any]]) -> str:
-    """Whom the API server trusts for webhooks already; both managers use the certificates of one Secret."""
+    """Return the CA bundle already trusted for webhooks; both managers use the certificates of one Secret."""
     for configuration in configurations:
         for entry in configuration.get("webhooks") or []:
             if bundle := (entry.get("clientConfig") or {}).get("caBundle"):
@@ -147,21 +147,21 @@ def bundle_of(configurations: Iterable[Mapping[str, Any]]) -> str:
 
 
 def in_scope(definition: Mapping[str, Any]) -> bool:
-    """Whether a CustomResourceDefinition is of OpenKruise's groups."""
+    """Return whether a CustomResourceDefinition belongs to OpenKruise's groups."""
     return definition["spec"]["group"] in _GROUPS
 
 
-#: What our Deployment runs.
+#: Command of our Deployment.
 COMMAND: Final = ("pykruise", "manager")
 
 
 def runs_ours(deployment: Mapping[str, Any]) -> bool:
-    """Whether a takeover has changed the Deployment."""
+    """Return whether the Deployment already runs our manager."""
     return tuple(container_of(deployment).get("command") or ()) == COMMAND
 
 
 def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
-    """The steps that are not done, in their order."""
+    """Return the steps that are not done, in order."""
     deployment = seen.deployment or {}
     changed = all(_is_done(step, seen) for step in steps if step.resource is DEPLOYMENTS and step.action == "patch")
     only_ours = changed and is_rolled_out(deployment)
@@ -171,7 +171,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
         if step.action == "wait":
             done = only_ours
         elif step.resource is CLUSTER_ROLES and only_ours and ours is not None and not step.exact:
-            # What only OpenKruise's manager needed may be gone already.
+            # Objects that only OpenKruise's manager needed may already be deleted.
             done = _missing(ours, seen) == 0
         else:
             done = _is_done(step, seen)
@@ -181,7 +181,7 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
 
 
 def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
-    """Whether every replica is of the newest template and available."""
+    """Return whether all replicas run the latest template and are available."""
     status = deployment.get("status") or {}
     updated, wanted, *rest = replica_counts(deployment)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
@@ -189,7 +189,7 @@ def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
 
 
 def replica_counts(deployment: Mapping[str, Any]) -> tuple[int, int, int, int]:
-    """How many replicas are updated, wanted, there and available."""
+    """Return the numbers of updated, desired, current and available replicas."""
     status = deployment.get("status") or {}
     updated, there, available = (status.get(name, 0) for name in ("updatedReplicas", "replicas", "availableReplicas"))
     return updated, deployment["spec"].get("replicas", 1), there, available
@@ -218,7 +218,7 @@ def _missing(step: Step, seen: Installed) -> int:
 
 
 def _covers(live: Any, wanted: Any) -> bool:
-    """Whether everything that is wanted is there; an API server adds defaults."""
+    """Return whether the live object has all desired fields; the API server adds defaults."""
     if isinstance(wanted, Mapping):
         return isinstance(live, Mapping) and all(_covers(live.get(key), value) for key, value in wanted.items())
     if isinstance(wanted, list):

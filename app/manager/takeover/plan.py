@@ -1,4 +1,4 @@
-"""The plans of a takeover and of the way back. Pure."""
+"""Plans of a takeover and of its reversal. Pure."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from app.manager.takeover.model import (
 )
 from app.manager.uninstall import DEPLOYMENT
 
-#: An object may hold 1 MiB; base64 and metadata take their part.
+#: An object may have 1 MiB, including base64 encoding and metadata.
 MAX_BACKUP_BYTES: Final = 700_000
 _HELM_RELEASE: Final = "meta.helm.sh/release-name"
-#: As in the chart: no limit of CPU, and room for caches.
+#: As in the chart: no CPU limit, and memory for caches.
 _RESOURCES: Final = {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}}
 
 
@@ -58,10 +58,10 @@ def takeover_plan(
     *,
     leave_unserved: bool = False,
 ) -> Plan:
-    """Replace OpenKruise's manager by ours, run from ``image``; of a takeover that was begun, the steps that are left.
+    """Plan to replace OpenKruise's manager with ours, run from ``image``. Steps already done are omitted.
 
-    ``kinds`` are those served here, ``rules`` what our manager may do. ``leave_unserved``: objects of other kinds are
-    no reason to refuse. Raises TakeoverError.
+    ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``leave_unserved``, objects of other
+    kinds do not block the takeover. Raises TakeoverError.
     """
     if seen.deployment is None:
         where = f"Deployment {seen.namespace}/{DEPLOYMENT}"
@@ -80,7 +80,7 @@ def takeover_plan(
     elif kept is not None:
         _judge_image(seen.namespace, container.get("image", ""), kept, blockers)
     if not image:
-        blockers.append("--image: which image of ours the Deployment shall run")
+        blockers.append("--image: the image of our manager is required")
     if seen.cluster_role is None:
         blockers.append(
             f"ClusterRole {permissions.CLUSTER_ROLE}: not there; this is no installation of OpenKruise's chart"
@@ -111,7 +111,7 @@ def _writes(steps: Iterable[Step]) -> list[Step]:
     return [step for step in steps if step.action != "wait"]
 
 
-# ---- what is there
+# ---- findings
 
 
 def _judge_arguments(arguments: Sequence[str], facts: list[str], blockers: list[str], warnings: list[str]) -> None:
@@ -145,30 +145,30 @@ def _judge_kinds(
         if name in served:
             facts.append(f"{kind}: served here, {count} objects")
         elif count:
-            text = f"{kind}: {count} objects, and the kind is not served here: nobody would reconcile or judge them"
+            text = f"{kind}: {count} objects, not served here: neither reconciled nor validated"
             if (definition["spec"].get("conversion") or {}).get("strategy") == "Webhook":
-                text += ", and they could be read in the stored version only"
+                text += ", and could be read in the stored version only"
             if leave_unserved:
                 warnings.append(text)
             else:
-                blockers.append(f"{text}; delete them, or leave them so with --leave-unserved")
+                blockers.append(f"{text}; delete them, or keep them with --leave-unserved")
         else:
             facts.append(f"{kind}: not served here, and not used")
 
 
 def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) -> None:
-    """What is kept must be what runs, as long as ours does not."""
+    """Add a blocker if the backup is not of the running image."""
     was = container_of(kept["deployment"]).get("image", "")
     if image != was:
         blockers.append(
-            f"ConfigMap {namespace}/{BACKUP}: keeps a Deployment that runs {was}, of a takeover that was begun before "
-            "somebody changed the image; --back brings that one back, deleting the ConfigMap begins anew"
+            f"ConfigMap {namespace}/{BACKUP}: holds a Deployment with {was}, from a takeover started before "
+            "the image was changed; --back restores it, deleting the ConfigMap starts over"
         )
 
 
 def _judge_rest(seen: Installed, facts: list[str], warnings: list[str]) -> None:
     if seen.daemon is not None:
-        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: goes on as it is")
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: stays as it is")
     deployment = seen.deployment or {}
     release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
     if release:
@@ -189,9 +189,9 @@ def _forward(
     kinds: Sequence[KindDefinition],
     rules: tuple[PolicyRule, ...],
 ) -> tuple[Step, ...]:
-    """Every step, done or not; ``before`` is what was there at the first."""
+    """Return all steps, done or not; ``before`` is the backup of the installation."""
     had = before["definitions"]
-    # OpenKruise has these rights everywhere, and the namespaces may not be there. Our chart narrows them in its time.
+    # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
     everywhere = (replace(rule, namespace="") for rule in rules)
     roles = permissions.roles(
         everywhere, seen.namespace, permissions.SERVICE_ACCOUNT, permissions.CLUSTER_ROLE, permissions.NAMESPACED_ROLE
@@ -247,7 +247,7 @@ def _applied(manifest: Json, namespace: str, does: str) -> Step:
 
 
 def _deployment(deployment: Json, namespace: str, image: str) -> Step:
-    """Its arguments, environment, probes and placement stay."""
+    """Return the step that updates the Deployment. Its arguments, environment, probes and placement are kept."""
     container = container_of(deployment)
     arguments = [argument for argument in container.get("args") or [] if argument != "manager"]
     changed = {
@@ -283,12 +283,12 @@ def _lead_to(definition: Json, namespace: str, bundle: str) -> None:
 
 
 def back_plan(seen: Installed) -> Plan:
-    """Give the cluster back to what ran before."""
+    """Plan to restore the previous installation."""
     if seen.backup is None:
         return Plan(blockers=(f"ConfigMap {seen.namespace}/{BACKUP}: not there, so there is nothing to give back",))
     if seen.deployment is None or seen.cluster_role is None:
         what = f"Deployment {seen.namespace}/{DEPLOYMENT}" if seen.deployment is None else "ClusterRole"
-        return Plan(blockers=(f"{what}: not there; install OpenKruise anew, then delete ConfigMap {BACKUP}",))
+        return Plan(blockers=(f"{what}: not there; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))
     before = unpacked(seen.backup)
     image = container_of(before["deployment"]).get("image", "")
     steps = [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
@@ -322,14 +322,14 @@ def back_plan(seen: Installed) -> Plan:
 
 
 def _deployment_back(live: Json, before: Json, namespace: str, image: str) -> Step:
-    """With a surge whatever it had, since a gap would refuse Pods."""
+    """Return the step that restores the Deployment, always with a surge: a gap would reject Pods."""
     body = {**live, "spec": {**before["spec"], "strategy": ROLLING}}
     body.pop("status", None)
     return Step(f"run {image} again", "replace", DEPLOYMENTS, DEPLOYMENT, namespace, body)
 
 
 def _definition_back(live: Json, spec: Json) -> Step:
-    """The schemas that were there. Who converts may have another authority by now."""
+    """Return the step that restores the schemas. The conversion webhook may have another CA by now."""
     wanted = copy.deepcopy(spec)
     now = ((live["spec"].get("conversion") or {}).get("webhook") or {}).get("clientConfig") or {}
     config = ((wanted.get("conversion") or {}).get("webhook") or {}).get("clientConfig")
@@ -347,5 +347,5 @@ def _configuration_back(resource: Resource, live: Json, before: Json) -> Step:
         {**entry, "clientConfig": {**(entry.get("clientConfig") or {}), **({"caBundle": bundle} if bundle else {})}}
         for entry in before["webhooks"]
     ]
-    # Without a resourceVersion: its own manager writes the same meanwhile.
+    # Without a resourceVersion: its own manager may already write the same object.
     return Step("its webhooks", "patch", resource, live["metadata"]["name"], "", {"webhooks": entries})
