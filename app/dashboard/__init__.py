@@ -1,1 +1,1 @@
-"""A page that shows a cluster's workloads and their Pods as they change. It reads, and writes nothing."""
+"""A read-only page that shows a cluster's workloads and their Pods as they change."""

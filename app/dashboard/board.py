@@ -1,4 +1,4 @@
-"""The board: the rows of every section, kept up to date from watches."""
+"""The board: the rows of every section, kept up to date by watches."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from app.pods.predicates import Owner, is_active
 
 
 class Lacking:
-    """What a judge says of all Pods."""
+    """Which objects (such as SidecarSets) each Pod lacks, according to a judge."""
 
     def __init__(self, judge: PodJudge) -> None:
-        """No Pod is known yet."""
+        """Create it without Pods."""
         self._judge = judge
         self._objects: dict[ObjectKey, tuple[str, ...]] = {}
         self._pods: dict[str, set[ObjectKey]] = {}
 
     def object_changed(self, name: str, stored: Stored | None) -> None:
-        """An object is new, changed or (None) gone; what Pods lack is to be judged anew."""
+        """Update the judge with an added, changed or (None) deleted object. Pods must be judged again."""
         if stored is None:
             self._judge.remove(name)
         else:
             self._judge.update(stored)
 
     def judge(self, key: ObjectKey, pod: Pod | None, namespace_labels: Mapping[str, str] | None) -> Collection[str]:
-        """Note what the Pod lacks; nothing if it is gone, or its namespace is not known.
+        """Record what the Pod lacks: nothing if it was deleted or its namespace is unknown.
 
-        Returns the objects that other Pods lack than before.
+        Returns the objects whose Pods changed.
         """
         lacks: tuple[str, ...] = ()
         if pod is not None and namespace_labels is not None and is_active(pod):
@@ -63,7 +63,7 @@ class Lacking:
         return {*before, *lacks}
 
     def pods(self, name: str) -> Collection[ObjectKey]:
-        """The Pods that lack an object."""
+        """Return the Pods that lack an object."""
         return self._pods.get(name, ())
 
 
@@ -71,7 +71,7 @@ T = TypeVar("T")
 
 
 def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[Revision]) -> Workload:
-    """A workload's row. One that cannot be read is shown with the reason."""
+    """Return a workload's row. If the workload cannot be read, the row shows the reason."""
     metadata = mapping(stored, "metadata")
     named = {
         "kind": commands.kind.kind,
@@ -92,31 +92,31 @@ def workload(commands: Commands, stored: Mapping[str, Any], revisions: Sequence[
 
 
 def target_revision(stored: Mapping[str, Any]) -> str:
-    """The revision that new Pods get, as the status names it."""
+    """Return the revision of new Pods according to the status."""
     status = mapping(stored, "status")
     return text(status, "updateRevision") or text(status, "daemonSetHash")
 
 
 def shown(rows: Collection[T], place: Callable[[T], Any]) -> dict[str, Any]:
-    """The fields of a section with these rows, of which ``place`` says which come first."""
+    """Return the fields of a section with these rows, sorted by ``place``."""
     return {"total": len(rows), "more": max(0, len(rows) - SHOWN), "items": heapq.nsmallest(SHOWN, rows, key=place)}
 
 
 class SectionRows:
-    """The objects of one kind; ``lacking`` knows which Pods lack them, where Pods can."""
+    """Rows of one kind. ``lacking`` knows which Pods lack its objects, if they can."""
 
     def __init__(self, section: DashboardSection[Any], lacking: Lacking | None = None) -> None:
-        """No object is known yet."""
+        """Create it without objects."""
         self._section = section
         self._lacking = lacking
         self._objects: dict[ObjectKey, Stored] = {}
-        #: Where each row stands, and the row.
+        #: Sort key and row.
         self._rows: dict[ObjectKey, tuple[Any, Any]] = {}
         self._stale: set[ObjectKey] = set()
         self._shown: dict[str, Any] | None = None
 
     def object_changed(self, key: ObjectKey, stored: Stored | None) -> None:
-        """An object is new, changed or (None) gone."""
+        """Record an added, changed or (None) deleted object."""
         self._shown = None
         if stored is None:
             self._objects.pop(key, None)
@@ -127,14 +127,14 @@ class SectionRows:
             self._stale.add(key)
 
     def lacked_anew(self, names: Iterable[str]) -> None:
-        """Other Pods lack the objects of these names, which have no namespace."""
+        """Mark the cluster-scoped objects of these names, because the Pods that lack them changed."""
         for name in names:
             if (key := ObjectKey("", name)) in self._objects:
                 self._stale.add(key)
                 self._shown = None
 
     def shown(self) -> dict[str, Any]:
-        """The fields of the section."""
+        """Return the fields of the section."""
         if self._shown is None:
             for key in self._stale:
                 pods = self._lacking.pods(key.name) if self._lacking is not None else ()
@@ -146,32 +146,31 @@ class SectionRows:
         return self._shown
 
 
-# The board: what is known of the cluster, kept by reflectors, and told to whoever looks as it changes.
-#
-# A change marks what it concerns; a few times a second what is marked is worked out anew, and sections that differ are
-# sent. A reader that is slow gets the latest state of each section, never a queue.
+# The board holds the state of the cluster, kept by reflectors, and sends changes to readers. A change marks the
+# affected sections; a few times a second, marked sections are recomputed and sent if they differ. A slow reader gets
+# the latest state of each section instead of a queue.
 
-#: Seconds between two looks at what changed.
+#: Seconds between updates.
 PACE: Final = 0.25
-#: Pods looked through before others get their turn.
+#: Pods to process before other tasks run.
 _BATCH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """An object as it is stored."""
+    """A stored object as a dict."""
 
     metadata: Meta
     stored: Mapping[str, Any]
 
     @property
     def uid(self) -> str:
-        """The object's uid."""
+        """The object's UID."""
         return self.metadata.uid or ""
 
 
 def decode_raw(raw: bytes) -> Raw:
-    """An object from JSON. Raises DecodeError."""
+    """Decode an object from JSON. Raises DecodeError."""
     metadata = decode_metadata(raw).metadata
     stored = orjson.loads(raw)
     stored.get("metadata", {}).pop("managedFields", None)
@@ -179,10 +178,10 @@ def decode_raw(raw: bytes) -> Raw:
 
 
 class Sent(Protocol):
-    """One reader: the latest JSON of each section it has not got yet."""
+    """A reader: the latest JSON of each section it has not received yet."""
 
     async def next(self) -> tuple[str, bytes]:
-        """The name of a section, and its JSON."""
+        """Return the name and JSON of the next changed section."""
         ...
 
 
@@ -205,18 +204,17 @@ class _Reader:
 
 
 def _place_of_workload(row: Workload) -> tuple[bool, str, str, str]:
-    """What is done comes last."""
+    """Sort completed rollouts last."""
     return row.state == "done", row.kind, row.namespace, row.name
 
 
 def _place_of_node(node: Node) -> tuple[int, str]:
-    """Those with Pods that are not ready come first."""
+    """Sort nodes with unready Pods first."""
     return -(node.pods.not_ready + node.pods.pending), node.name
 
 
 class Board:
-    """``workloads``: the kinds that have a roll-out, with what the command line knows of them; ``kinds``: the sections
-    of other kinds."""
+    """Live state of the cluster. ``workloads`` are the kinds with rollouts, ``kinds`` the sections of others."""
 
     def __init__(
         self, client: Client, workloads: Sequence[Commands], kinds: Sequence[DashboardSection[Any]], rng: Random
@@ -229,12 +227,12 @@ class Board:
         self._stores: dict[Resource, Store[Raw]] = {kind.resource(): Store() for kind in shown}
         self.sections = tuple(kinds)
         self.model = overview_model(kinds)
-        #: By section, which Pods lack its objects.
+        #: Section → which Pods lack its objects.
         self._lacking = {one.name: Lacking(one.judge()) for one in kinds if one.judge is not None}
         self._section_rows = {one.name: SectionRows(one, self._lacking.get(one.name)) for one in kinds}
         self._totals = PodTotals()
         self._rows: dict[str, Workload] = {}
-        #: uid of a workload → its kind's commands and its key.
+        #: UID of a workload → commands of its kind, and its key.
         self._known: dict[str, tuple[Commands, Raw]] = {}
         self._stale_rows: set[str] = set()
         self._judge_anew = False
@@ -243,7 +241,7 @@ class Board:
         self._readers: set[_Reader] = set()
         self._subscribe(workloads)
 
-    # ---- what changes
+    # ---- changes
 
     def _subscribe(self, workloads: Sequence[Commands]) -> None:
         self._pods.subscribe(self._pod_changed)
@@ -290,16 +288,16 @@ class Board:
         self._wake.set()
 
     def _judge(self, key: ObjectKey, pod: Pod | None) -> None:
-        """Note what the Pod lacks."""
+        """Record what the Pod lacks."""
         namespace = self._namespaces.get(key.namespace)
         labels = namespace.metadata.labels if namespace is not None else None
         for name, lacking in self._lacking.items():
             self._section_rows[name].lacked_anew(lacking.judge(key, pod, labels))
 
-    # ---- what is shown
+    # ---- current state
 
     def overview(self) -> Overview:
-        """Everything, as it is now."""
+        """Return the current state."""
         others = {name: rows.shown() for name, rows in self._section_rows.items()}
         return self.model(workloads=self._shown_workloads(), nodes=self._shown_nodes(), **others)
 
@@ -317,11 +315,11 @@ class Board:
     def _shown_nodes(self) -> Nodes:
         return Nodes(pods=self._totals.total, **shown(self._totals.nodes(), _place_of_node))
 
-    # ---- telling
+    # ---- readers
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Sent]:
-        """Somebody who looks: first everything, then what changes."""
+        """Add a reader, which first receives all sections and then those that change."""
         made = _Reader(self._sent or self._payloads())
         self._readers.add(made)
         try:
@@ -337,14 +335,14 @@ class Board:
         }
 
     async def run(self) -> None:
-        """Follow the cluster and tell readers, until cancelled."""
+        """Watch the cluster and notify readers until canceled."""
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors():
                 group.create_task(reflector.run())
             group.create_task(self._publish())
 
     async def until_ready(self) -> None:
-        """Return once Pods and namespaces are known."""
+        """Wait until Pods and namespaces are listed."""
         await self._pods.wait_until_ready()
         await self._namespaces.wait_until_ready()
 

@@ -1,4 +1,4 @@
-"""The page and what it reads, as a FastAPI application: ``/``, ``/api/overview``, ``/api/events`` and ``/docs``."""
+"""The dashboard as a FastAPI application: ``/``, ``/api/overview``, ``/api/events`` and ``/docs``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.dashboard.board import Board
 from app.dashboard.totals import Overview
 from app.framework.dashboard import DashboardSection
 
-#: A page that hears nothing for so long is told that all is well, so that proxies in between keep the connection.
+#: Seconds without events after which a keep-alive is sent, so that proxies keep the connection open.
 _QUIET_SECONDS: Final = 15.0
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
@@ -30,11 +30,11 @@ _HEADERS: Final = {
 
 
 def create_dashboard(board: Board) -> ASGIApp:
-    """The application over a board that runs. It answers only who sits on this machine."""
+    """Create the application for a running board. It answers local clients only."""
     app = FastAPIOffline(
         title="pykruise dashboard",
         version="1",
-        description="Workloads, roll-outs, Pods, sidecars, budgets and spreads of a cluster, read only.",
+        description="Workloads, rollouts, Pods, sidecars, budgets and spreads of a cluster, read-only.",
         redoc_url=None,
     )
     app.include_router(_router(board))
@@ -49,13 +49,13 @@ def _router(board: Board) -> APIRouter:
     async def index() -> HTMLResponse:
         return HTMLResponse(page, headers=_HEADERS)
 
-    @router.get("/api/overview", summary="Everything the page shows, as it is now", response_model=board.model)
+    @router.get("/api/overview", summary="The current state of everything on the page", response_model=board.model)
     async def overview() -> Overview:
         return board.overview()
 
     @router.get(
         "/api/events",
-        summary="The same as server-sent events: one per section, then each section whenever it changes",
+        summary="The same as server-sent events: one per section, then one whenever a section changes",
         response_class=StreamingResponse,
         responses={200: {"content": {"text/event-stream": {}}}},
     )
@@ -66,7 +66,7 @@ def _router(board: Board) -> APIRouter:
 
 
 def page_with(sections: Iterable[DashboardSection[Any]]) -> str:
-    """The page with a place for each of these sections, behind its own."""
+    """Return the page with a placeholder for each of these sections after the built-in ones."""
     page = (files("app.dashboard") / "page.html").read_text("utf-8")
     places = (
         f'<section aria-labelledby="t-{name}"><h2 id="t-{name}">{escape(one.title)} <small></small></h2>'

@@ -1,4 +1,4 @@
-"""Totals of Pods by owner, and the model of the overview."""
+"""Totals of Pods by owner, and the models of the overview."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ class Revision(DashboardModel):
     name: str
     pods: int
     ready: int
-    #: Whether new Pods get it.
+    #: Whether new Pods get this revision.
     target: bool = False
 
 
 class Workload(DashboardModel):
-    """A workload, and how far its roll-out is."""
+    """A workload and the progress of its rollout."""
 
     kind: str
     namespace: str = ""
     name: str
     state: Literal["done", "under way", "failed", "unknown"]
-    #: The sentence of ``pykruise rollout status``.
+    #: Message of ``pykruise rollout status``.
     message: str
-    #: How much of the roll-out is done, from 0 to 1.
+    #: Progress of the rollout, from 0 to 1.
     part: float
     revisions: list[Revision] = Field(default_factory=list)
 
@@ -51,41 +51,41 @@ class PodCounts(DashboardModel):
 
 
 class Node(DashboardModel):
-    """A node's Pods; without a name those that have no node yet."""
+    """A node's Pods. Unscheduled Pods have a node without a name."""
 
     name: str
     pods: PodCounts
 
 
 class Section(DashboardModel):
-    """What is shown of a section is bounded: so many more are not."""
+    """A section with a limited number of items; ``more`` counts the others."""
 
     total: int = 0
     more: int = 0
 
 
 class Workloads(Section):
-    """Workloads; those whose roll-out is not done come first."""
+    """Workloads. Unfinished rollouts come first."""
 
     items: list[Workload] = Field(default_factory=list)
 
 
 class Nodes(Section):
-    """Nodes; those with Pods that are not ready come first."""
+    """Nodes. Nodes with unready Pods come first."""
 
     pods: int = 0
     items: list[Node] = Field(default_factory=list)
 
 
 class Overview(DashboardModel):
-    """Everything the page shows. The event of each section carries one field of this."""
+    """Everything the page shows. Each section's event carries one field of it."""
 
     workloads: Workloads
     nodes: Nodes
 
 
 def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
-    """The overview with a field for each of these sections."""
+    """Return the overview model with a field for each of these sections."""
     fields: dict[str, Any] = {}
     for one in sections:
         rows: Any = (list.__class_getitem__(one.row_type), Field(default_factory=list))
@@ -95,12 +95,12 @@ def overview_model(sections: Iterable[DashboardSection[Any]]) -> type[Overview]:
 
 K = TypeVar("K")
 
-#: The label that names a Pod's revision: of our workloads and the native ones, and of ReplicaSets.
+#: Labels with a Pod's revision: of our and native workloads, and of ReplicaSets.
 _REVISION_LABELS: Final = ("controller-revision-hash", "pod-template-hash")
 
 
 def state_of(pod: Pod) -> str:
-    """The field of :class:`PodCounts` that the Pod counts in."""
+    """Return the field of :class:`PodCounts` in which the Pod is counted."""
     if pod.metadata.deletion_timestamp is not None:
         return "terminating"
     if pod.status.phase == "Failed":
@@ -113,22 +113,22 @@ def state_of(pod: Pod) -> str:
 
 
 def revision_of(pod: Pod) -> str:
-    """The Pod's revision; empty if it has none."""
+    """Return the Pod's revision, or an empty string."""
     labels = pod.metadata.labels
     return next((labels[name] for name in _REVISION_LABELS if name in labels), "")
 
 
 @dataclass(slots=True)
 class PodTotals:
-    """The sums; one change costs the same however many Pods there are."""
+    """Totals of Pods. The cost of a change does not depend on the number of Pods."""
 
     total: int = 0
     _nodes: dict[str, Counter[str]] = field(default_factory=dict)
-    #: The controller's owner_key → (revision, ready) → Pods.
+    #: owner_key of the controller → (revision, ready) → Pods
     _controlled: dict[str, Counter[tuple[str, bool]]] = field(default_factory=dict)
 
     def observe(self, change: Change[Pod]) -> str:
-        """Take a change; return the uid of the controller it concerns, empty for none."""
+        """Apply a change. Returns the UID of the affected controller, or an empty string."""
         for pod, step in ((change.old, -1), (change.new, 1)):
             if pod is not None:
                 self._count(pod, step)
@@ -149,11 +149,11 @@ class PodTotals:
             )
 
     def nodes(self) -> Collection[Node]:
-        """The nodes that have Pods."""
+        """Return the nodes that have Pods."""
         return [Node(name=name, pods=PodCounts(**counts)) for name, counts in self._nodes.items()]
 
     def revisions(self, owner: Owner, target: str) -> list[Revision]:
-        """The revisions of a controller's Pods; ``target`` names the one that new Pods get, maybe with a prefix."""
+        """Return the revisions of a controller's Pods; ``target`` names that of new Pods, possibly with a prefix."""
         counts = self._controlled.get(owner.index_key, Counter())
         names = sorted({name for name, _ in counts})
         found = [
