@@ -1,4 +1,4 @@
-"""``python -m app.generate [--check]`` writes every generated file; with ``--check`` it only compares."""
+"""``python -m app.generate`` writes every generated file; with ``--check`` it only compares."""
 
 import sys
 

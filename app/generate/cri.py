@@ -1,6 +1,6 @@
 """``python -m app.generate.cri`` writes runtime_pb2 from runtime.proto; with ``--check`` it only compares.
 
-The result is part of the repository, so that only who changes the proto file needs the compiler.
+The result is committed, so that the compiler is needed only to change the proto file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ FILES: Final = ("runtime_pb2.py", "runtime_pb2.pyi")
 
 
 def generated() -> Mapping[str, str]:
-    """File name → content."""
+    """Return the generated files by name."""
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -29,7 +29,7 @@ def generated() -> Mapping[str, str]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line. Exit code 1: the files are not what the proto file says."""
+    """Run the command. Exit code 1 means that the files do not match the proto file."""
     parser = argparse.ArgumentParser(prog="python -m app.generate.cri", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; fail if the files differ")
     options = parser.parse_args(arguments)
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
             (FOLDER / name).write_text(wanted[name], "utf-8")
         return 0
     for name in stale:
-        sys.stderr.write(f"{FOLDER / name} is not what {PROTO} says; run `make generate`\n")
+        sys.stderr.write(f"{FOLDER / name} does not match {PROTO}; run `make generate`\n")
     return 1 if stale else 0
 
 

@@ -1,4 +1,4 @@
-"""The generated parts of docs/security.md: what view, edit and admin grant, and what each identity may do. Pure."""
+"""Generate parts of docs/security.md: the permissions of view, edit and admin, and of each identity. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from app.kube.admission import PolicyRule
 from app.manager.permissions import merged
 
 FILE: Final = "docs/security.md"
-#: More names than these are counted.
+#: Maximum number of names to list; more are counted.
 _NAMES_SHOWN: Final = 2
 _PART: Final = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD: Final = "| where | group | resources | verbs |\n|---|---|---|---|\n"
 
 
 def page(text: str, kinds: Sequence[KindDefinition], identities: Mapping[str, Iterable[PolicyRule]]) -> str:
-    """The page with its parts filled in. ``identities``: heading → what it may do."""
+    """Return the page with its generated parts. ``identities`` are headings and their permissions."""
     parts = {
         "view-edit-admin": _access(kinds),
         "identities": "\n".join(f"### {heading}\n{_table(rules)}" for heading, rules in identities.items()),

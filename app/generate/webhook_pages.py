@@ -1,4 +1,4 @@
-"""The reference page of the webhooks, and the defaults they add to an example."""
+"""Generate the reference page of the webhooks, and the defaults they add to an example."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _HEAD = """\
 
 Generated from the declarations in code by `make generate`; do not edit.
 
-Mutating webhooks stand in `kruise-mutating-webhook-configuration`, the others in
-`kruise-validating-webhook-configuration`. All take AdmissionReview `v1`, match with policy `Equivalent`, and declare
-the side effects shown. Failure policy, timeout and further excluded namespaces can be changed per webhook in
+Mutating webhooks are registered in `kruise-mutating-webhook-configuration`, the others in
+`kruise-validating-webhook-configuration`. All accept AdmissionReview `v1`, use match policy `Equivalent`, and declare
+the side effects shown. Failure policy, timeout and additional excluded namespaces can be set per webhook in
 `policies/webhooks.yaml`. `kube-system`, `kube-public` and the manager's own namespace are always excluded from Pod
 webhooks.
 
-`/mutate-pod` is called for every new Pod of the other namespaces: which Pods a SidecarSet matches is decided by objects
-that come and go, and a selector here that followed them would race with the first Pod of a new set.
+`/mutate-pod` is called for every new Pod in the other namespaces: objects that come and go decide which Pods a
+SidecarSet matches, and a selector that followed them would race with the first Pod of a new set.
 """
 
 
 def page(webhooks: Iterable[Webhook]) -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     ordered = sorted(webhooks, key=lambda webhook: (not webhook.mutating, webhook.name))
     parts = [_HEAD, _overview(ordered)]
     parts += [_section(webhook) for webhook in ordered]
@@ -98,12 +98,12 @@ def _selector(selector: Mapping[str, Any]) -> str:
     return " and ".join(parts)
 
 
-#: A page is the same whenever it is made.
+#: Fixed time, so that the page is reproducible.
 _TIME: Final = re.compile(r'"\d{4}-\d\d-\d\dT[^"]*"')
 
 
 async def filled_in(example: str) -> Sequence[str]:
-    """``path: value`` of each field of the spec that webhooks fill in, outside Pod templates."""
+    """Return ``path: value`` of each spec field that webhooks set by default, outside Pod templates."""
     document = yaml.safe_load(example)
     group, _, version = str(document["apiVersion"]).rpartition("/")
     kind = find_kind(document["apiVersion"], document["kind"])

@@ -27,7 +27,7 @@ def test_drift_is_found_and_repaired(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert files.main([*arguments, "--check"]) == 1
     assert capsys.readouterr().err.splitlines() == [
         "deploy/rbac.yaml: differs; run `make generate`",
-        "deploy/crds/left-over.yaml: nothing writes this file; run `make generate`",
+        "deploy/crds/left-over.yaml: no longer generated; run `make generate`",
     ]
     files.main(arguments)
     assert not (tmp_path / "deploy/crds/left-over.yaml").exists()

@@ -53,7 +53,7 @@ def test_what_is_filled_in_is_what_webhooks_fill_in() -> None:
 def test_rules_of_a_field_stand_behind_its_meaning() -> None:
     (clone_set,) = [kind for kind in kinds() if kind.kind == "CloneSet"]
     page = kindpages.page(clone_set, "kind: CloneSet", ["spec.replicas: 1"], "")
-    assert "What it leaves out is filled in:\n```\nspec.replicas: 1\n```" in page
+    assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page
     assert "Fields of v1beta1 that it does not have: " in page
     assert "| `spec.selector` | object | " in page
 
