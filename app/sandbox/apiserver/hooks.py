@@ -167,7 +167,7 @@ def _namespace_selected(core: Core, hook: Hook, attributes: Attributes) -> bool:
 
 
 def conditions_hold(hook: Hook, variables: Mapping[str, Any]) -> bool:
-    """Return whether all match conditions are true. Raises :class:`CelError` if one fails and failures are not ignored."""
+    """Return whether all match conditions are true. Raises :class:`CelError` if one fails and that is not ignored."""
     errors: list[str] = []
     for condition in hook.raw.get("matchConditions") or ():
         try:

@@ -402,7 +402,8 @@ async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog:
         await cluster.clock.sleep(120)
         tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
         assert len(tries) < 20, "no loop at full speed"
-        logged = [float(found[1]) for text in caplog.messages if (found := re.search(r"retrying in (\S+) s: POST", text))]
+        matches = (re.search(r"retrying in (\S+) s: POST", text) for text in caplog.messages)
+        logged = [float(found[1]) for found in matches if found]
         assert logged[: len(times) - 1] == pytest.approx(
             [after - before for before, after in pairwise(times)], abs=0.01
         )
