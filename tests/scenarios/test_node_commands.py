@@ -78,7 +78,7 @@ def test_restart_shows_how_far_each_container_is(world: World) -> None:
     eventually(lambda: world.pod_is_ready("web"), "the Pod is ready", 120)
     before = restarts(world)
     which = world.pykruise("restart", "pod/web")
-    assert (which.returncode, "say which container with -c: main, side" in which.stderr) == (1, True)
+    assert (which.returncode, "name the container with -c: main, side" in which.stderr) == (1, True)
     none = world.pykruise("restart", "pod/nobody", "-c", "main")
     assert (none.returncode, f"Pod {world.namespace}/nobody: not found" in none.stderr) == (1, True)
     other = world.pykruise("restart", "pod/web", "-c", "sid")

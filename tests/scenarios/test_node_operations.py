@@ -90,7 +90,7 @@ def test_one_container_is_restarted_and_the_other_stays(world: World, version: s
     assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
     assert restarts(world) == {"main": before["main"] + 1, "side": before["side"]}
     changed = world.apply(REQUEST.format(version=version).replace("120", "130"), check=False)
-    assert "a request cannot be changed" in changed.stderr
+    assert "a request is immutable" in changed.stderr
 
 
 @pytest.mark.behaviour("PPM-13", "PPM-24", "PPM-25", "KD-60")
