@@ -15,6 +15,8 @@ SEED   := $(if $(SEED),$(SEED),$(shell $(PYTHON) -c 'import random; print(random
 # How many processes run the tests; each starts for itself what its tests need.
 WORKERS ?= auto
 PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
+# Tests that wait more than they compute: `make test` runs them beside the others.
+WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
 # Most of a scenario is waiting, so there are more processes than processors.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
 # --sample: of the tests on real clusters, those that CI selects (tests/selection.py).
@@ -53,11 +55,10 @@ test: venv ## Run the tests that need nothing but Python
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target test-code test-sandbox
 
 test-code: venv
-	$(BIN)/pytest -q $(PARALLEL) --ignore=tests/scenarios
+	$(BIN)/pytest -q $(PARALLEL) $(WAITING:%=--ignore=%)
 
-# Beside the others, for scenarios wait more than they compute.
 test-sandbox: venv
-	$(BIN)/pytest -q --numprocesses=3 --dist=load tests/scenarios
+	$(BIN)/pytest -q --numprocesses=3 --dist=load $(WAITING)
 
 lint: venv ## Style and format
 	$(BIN)/ruff check .

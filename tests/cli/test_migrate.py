@@ -99,8 +99,8 @@ async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.Ca
         ({"source": "deploy/api"}, CommandError, "Deployment shop/api: not found"),
         ({"source": "sts/web"}, WrongCommandError, "come from: Deployment of apps"),
         ({"what": "asts/web"}, WrongCommandError, "Pods of a StatefulSet come from: StatefulSet of apps"),
-        ({"what": "sidecarset/web"}, CommandError, "SidecarSet: has no Pods of its own; take the container out of"),
-        ({"what": "uniteddeployment/web"}, CommandError, "UnitedDeployment: makes its workloads itself"),
+        ({"what": "sidecarset/web"}, CommandError, "SidecarSet: has no Pods of its own; remove the container from"),
+        ({"what": "uniteddeployment/web"}, CommandError, "UnitedDeployment: creates its own workloads"),
         ({"what": "broadcastjob/web"}, CommandError, "BroadcastJob: replicas of another workload cannot move to it"),
     ],
 )

@@ -17,7 +17,7 @@ def test_each_kind_is_known_once_to_conversion() -> None:
     kinds = features.kinds()
     assert len(kinds) == len({kind.crd_name for kind in kinds})
     assert all(find_kind(f"{kind.group}/v1", kind.kind) is kind for kind in kinds)
-    with pytest.raises(ValueError, match="two features have a kind of this name"):
+    with pytest.raises(ValueError, match="defined by two features"):
         register([replace(CLONE_SET)])
 
 

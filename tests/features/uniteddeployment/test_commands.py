@@ -235,7 +235,7 @@ KEPT = {"subsetStatuses": [{"name": "a", "replicas": 4, "partition": 1}], "ready
     ("obj", "done", "said"),
     [
         (united("deploymentTemplate", FINISHED), True, "4 of 4 Pods updated, 4 of 4 ready"),
-        (united("deploymentTemplate", {**FINISHED, "observedGeneration": 2}), False, "waiting for the change"),
+        (united("deploymentTemplate", {**FINISHED, "observedGeneration": 2}), False, "waiting for the controller"),
         (
             united("cloneSetTemplate", {**KEPT, "updatedReadyReplicas": 3}),
             True,
