@@ -94,14 +94,14 @@ cluster-down: venv ## Stop it and leave nothing behind
 test-controlplane: venv ## The tests against a real API server
 	rm -f build/recorded/simulated-nodes.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and not alone" $(PARALLEL_SERVERS)
-	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k simulated-nodes tests/scenarios
 
 test-cluster: venv ## The tests on nodes with real containers (root)
 	rm -f build/recorded/real-containers.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
-	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" tests/scenarios tests/chaos tests/manager || test $$? = 5
-	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
+	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k real-containers tests/scenarios
 
 nightly: export PYKRUISE_NIGHTLY = 1

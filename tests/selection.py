@@ -1,7 +1,7 @@
 """Which of the expensive checks one run of CI makes; ``make nightly`` makes them all.
 
 A check is selected if it is about a package that has changed, or by rotation: one in ten, chosen by the commit's name,
-so that a run of a commit repeats exactly. A change to many packages selects one in four of all checks instead.
+so that a run of a commit repeats exactly. A change to many packages leaves the choice to rotation.
 $CI_BASE names the commit to compare with; by default the newest one a day older than HEAD. ``pytest --sample`` applies
 the selection to the tests on real clusters; simulation and mutants have an option of that name, too.
 """
@@ -22,9 +22,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 #: Every check runs, and tests take all their cases.
 NIGHTLY: Final = bool(os.environ.get("PYKRUISE_NIGHTLY"))
 ROTATION: Final = 10
-#: From so many changed areas on, one check in ``WIDE_ROTATION`` runs, whatever it is about.
+#: From so many changed areas on, rotation alone selects: all that they concern would take hours.
 WIDE: Final = 6
-WIDE_ROTATION: Final = 4
 #: Folders of app/ and tests/ that hold one folder per kind.
 GROUPS: Final = ("operations", "placement", "protection", "sidecars", "workloads", "features")
 #: Run each time: one scenario of each kind, and what guards the cluster against its tenants.
@@ -132,9 +131,7 @@ def selected(name: str, about: Iterable[str]) -> bool:
     if NIGHTLY:
         return True
     changed, number = changed_areas(), crc32(f"{_commit()} {name}".encode())
-    if len(changed) >= WIDE:
-        return number % WIDE_ROTATION == 0
-    return bool(changed.intersection(about)) or number % ROTATION == 0
+    return number % ROTATION == 0 or (len(changed) < WIDE and bool(changed.intersection(about)))
 
 
 def _selected(item: pytest.Item) -> bool:

@@ -17,7 +17,7 @@ from tests.deploy.release import Release
 from tests.deploy.rendering import CHART
 from tests.scenarios.world import eventually, manager
 
-pytestmark = pytest.mark.controlplane
+pytestmark = [pytest.mark.controlplane, pytest.mark.alone]
 
 DECLARED = manifests(kinds())
 CRDS = str(CHART.parent / "crds")
