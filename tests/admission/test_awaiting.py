@@ -15,7 +15,7 @@ async def at_once() -> int:
 async def later() -> int:
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         return await asyncio.to_thread(lambda: 7)
 
 

@@ -32,7 +32,7 @@ def command(*arguments: str, says: str) -> Iterator[str]:
         yield next(line for line in process.stdout if says in line)
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=120)
 
 
 @pytest.fixture(scope="module")

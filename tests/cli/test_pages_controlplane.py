@@ -182,7 +182,7 @@ def test_a_cluster_moves_over_and_its_release_is_ended_by_hand(tmp_path: Path, c
 def answers(address: str) -> bytes:
     """What is answered at an address of this machine; nothing while nobody listens there."""
     try:
-        with urllib.request.urlopen(address, timeout=10) as answer:
+        with urllib.request.urlopen(address, timeout=120) as answer:
             found: bytes = answer.read()
             return found
     except OSError:

@@ -65,7 +65,7 @@ def test_it_shows_what_happens_and_leaves_nothing_behind(tmp_path: Path) -> None
         address = re.search(r"https://[\d.]+:\d+", running.says("A sandbox runs at"))
         assert address is not None
         trusted = ssl.create_default_context(cafile=str(authority))
-        with urllib.request.urlopen(f"{address[0]}/api/v1/nodes", context=trusted, timeout=10) as answer:
+        with urllib.request.urlopen(f"{address[0]}/api/v1/nodes", context=trusted, timeout=120) as answer:
             nodes = json.load(answer)["items"]
         assert [node["metadata"]["name"] for node in nodes] == ["node1", "node2"]
         kubectl = MiniKubectl(running.kubeconfig)

@@ -165,7 +165,7 @@ class ControlPlane:
         tls = urllib.request.HTTPSHandler(context=ssl.create_default_context(cafile=str(self.ca_file)))
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), tls)
         try:
-            with opener.open(request, timeout=10) as answer:
+            with opener.open(request, timeout=120) as answer:
                 return answer.status, _decoded(answer.read())
         except urllib.error.HTTPError as error:
             with error:

@@ -66,7 +66,7 @@ class _Upload:
     """One connection over which images are put into a registry."""
 
     def __init__(self, address: str) -> None:
-        self._connection = http.client.HTTPConnection(address, timeout=30)
+        self._connection = http.client.HTTPConnection(address, timeout=120)
         self._holders: dict[str, str] = {}  # digest of a blob: a repository that has it
 
     def push(self, pushed: Iterable[Image]) -> None:

@@ -69,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
         if name == SLOW and "/blobs/" in self.path:
             while not (self.server.open.wait(0.2) or self.server.ended.is_set()):
                 pass
-        connection = http.client.HTTPConnection(self.server.registry, timeout=30)
+        connection = http.client.HTTPConnection(self.server.registry, timeout=120)
         connection.request(self.command, self.path, headers={"Accept": self.headers.get("Accept", "*/*")})
         answer = connection.getresponse()
         body = answer.read()
@@ -173,7 +173,7 @@ class AgentProcess:
     def _end(self, number: int) -> None:
         assert self._outer is not None
         os.kill(self.process.pid, number)
-        self._outer.wait(timeout=30)
+        self._outer.wait(timeout=120)
 
 
 def until(look: object, what: str, seconds: float = 60.0) -> object:

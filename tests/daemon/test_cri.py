@@ -128,7 +128,7 @@ async def test_a_runtime_that_was_restarted_is_found_again(tmp_path: Path) -> No
         await runtime.images(5)
     server = CriServer(simulated, path)
     await server.start()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while True:
             try:
                 await runtime.images(5)
@@ -156,7 +156,7 @@ async def test_a_runtime_that_starts_is_waited_for(tmp_path: Path, monkeypatch: 
 
 
 async def until(condition: object) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():  # type: ignore[operator]
             await asyncio.sleep(0.01)
 

@@ -249,7 +249,7 @@ async def test_a_hook_fails_in_a_way_that_holds_nobody_up(host: str, answers: li
 )
 async def test_an_answer_without_end_ends_the_probe(answer: bytes, why: str) -> None:
     async with server(answer) as (port, _, _):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             outcome = await probe_request(HttpGetAction(port=port), "127.0.0.1", 10**9)
     assert outcome.succeeded is (not why)
     assert outcome.message.endswith(why)
@@ -271,7 +271,7 @@ async def test_a_pod_that_reads_nothing_holds_no_connection(monkeypatch: pytest.
         headers = [HttpHeader("x", "y" * 16 * 1024 * 1024)]
         action = HttpGetAction(port=listening.getsockname()[1], http_headers=headers)
         probe = asyncio.create_task(probe_request(action, "127.0.0.1", 10**9))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not opened or not opened[0].get_write_buffer_size():
                 await asyncio.sleep(0.01)
             probe.cancel()

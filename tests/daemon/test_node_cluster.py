@@ -256,7 +256,7 @@ def test_an_image_is_pulled_by_its_digest(world: World) -> None:
     accept = "application/vnd.oci.image.manifest.v1+json, application/vnd.docker.distribution.manifest.v2+json"
     request = urllib.request.Request(path, headers={"Accept": accept}, method="HEAD")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with opener.open(request, timeout=10) as answer:
+    with opener.open(request, timeout=120) as answer:
         digest = answer.headers["Docker-Content-Digest"]
     world.pull("shop/app", digest, tag={"imagePullPolicy": "Always"})
     assert world.pulled("shop/app", digest)["phase"] == "Succeeded"
@@ -418,7 +418,7 @@ def test_what_the_guide_has_typed_on_a_node(world: World, kubeconfig: Path, tmp_
         for line in lines:
             if line != start:
                 typed = world.node.enter_command("bash", "-c", line.replace("NODE", "127.0.0.1"))
-                answer = partial(subprocess.run, typed, capture_output=True, text=True, check=False, timeout=30)
+                answer = partial(subprocess.run, typed, capture_output=True, text=True, check=False, timeout=120)
                 wanted = "ok" if line.endswith("healthz") else "workqueue_depth"
                 until(lambda answer=answer, wanted=wanted: wanted in answer().stdout, f"{line} answers: {answer()}")
         told = world.log.read_text().rpartition("node agent started: node=")[2]

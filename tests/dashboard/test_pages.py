@@ -47,7 +47,7 @@ class Cluster:
         return await self.client.create(kind.resource(), obj, "shop" if kind.namespaced else "")
 
     async def until(self, section: str, wanted: Any) -> Any:
-        async with asyncio.timeout(20), self.board.reader() as reader:
+        async with asyncio.timeout(120), self.board.reader() as reader:
             while True:
                 name, payload = await reader.next()
                 if name == section and (found := wanted(orjson.loads(payload))):

@@ -306,7 +306,7 @@ def test_the_dashboard_of_a_release_is_reached_through_the_api_server(release: R
     page = shown("docs/guides/dashboard.md", "kubectl -n kruise-system port-forward")
     with ports_of_the_documents(), reader.leaves_running(page.command) as forwarding:
         assert forwarding.says("Forwarding from 127.0.0.1") == page.printed
-        with urlopen("http://127.0.0.1:8900/api/overview", timeout=20) as answer:
+        with urlopen("http://127.0.0.1:8900/api/overview", timeout=120) as answer:
             assert json.load(answer)["nodes"]["pods"] > 0
 
 

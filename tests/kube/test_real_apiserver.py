@@ -184,7 +184,7 @@ async def test_foreign_objects_are_read_with_their_types(cluster):
 
 async def until_ready(call) -> None:
     """Repeat what the cluster refuses until its own controllers have prepared the namespace."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(120):
         while True:
             try:
                 await call()
@@ -275,7 +275,7 @@ async def reflecting(cluster, resource=CONFIGMAPS, **options):
             namespace=cluster.namespace, label_selector="l=v", metrics=metrics, **options,
         )  # fmt: skip
         async with running(reflector.run()):
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 await store.wait_until_ready()
             yield SimpleNamespace(transport=transport, store=store, metrics=metrics, line=line)
         await transport.close()
@@ -409,7 +409,7 @@ async def test_one_of_two_candidates_leads_and_the_other_follows(cluster):
         while (await client.get(LEASES, "election", ns, decode=decode_lease)).spec.renew_time == first.spec.renew_time:
             await asyncio.sleep(0.05)
 
-    await asyncio.wait_for(renewed(), 20)
+    await asyncio.wait_for(renewed(), 120)
     assert leading == ["host_1"]
     one.cancel()
     await until(lambda: leading == ["host_2"], 20)

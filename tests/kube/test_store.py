@@ -103,7 +103,7 @@ async def test_a_store_is_ready_once_it_was_filled():
     assert not store.ready
     assert not waiting.done()
     store.replace([])
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 120)
     assert store.ready
 
 

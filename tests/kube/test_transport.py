@@ -107,7 +107,7 @@ async def test_a_stream_gives_pieces_as_they_arrive_and_closes_its_connection():
             assert await anext(stream.chunks) == b"one\n"
             go_on.set()
             assert await anext(stream.chunks) == b"two\n"
-        await asyncio.wait_for(closed.wait(), 10)
+        await asyncio.wait_for(closed.wait(), 120)
 
 
 async def test_refused_credentials_are_renewed_once():

@@ -174,7 +174,7 @@ def forged(user: str, pod: str) -> Json:
     tls = ssl.create_default_context()
     tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=tls))
-    with opener.open(sent, timeout=30) as answer:
+    with opener.open(sent, timeout=120) as answer:
         response: Json = json.loads(answer.read())["response"]
     return response
 

@@ -123,7 +123,7 @@ def test_from_an_empty_cluster_through_a_restart(empty: ControlPlane, tmp_path: 
 def check_pages(manager: Manager, dashboard: str) -> None:
     """The dashboard tells of every section, and the webhooks have their pages."""
     told = set()
-    with httpx.stream("GET", f"http://{dashboard}/api/events", timeout=30) as answer:
+    with httpx.stream("GET", f"http://{dashboard}/api/events", timeout=120) as answer:
         for line in answer.iter_lines():
             told.add(line.removeprefix("event: ") if line.startswith("event: ") else "")
             if len(told - {""}) == 5:

@@ -132,7 +132,7 @@ async def test_it_stops_in_good_order_while_it_waits_for_the_cluster(tmp_path: P
     running = asyncio.create_task(manager.run())
     assert listeners.health is not None
     base = f"http://127.0.0.1:{listeners.health.getsockname()[1]}"
-    async with asyncio.timeout(20), httpx.AsyncClient() as http:
+    async with asyncio.timeout(120), httpx.AsyncClient() as http:
         assert (await http.get(f"{base}/healthz")).status_code == 200
         assert (await http.get(f"{base}/readyz")).status_code == 503
         manager.stop.set()
@@ -151,7 +151,7 @@ def test_sigterm_while_starting_ends_with_exit_code_0(tmp_path: Path) -> None:
         if "no serving certificate yet" in line:
             break
     process.send_signal(signal.SIGTERM)
-    _, rest = process.communicate(timeout=20)
+    _, rest = process.communicate(timeout=120)
     assert process.returncode == 0, rest
     assert "Traceback" not in rest
 

@@ -338,7 +338,7 @@ async def test_a_task_that_fails_stops_all_and_is_told(caplog: pytest.LogCapture
 
     tasks.start(endless(), "endless")
     tasks.start(fails(), "the watcher")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         await stop.wait()
         await tasks.end(1)
     assert "the watcher failed" in caplog.text
@@ -365,7 +365,7 @@ async def test_what_can_finish_is_let_finish_and_the_rest_cancelled() -> None:
     tasks.start(finishing(), "finishing", finish=asked.set)
     tasks.start(endless(), "endless")
     await asyncio.sleep(0)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         await tasks.end(4)
     assert finished == [True]
     assert cancelled == [True]
@@ -377,7 +377,7 @@ async def test_the_foreground_ends_with_its_work_or_with_the_stop() -> None:
     tasks = Tasks(stop)
     assert await tasks.until_stopped(asyncio.sleep(0)) is True
     asyncio.get_running_loop().call_soon(stop.set)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(120):
         assert await tasks.until_stopped(asyncio.sleep(3600)) is False
 
     async def refuses() -> None:

@@ -279,7 +279,7 @@ class Own:
         return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(self.addresses["metrics"], timeout=10) as answer:
+        with urllib.request.urlopen(self.addresses["metrics"], timeout=120) as answer:
             text: str = answer.read().decode()
         return text
 

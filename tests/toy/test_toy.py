@@ -121,7 +121,7 @@ class Toys:
         """Wait for an answer."""
         last: Any = None
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 while (last := await look()) != wanted:
                     await asyncio.sleep(0.05)
         except TimeoutError:

@@ -167,7 +167,7 @@ def left(folder: Path) -> Iterator[ControlPlane]:
 
 def idle(metrics: str) -> bool:
     """Whether each controller has worked on both its jobs, and has nothing more to do now."""
-    with urllib.request.urlopen(metrics, timeout=10) as answer:
+    with urllib.request.urlopen(metrics, timeout=120) as answer:
         lines = answer.read().decode().splitlines()
 
     def total(series: str, label: str, controller: str) -> float:

@@ -158,7 +158,7 @@ async def at_work(control_plane: ControlPlane, *, nodes: bool = True) -> AsyncIt
         tasks.append(simulated.work())
         # Without its service account a namespace takes no Pods.
         accounts = lambda: client.list(SERVICEACCOUNTS, namespace)  # noqa: E731
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while not (await accounts()).items:
                 await asyncio.sleep(0.05)
     try:
@@ -296,7 +296,7 @@ async def test_a_set_made_anew_takes_its_revision_over_before_it_is_collected(se
 
 
 async def wait_for_latest(world: World, name: str) -> str:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not (found := (await world.status(name)).get("latestRevision")):
             await asyncio.sleep(0.05)
     return str(found)

@@ -49,7 +49,7 @@ async def test_a_watch_streams(tmp_path: Path) -> None:
     async with serving(tmp_path) as client, client.watch(CONFIGMAPS, "default", {}) as stream:
         chunks = aiter(stream.chunks)
         await client.create(CONFIGMAPS, {"metadata": {"name": "a"}}, "default")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             event = orjson.loads(await anext(chunks))
         assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "a")
 
