@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from app.api import names
+from tests.behaviours import behaviours
 
 ROOT = Path(__file__).parent.parent
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)(?:\s+\"[^\"]*\")?\)")
@@ -114,3 +115,10 @@ def test_every_label_and_annotation_says_what_a_lie_does() -> None:
     section = section.partition("\n## ")[0]
     known = [value for name, value in vars(names).items() if name.isupper() and isinstance(value, str) and "/" in value]
     assert [value for value in known if f"`{value}`" not in section] == []
+
+
+def test_every_difference_cites_rules_that_exist() -> None:
+    rules = {rule.id for page in (ROOT / "docs/behaviours").glob("*.md") for rule in behaviours(page)}
+    rows = (ROOT / "docs/reference/differences.md").read_text("utf-8").splitlines()
+    cited = [row.split(" | ")[-1].removesuffix(" |") for row in rows if row.startswith("| ")]
+    assert {rule for rules_of_row in cited for rule in rules_of_row.split(", ")} - rules == {"Rules"}

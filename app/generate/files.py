@@ -88,8 +88,6 @@ def files() -> dict[str, str]:
     made["docs/reference/kinds.md"] = pages.kinds_page(kinds(), reconciled_kinds())
     made["docs/reference/feature-gates.md"] = pages.gates_page()
     made[identities.FILE] = identities.page((ROOT / identities.FILE).read_text("utf-8"), kinds(), dict(_identities()))
-    behaviours = {path.name: path.read_text("utf-8") for path in (ROOT / "docs/behaviours").glob("*.md")}
-    made["docs/reference/differences.md"] = pages.differences_page(behaviours)
     return made | _kind_pages()
 
 

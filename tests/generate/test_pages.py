@@ -11,7 +11,7 @@ import yaml
 from app.api.kind import KindDefinition
 from app.cli.review import review_file
 from app.generate import pages as kindpages
-from app.generate.pages import differences_page, kinds_page
+from app.generate.pages import kinds_page
 from app.generate.webhook_pages import filled_in
 from app.manager.features import kinds
 from app.manager.gates import parse_gates
@@ -56,29 +56,3 @@ def test_rules_of_a_field_stand_behind_its_meaning() -> None:
     assert "Defaults added to it:\n```\nspec.replicas: 1\n```" in page
     assert "Fields of v1beta1 that it does not have: " in page
     assert "| `spec.selector` | object | " in page
-
-
-def test_differences_are_listed_by_page() -> None:
-    pages = {"a.md": "# A\n- `A-1` Yes. (Differs: no.)\n- `A-2` Same.\n", "b.md": "# B\n- `B-1` Same.\n"}
-    text = differences_page(pages)
-    assert "## [A](../behaviours/a.md)" in text
-    assert "| A-1 | Yes. (Differs: no.) |" in text
-    assert "A-2" not in text
-    assert "[B]" not in text
-
-
-@pytest.mark.parametrize(
-    ("sentence", "listed"),
-    [
-        ("Differs: no.", True),
-        ("*(reason)* Differs: no.", True),
-        ("Yes (differs: no).", True),
-        ("Yes (differs).", True),
-        ("Yes; differs: no.", True),
-        ("Yes, and, differs, no.", True),
-        ("Only what differs is written.", False),
-        ("Each only where it differs, and whole.", False),
-    ],
-)
-def test_a_difference_is_known_by_its_word(sentence: str, listed: bool) -> None:
-    assert ("| A-1 |" in differences_page({"a.md": f"# A\n- `A-1` {sentence}\n"})) is listed
