@@ -48,7 +48,7 @@ _ORDER: Final = (
 #: The kubelets run what is there as they find it; only the sandbox's scheduler binds.
 NODES: Final = ("app.sandbox.nodes", "--nodes", "3", "--bind", "--agents")
 #: Jobs were done when they were recorded.
-CONTROLLERS: Final = ("--controllers=*,-job-controller",)
+CONTROLLERS: Final = ("--controllers=*,-job",)
 _TIME: Final = re.compile(r"2026-11-22T14:\d\d:\d\dZ")
 
 

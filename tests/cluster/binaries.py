@@ -1,16 +1,20 @@
 """The Kubernetes commands: found in `$KUBEBUILDER_ASSETS`, or built from the pinned Go module and cached.
 
 The module (go.mod, tools.go, go.sum in this folder) pins every source by checksum, so the cache is keyed by go.sum.
+`$KUBERNETES` selects another version, such as `1.30.14`: it is built from a module made of Kubernetes' own go.mod and
+go.sum, with checksums from Go's database, and cached by version.
 """
 
 import hashlib
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
@@ -36,17 +40,33 @@ _PACKAGES = {
 }
 
 
-def kubernetes_version() -> str:
-    """The version that is built, such as `v1.34.1`: the one go.mod requires."""
+def pinned_version() -> str:
+    """The version that go.mod requires, such as `v1.34.1`."""
     found = re.search(r"^\s*k8s\.io/kubernetes (v\S+)", (SOURCE / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise ClusterError(f"{SOURCE / 'go.mod'} does not require k8s.io/kubernetes")
     return found.group(1)
 
 
+def kubernetes_version() -> str:
+    """The version that is built: that of `$KUBERNETES`, else the pinned one."""
+    named = os.environ.get("KUBERNETES")
+    if not named:
+        return pinned_version()
+    if re.fullmatch(r"v?1\.\d+\.\d+", named) is None:
+        raise ClusterError(f"KUBERNETES={named} is not a version; give major, minor and patch: KUBERNETES=1.30.14")
+    return f"v{named.removeprefix('v')}"
+
+
+def minor_version() -> int:
+    """The minor version that is built, such as 34."""
+    return int(kubernetes_version().split(".")[1])
+
+
 def built_dir() -> Path:
-    """The cache folder for the commands built from the present go.sum."""
-    return module_dir("cluster", SOURCE)
+    """The cache folder for the commands of the selected version: the pinned one's is that of the present go.sum."""
+    version = kubernetes_version()
+    return module_dir("cluster", SOURCE) if version == pinned_version() else cache_dir() / f"kubernetes-{version}"
 
 
 def module_dir(name: str, module: Path) -> Path:
@@ -56,8 +76,11 @@ def module_dir(name: str, module: Path) -> Path:
 
 
 def find(name: str) -> Path | None:
-    """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None without either."""
-    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    """The command `name`: from `$KUBEBUILDER_ASSETS` where it is there, else the one built; None without either.
+
+    The commands in `$KUBEBUILDER_ASSETS` have a version of their own, so they are left aside where one is selected.
+    """
+    assets = os.environ.get("KUBEBUILDER_ASSETS") if not os.environ.get("KUBERNETES") else None
     folders = [Path(assets)] if assets else []
     for folder in [*folders, built_dir()]:
         if os.access(folder / name, os.X_OK):
@@ -67,18 +90,38 @@ def find(name: str) -> Path | None:
 
 def ensure(*names: str) -> dict[str, Path]:
     """The paths of the commands `names`, after building what is missing (minutes, once per machine)."""
-    if any(find(name) is None for name in names):
-        build()
+    if missing := [name for name in names if find(name) is None]:
+        build(missing)
     return {name: found for name in names if (found := find(name)) is not None}
 
 
-def build() -> Path:
-    """Build every command unless that has been done, and return their folder. Safe to call from two processes."""
+def build(names: Collection[str] = tuple(_PACKAGES)) -> Path:
+    """Build these commands unless that has been done, and return their folder. Safe to call from two processes."""
     version = kubernetes_version()
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = "k8s.io/component-base/version"
     values = {f"{stamp}.gitVersion": version, f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor}
-    return build_module("cluster", SOURCE, _PACKAGES, values)
+    packages = {name: package for name, package in _PACKAGES.items() if name in names}
+    if version == pinned_version():
+        return _build(built_dir(), SOURCE, packages, values)
+    with tempfile.TemporaryDirectory(prefix="pykruise-kubernetes-") as module:
+        _write_module(Path(module), version)
+        return _build(built_dir(), Path(module), packages, values, mode="mod")
+
+
+def _write_module(module: Path, version: str) -> None:
+    """Write the go.mod and go.sum that build a released version: its own, with the published versions of the modules
+    that its repository holds beside it."""
+    command = [_go(), "mod", "download", "-json", f"k8s.io/kubernetes@{version}"]
+    done = subprocess.run(command, cwd=module, capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout) if done.returncode == 0 else {}
+    if "Dir" not in found:
+        raise ClusterError(f"{' '.join(command)} failed: {(done.stderr or done.stdout).strip()}")
+    own = Path(found["GoMod"]).read_text().replace("module k8s.io/kubernetes\n", "module pykruise.test/kubernetes\n")
+    published = version.replace("v1.", "v0.", 1)
+    own = re.sub(r"=> \./staging/src/(\S+)", rf"=> \1 {published}", own)
+    (module / "go.mod").write_text(f"{own}\nrequire k8s.io/kubernetes {version}\n")
+    (module / "go.sum").write_bytes((Path(found["Dir"]) / "go.sum").read_bytes())
 
 
 def build_module(name: str, module: Path, packages: Mapping[str, str], values: Mapping[str, str]) -> Path:
@@ -86,11 +129,7 @@ def build_module(name: str, module: Path, packages: Mapping[str, str], values: M
 
     `values`: strings that the linker puts into the programs, by variable. Returns the folder with the commands.
     """
-    target = module_dir(name, module)
-    with locked(target.with_name(f"{target.name}.lock")):
-        if not target.is_dir():
-            _build_into(target, _go(), module, packages, values)
-    return target
+    return _build(module_dir(name, module), module, packages, values)
 
 
 def _go() -> str:
@@ -104,19 +143,24 @@ def _go() -> str:
     return go
 
 
-def _build_into(target: Path, go: str, module: Path, packages: Mapping[str, str], values: Mapping[str, str]) -> None:
+def _build(
+    target: Path, module: Path, packages: Mapping[str, str], values: Mapping[str, str], mode: str = "readonly"
+) -> Path:
     flags = " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in values.items())])
-    # A folder with all commands appears under its name only by the last rename; what was cut short is thrown away here.
-    unfinished = target.with_name(f"{target.name}.building")
-    shutil.rmtree(unfinished, ignore_errors=True)
-    unfinished.mkdir()
-    for name, package in packages.items():
-        began = time.monotonic()
-        print(f"building {name} ({package})", file=sys.stderr, flush=True)
-        options = ["-trimpath", "-buildvcs=false", "-mod=readonly", "-ldflags", flags]
-        command = ["nice", "-n", "10", go, "build", *options, "-o", str(unfinished / name), package]
-        environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
-        if subprocess.run(command, cwd=module, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
-            raise ClusterError(f"{' '.join(command)} failed in {module}; the compiler's words are above")
-        print(f"built {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    unfinished.rename(target)
+    with locked(target.with_name(f"{target.name}.lock")):
+        for name, package in packages.items():
+            if (target / name).exists():
+                continue
+            began = time.monotonic()
+            print(f"building {name} ({package})", file=sys.stderr, flush=True)
+            # A command appears under its name by a rename, so none is seen that was cut short.
+            unfinished = target.with_name(f"{target.name}.building")
+            options = ["-trimpath", "-buildvcs=false", f"-mod={mode}", "-ldflags", flags]
+            command = ["nice", "-n", "10", _go(), "build", *options, "-o", str(unfinished), package]
+            environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
+            if subprocess.run(command, cwd=module, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
+                raise ClusterError(f"{' '.join(command)} failed in {module}; the compiler's words are above")
+            target.mkdir(exist_ok=True)
+            unfinished.rename(target / name)
+            print(f"built {name} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return target

@@ -79,6 +79,9 @@ class Cluster:
         run = Run.named(RUN_NAME)
         if run is None or run.is_stale() or "nodes" not in run.facts:
             return None
+        if os.environ.get("KUBERNETES") and run.facts["kubernetes"] != binaries.kubernetes_version():
+            version = run.facts["kubernetes"]
+            raise ClusterError(f"a cluster of Kubernetes {version} is up; first: python -m tests.cluster down")
         found = cls(nodes=len(run.facts["nodes"]))
         found._attach(run)
         return found
@@ -135,7 +138,8 @@ class Cluster:
             self.control_plane.wait_until_ready()
             if self.nodes:
                 self._complete_nodes(commands)
-            self.run.facts.update({"nodes": self._node_names, "registry": self.registry.address})
+            version = binaries.kubernetes_version()
+            self.run.facts.update({"nodes": self._node_names, "registry": self.registry.address, "kubernetes": version})
             self.run.complete()
         except BaseException:
             self.stop()

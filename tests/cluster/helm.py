@@ -18,7 +18,7 @@ def ensure() -> Path:
     found = re.search(r"^require helm\.sh/helm/v3 (v\S+)", (_MODULE / "go.mod").read_text(), re.MULTILINE)
     if found is None:
         raise ClusterError(f"{_MODULE / 'go.mod'} does not require helm.sh/helm/v3")
-    major, minor = binaries.kubernetes_version().removeprefix("v").split(".")[:2]
+    major, minor = binaries.pinned_version().removeprefix("v").split(".")[:2]
     values = {"helm.sh/helm/v3/internal/version.version": found.group(1)}
     # The version that `helm template` and `helm lint` take the cluster to have.
     for package in ("helm.sh/helm/v3/pkg/chartutil", "helm.sh/helm/v3/pkg/lint/rules"):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import cgroups, network, packages, process
+from tests.cluster import binaries, cgroups, network, packages, process
 from tests.cluster.errors import ClusterError
 from tests.cluster.images import PAUSE
 from tests.cluster.paths import SOURCE
@@ -200,7 +200,14 @@ class Node:
             "--root-dir=/var/lib/kubelet",
             "--cert-dir=/var/lib/kubelet/pki",
             "--v=2",
+            *self._runtime_flags(),
         ]
+
+    def _runtime_flags(self) -> list[str]:
+        """How kubelets before 1.27, whose configuration has no `containerRuntimeEndpoint`, find containerd."""
+        if binaries.minor_version() >= 27:
+            return []
+        return ["--container-runtime=remote", "--container-runtime-endpoint=unix:///run/containerd/containerd.sock"]
 
     def _write(self, name: str, text: str) -> Path:
         path = self.directory / name

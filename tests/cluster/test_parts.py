@@ -23,6 +23,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache folder, so that nothing of the user's is seen or changed."""
     monkeypatch.setenv("PYKRUISE_CACHE", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("KUBERNETES", raising=False)
     return tmp_path
 
 
@@ -89,6 +90,52 @@ def test_a_build_that_fails_leaves_no_commands(cache: Path, monkeypatch: pytest.
     with pytest.raises(ClusterError, match="failed"):
         binaries.build()
     assert not binaries.built_dir().exists()
+
+
+# Answers `go mod download -json` with a published module; the commands it builds are copies of the go.mod.
+GO = """#!/bin/sh
+case $1 in
+mod) echo '{{"GoMod": "{folder}/published.mod", "Dir": "{folder}"}}' ;;
+build)
+  while [ "$1" != -o ]; do shift; done
+  cp go.mod "$2" && chmod +x "$2" && echo built >> {folder}/builds ;;
+esac
+"""
+
+
+def test_another_version_is_built_from_its_own_module_and_cached_apart(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "published.mod").write_text(
+        "module k8s.io/kubernetes\ngo 1.22\nrequire k8s.io/api v0.0.0\nreplace k8s.io/api => ./staging/src/k8s.io/api\n"
+    )
+    (cache / "go.sum").touch()
+    go = cache / "bin" / "go"
+    go.parent.mkdir()
+    go.write_text(GO.format(folder=cache))
+    go.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
+    pinned = binaries.built_dir()
+    pinned.mkdir()
+    (pinned / "etcd").touch(mode=0o755)
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pinned))  # of another version than the one selected below
+    monkeypatch.setenv("KUBERNETES", "1.30.14")
+    for _ in range(2):
+        assert binaries.ensure("etcd") == {"etcd": cache / "kubernetes-v1.30.14" / "etcd"}
+    assert (cache / "builds").read_text() == "built\n"
+    assert (cache / "kubernetes-v1.30.14" / "etcd").read_text() == (
+        "module pykruise.test/kubernetes\ngo 1.22\nrequire k8s.io/api v0.0.0\n"
+        "replace k8s.io/api => k8s.io/api v0.30.14\n\nrequire k8s.io/kubernetes v1.30.14\n"
+    )
+    monkeypatch.setenv("KUBERNETES", binaries.pinned_version().removeprefix("v"))
+    assert binaries.ensure("etcd") == {"etcd": pinned / "etcd"}
+
+
+@pytest.mark.parametrize("named", ["1.30", "1.30.x", "latest", "1.30.1/../x"])
+def test_a_version_is_named_in_full(named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES", named)
+    with pytest.raises(ClusterError, match="give major, minor and patch"):
+        binaries.built_dir()
 
 
 def test_a_process_is_known_by_its_start_and_not_by_its_number_alone(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.controlplane
 
 NAMESPACE = "moving"
 #: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
-_CONTROLLERS = ["--controllers=serviceaccount-controller,serviceaccount-token-controller,namespace-controller"]
+_CONTROLLERS = ["--controllers=serviceaccount,serviceaccount-token,namespace"]
 _LAST = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

@@ -442,7 +442,7 @@ async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
 @pytest.mark.controlplane
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150")
 async def test_there_and_back_on_a_real_api_server() -> None:
-    with ControlPlane(controller_manager_args=["--controllers=*,-pod-garbage-collector-controller"]) as started:
+    with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as started:
         async with real(started) as client:
             await laid(client)
             await check_there_and_back(client)

@@ -16,7 +16,7 @@ from tests.scenarios.world import eventually, install, manager
 pytestmark = pytest.mark.controlplane
 Json = dict[str, Any]
 #: Nobody but our manager writes: no kubelet, and no controller but those that every Namespace needs.
-CONTROLLERS = ["--controllers=serviceaccount-controller,serviceaccount-token-controller,namespace-controller"]
+CONTROLLERS = ["--controllers=serviceaccount,serviceaccount-token,namespace"]
 CORE, APPS = "/api/v1/namespaces/moving", "/apis/apps.kruise.io/v1beta1/namespaces/moving"
 BUDGETS = "/apis/policy.kruise.io/v1beta1/namespaces/moving/podunavailablebudgets"
 PATHS = {
