@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from app.api import names
 from app.daemon.actions import Network, Stopper
-from app.daemon.credentials import Plugins
+from app.daemon.credentials import Keyring
 from app.daemon.cri.types import Runtime
 from app.daemon.image_puller import ImagePuller
 from app.daemon.meta_reporter import MetaReporter
@@ -62,7 +62,7 @@ class Agent:
         runtimes: Sequence[Runtime],
         rng: Random,
         *,
-        plugins: Plugins | None = None,
+        keyrings: Sequence[Keyring] = (),
         features: Features | None = None,
         max_pulls: int = -1,
         image_share: int = 100,
@@ -105,7 +105,7 @@ class Agent:
             client,
             runtimes[0],
             recorder["imagepuller"],
-            plugins if plugins is not None else Plugins((), "", client.clock),
+            keyrings,
             rng,
             max_workers=max_pulls,
             share=image_share,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -16,7 +16,7 @@ from app.daemon import image_plan
 from app.daemon.credentials import (
     Credential,
     CredentialsError,
-    Plugins,
+    Keyring,
     for_image,
     lookup,
     read_secret,
@@ -127,7 +127,7 @@ class ImagePuller:
         client: Client,
         runtime: Runtime,
         recorder: EventRecorder,
-        plugins: Plugins,
+        keyrings: Sequence[Keyring],
         rng: Random,
         *,
         max_workers: int = -1,
@@ -141,7 +141,7 @@ class ImagePuller:
         self._clock = client.clock
         self._runtime = runtime
         self._recorder = recorder
-        self._plugins = plugins
+        self._keyrings = keyrings
         self._secrets = SecretCache(client, rng)
         self._slots = asyncio.Semaphore(max_workers) if max_workers > 0 else None
         #: Workers available to one namespace, whose registry may be slow. [KD-106]
@@ -288,7 +288,7 @@ class ImagePuller:
 
     async def _pull(self, task: Task, seconds: float) -> None:
         """Try each of the credentials in turn; pull without credentials only if there are none. [KD-37]"""
-        auths = lookup(await self._credentials(task), task.reference)
+        auths = await self._auths(task, seconds)
         errors = []
         tries: list[Auth | None] = [*auths] if auths else [None]
         for auth in tries:
@@ -303,10 +303,12 @@ class ImagePuller:
                 return
         # The credentials may have been rotated. [KD-94]
         self._secrets.forget(task.secrets)
-        self._plugins.forget()
+        for keyring in self._keyrings:
+            keyring.forget()
         raise CriError(image_plan.joined(errors))
 
-    async def _credentials(self, task: Task) -> list[Credential]:
+    async def _auths(self, task: Task, seconds: float) -> list[Auth]:
+        """Return the credentials to try: those of Secrets, then those of the node, as the kubelet orders them."""
         found: list[Credential] = []
         for wanted in task.secrets:
             secret = await self._secrets.get(wanted)
@@ -314,7 +316,10 @@ class ImagePuller:
                 found += for_image(read_secret(secret), task.reference)
                 if len(found) > _MAX_CREDENTIALS:
                     raise CredentialsError(f"{task.reference} has more than {_MAX_CREDENTIALS} matching credentials")
-        return found + await self._plugins.credentials(task.reference)
+        auths = lookup(found, task.reference)
+        for keyring in self._keyrings:
+            auths += lookup(await keyring.credentials(task.reference, seconds / 2), task.reference)
+        return list(dict.fromkeys(auths))
 
     def _record_events(self, task: Task, error: str, took: float) -> None:
         """Record events with OpenKruise's wording and spelling. [KD-41]"""

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 from app.daemon.agent import Agent, Features
-from app.daemon.credentials import PluginConfigError, Plugins
+from app.daemon.credential_plugins import PluginConfigError, Plugins
+from app.daemon.credentials import DockerConfig
 from app.daemon.cri.client import connect
 from app.daemon.metrics import HealthServer, Metrics
 from app.kube import logs
@@ -128,10 +129,25 @@ def parser() -> argparse.ArgumentParser:
         choices=range(1, 101),
         metavar="PERCENT",
         default=100,
-        help="percentage of these pulls available to jobs of one namespace, if there are four or more; defaults to 100",
+        help="percentage of --max-workers-for-pull-image available to jobs of one namespace, if that is four or more",
     )
-    flag("--plugin-config-file", default="/kruise/CredentialProviderPlugin.yaml", help="credential providers")
-    flag("--plugin-bin-dir", default="/kruise/plugins", help="directory of the credential provider programs")
+    flag(
+        "--plugin-config-file",
+        "--image-credential-provider-config",
+        default="/kruise/CredentialProviderPlugin.yaml",
+        help="CredentialProviderConfig file, or a directory of such files; no providers if it is missing",
+    )
+    flag(
+        "--plugin-bin-dir",
+        "--image-credential-provider-bin-dir",
+        default="/kruise/plugins",
+        help="directory of the credential provider programs",
+    )
+    flag(
+        "--docker-config",
+        default="/var/lib/kubelet",
+        help="docker config.json, or the directory searched for it first; then the kubelet's other paths are searched",
+    )
     flag(
         "--rest-config-qps", type=float, default=0.0, help="requests per second to the API server; unlimited by default"
     )
@@ -150,6 +166,12 @@ def parser() -> argparse.ArgumentParser:
     for name, is_boolean in logs.FLAGS_WITHOUT_EFFECT.items():
         flag(f"--{name}", nargs="?" if is_boolean else None, const="true" if is_boolean else None, help=_LOGS)
     return found
+
+
+def flags() -> list[tuple[list[str], Any, str]]:
+    """Return names, default and help of every flag, by name."""
+    actions = [action for action in parser()._actions if action.dest != "help"]
+    return sorted((list(action.option_strings), action.default, action.help or "") for action in actions)
 
 
 def without_effect(options: argparse.Namespace) -> list[str]:
@@ -211,8 +233,8 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
 async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str]) -> None:
     host, port = address(options.addr)
     clock, chosen = SystemClock(), features(gates(options.feature_gates))
-    plugins = Plugins.load(options.plugin_config_file, options.plugin_bin_dir, clock)
     metrics = Metrics()
+    plugins = Plugins.load(options.plugin_config_file, options.plugin_bin_dir, clock, metrics.plugin_failed)
     transport = PlainTransport(await cluster_config(options.kubeconfig, environ), on_response=metrics.on_response)
     runtimes = await connect(options.socket_file)
     limiter = None
@@ -224,7 +246,7 @@ async def _run(node: str, options: argparse.Namespace, environ: Mapping[str, str
         client,
         runtimes,
         Random(),
-        plugins=plugins,
+        keyrings=[DockerConfig.searched(options.docker_config, environ.get("HOME", "")), plugins],
         features=chosen,
         max_pulls=options.max_workers_for_pull_image,
         image_share=options.image_share_per_namespace,

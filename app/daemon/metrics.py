@@ -74,6 +74,13 @@ class Metrics:
             registry=registry,
         )
 
+        self._plugin_errors = Counter(
+            "credential_provider_plugin_errors_total",
+            "Total number of failed runs of credential provider plugins.",
+            ["plugin_name"],
+            registry=registry,
+        )
+
     def exposition(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
         return generate_latest(self._registry)
@@ -81,6 +88,10 @@ class Metrics:
     def on_response(self, code: str, method: str, host: str) -> None:
         """Count a response of the API server."""
         self._requests.labels(code, method, host).inc()
+
+    def plugin_failed(self, name: str) -> None:
+        """Count a failed run of a credential provider plugin."""
+        self._plugin_errors.labels(name).inc()
 
     # ---- queues
 

@@ -10,8 +10,7 @@ from random import Random
 
 import pytest
 
-from app.daemon.credentials import Credential, Pattern, Plugins
-from app.daemon.cri.types import Auth
+from app.daemon.credentials import Credential, Entry, credentials
 from app.daemon.image_plan import joined
 from app.daemon.image_puller import SecretCache
 from app.daemon.objects import NODE_IMAGES, SecretReference
@@ -329,21 +328,34 @@ async def test_what_the_manager_has_given_up_is_left_alone() -> None:
             assert one.runtime.pulls == []
 
 
-@pytest.mark.behaviour("KD-36")
+@pytest.mark.behaviour("KD-36", "KD-107")
 @virtual
-async def test_plugins_know_credentials_too() -> None:
-    class Knowing(Plugins):
-        async def credentials(self, image: str) -> list[Credential]:
-            pattern = Pattern.of("*.example")
-            assert pattern is not None
-            return [Credential(pattern, Auth("robot", "word"))]
+async def test_credentials_of_secrets_are_tried_before_those_of_the_node() -> None:
+    class Known:
+        def __init__(self, **users: str) -> None:
+            self.found = credentials({key.replace("_", "."): Entry(user, "word") for key, user in users.items()}, "")
+            self.forgotten = 0
+
+        async def credentials(self, image: str, seconds: float) -> list[Credential]:
+            assert (image, seconds) == ("registry.example/app:1", 50)
+            return self.found
+
+        def forget(self) -> None:
+            self.forgotten += 1
 
     async with node() as one:
         one.runtime.registry.users = {"registry.example": ("robot", "word")}
-        plugins = Knowing((), "", one.clock)
-        async with running(one.agent(plugins=plugins).run()):
-            await one.node_image(**{"registry.example_app": {"tags": [tag("1")]}})
+        keyrings = [Known(registry_example="file"), Known(other_example="x", registry_example="robot")]
+        await one.secret("registry", config_json(**{"*_example": "jane:word", "registry_example": "joe:word"}))
+        async with running(one.agent(keyrings=keyrings).run()):
+            await one.node_image(**{"registry.example_app": {"tags": [tag("1")], "pullSecrets": SECRETS}})
             await one.pulled("registry.example/app", **{"1": "Succeeded"})
+            assert [pull[1] for pull in one.runtime.pulls] == ["joe", "jane", "file", "robot"]
+            one.runtime.registry.users = {"registry.example": ("other", "word")}
+            entry = {"tags": [tag("1", 1, policy={"backoffLimit": 0})], "pullSecrets": SECRETS}
+            await one.node_image(**{"registry.example_app": entry})
+            await one.pulled("registry.example/app", **{"1": "Failed"})
+            assert [keyring.forgotten for keyring in keyrings] == [1, 1]
 
 
 @pytest.mark.behaviour("KD-38")

@@ -40,6 +40,7 @@ class World:
     agent: AgentProcess
     registry: Front
     log: Path
+    credentials: Path
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
         status, answer = self.cluster.control_plane.request(method, path, body)
@@ -226,11 +227,27 @@ def world(cluster: Cluster, kubeconfig: Path, tmp_path_factory: pytest.TempPathF
         body = {"apiVersion": f"apps.kruise.io/{version}", "kind": kind, "metadata": {"name": node.name}, "spec": {}}
         status, _ = cluster.control_plane.request("POST", f"/apis/apps.kruise.io/{version}/{plural}", body)
         assert status in (201, 409)
-    agent = AgentProcess(node, kubeconfig, log)
+    credentials = tmp_path_factory.mktemp("credentials")
+    provider = {
+        "name": "provider",
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "matchImages": ["*.example"],
+        "defaultCacheDuration": "1h",
+    }
+    config = {"apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig", "providers": [provider]}
+    (credentials / "providers.yaml").write_text(yaml.safe_dump(config))
+    (credentials / "provider").write_text(f"#!/bin/sh\nexec cat {credentials}/answer\n")
+    (credentials / "provider").chmod(0o755)
+    flags = (
+        f"--docker-config={credentials}",
+        f"--image-credential-provider-config={credentials}/providers.yaml",
+        f"--image-credential-provider-bin-dir={credentials}",
+    )
+    agent = AgentProcess(node, kubeconfig, log, *flags)
     with front(cluster) as registry:
         agent.start()
         try:
-            yield World(cluster, node, agent, registry, log)
+            yield World(cluster, node, agent, registry, log, credentials)
         finally:
             agent.stop()
 
@@ -290,6 +307,47 @@ def test_a_registry_that_wants_credentials(world: World) -> None:
     everything = world.log.read_text() + world.cluster.kubectl("get", "events,nodeimages", "-A", "-o", "yaml").stdout
     for word in (PASSWORD, "wrong-word", base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()):
         assert word not in everything
+
+
+@pytest.mark.behaviour("KD-36", "KD-107", "KD-108")
+def test_a_registry_that_wants_credentials_of_the_node(world: World) -> None:
+    world.cluster.registry.add("team/node:1")
+    image = f"{PRIVATE}/team/node"
+    docker, answer = world.credentials / "config.json", world.credentials / "answer"
+    response = {
+        "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "kind": "CredentialProviderResponse",
+        "cacheKeyType": "Registry",
+    }
+
+    def pulled(version: int) -> str:
+        world.pull(image, "1", tag={"version": version}, policy={"backoffLimit": 0})
+
+        def done() -> str | None:
+            entry = world.pulled(image, "1")
+            return str(entry["phase"]) if entry.get("version", 0) == version else None
+
+        return str(until(done, "the version is pulled"))
+
+    def config(password: str) -> str:
+        auth = base64.b64encode(f"{USER}:{password}".encode()).decode()
+        return json.dumps({"auths": {f"https://{PRIVATE}/v2/": {"auth": auth}}})
+
+    try:
+        # The plugin fails: there is no answer.
+        docker.write_text(config("wrong-word"))
+        assert pulled(0) == "Failed"
+        assert "credential provider provider: exited with code 1" in world.log.read_text()
+        # The kubelet tries the credentials of plugins after those of the file.
+        answer.write_text(json.dumps({**response, "auth": {PRIVATE: {"username": USER, "password": PASSWORD}}}))
+        assert pulled(1) == "Succeeded"
+        answer.write_text("no answer")
+        docker.write_text(config(PASSWORD))
+        assert pulled(2) == "Succeeded"
+    finally:
+        docker.unlink(missing_ok=True)
+        answer.unlink(missing_ok=True)
+    assert PASSWORD not in world.log.read_text()
 
 
 @pytest.mark.behaviour("KD-34", "KD-80")

@@ -11,6 +11,7 @@ import yaml
 from app.admission.policies import WebhookPolicies, apply_policies
 from app.api.crd import manifests
 from app.certs.sources import CA_FILE, CERT_FILE, KEY_FILE
+from app.daemon.main import parser
 from app.features.deletionprotection.table import load_table
 from app.generate import chart
 from app.generate.chart import admission_policies
@@ -173,6 +174,7 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
             "hostPath": "/opt/plugins",
             "awsCredentialsDir": "/etc/aws",
         },
+        "dockerConfig": {"hostPath": "/root/.docker"},
         "extraVolumes": [{"name": "ca", "hostPath": {"path": "/etc/ca"}}],
         "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ssl/certs"}],
     }
@@ -192,11 +194,38 @@ def test_the_agent_gets_credentials_volumes_annotations_and_a_priority(tmp_path:
     assert mounts.keys() == volumes.keys()
     assert volumes["aws-credentials"]["hostPath"] == {"path": "/etc/aws"}
     assert volumes["ca"]["hostPath"] == {"path": "/etc/ca"}
+    assert volumes["plugin-bin"]["hostPath"] == {"path": "/opt/plugins"}
+    assert volumes["plugin-config"]["configMap"] == {"name": "providers"}
+    assert volumes["docker-config"]["hostPath"] == {"path": "/root/.docker", "type": "DirectoryOrCreate"}
+    # The agent finds what is mounted: by default, and by the one flag.
+    flags = parser().parse_args(pod["containers"][0]["args"][1:])
+    assert flags.plugin_bin_dir == mounts["plugin-bin"]
+    assert flags.plugin_config_file == mounts["plugin-config"]
+    assert flags.docker_config == mounts["docker-config"]
     quota = find(documents, "ResourceQuota", "kruise-critical-pods")["spec"]
     (scope,) = quota["scopeSelector"]["matchExpressions"]
     assert scope["values"] == ["system-cluster-critical", "system-node-critical"]
     # One Pod on each node counts.
     assert quota["hard"] == {"pods": "20000"}
+
+
+@pytest.mark.controlplane
+@pytest.mark.behaviour("KD-107")
+def test_the_agent_gets_a_docker_configuration_from_a_file_or_a_secret() -> None:
+    def volumes(*settings: str) -> dict[str, Any]:
+        pod = find(render(*settings), "DaemonSet", "kruise-daemon")["spec"]["template"]["spec"]
+        assert ("--docker-config=/kruise/docker" in pod["containers"][0]["args"]) is bool(settings)
+        return {volume["name"]: volume for volume in pod["volumes"]}
+
+    assert "docker-config" not in volumes()
+    file = "/var/lib/kubelet/config.json"
+    found = volumes(f"daemon.dockerConfig.hostPath={file}")
+    assert found["docker-config"]["hostPath"] == {"path": file, "type": "File"}
+    found = volumes("daemon.dockerConfig.secret=mirror")
+    items = [{"key": ".dockerconfigjson", "path": "config.json"}]
+    assert found["docker-config"]["secret"] == {"secretName": "mirror", "items": items}
+    both = ("daemon.dockerConfig.secret=mirror", "daemon.dockerConfig.hostPath=/etc/docker")
+    assert "daemon.dockerConfig: set hostPath or secret, not both" in refusal(*both)
 
 
 @pytest.mark.controlplane
