@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
@@ -14,6 +15,7 @@ from app.api.kind import KindDefinition, Version
 from app.api.model import ObjectMeta
 from app.kube.admission import (
     Allowed,
+    Decide,
     Decision,
     Denied,
     MatchCondition,
@@ -25,7 +27,7 @@ from app.kube.admission import (
     Webhook,
 )
 from app.kube.errors import CommandError
-from app.kube.fielderrors import ErrorType, aggregate, shortened
+from app.kube.fielderrors import ErrorType, FieldError, aggregate, shortened
 from app.kube.jsonvalues import MAX_DEPTH, nested_deeper
 from app.kube.patches import diff, same
 
@@ -228,3 +230,65 @@ def completed(
         # OpenKruise writes nothing then, and so keeps empty fields. [CS-19]
         return Allowed()
     return Patched(tuple(diff(given, {**defaulted, "spec": stored}, rule=rule)))
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """An object to be validated. It is valid against the schema of its version."""
+
+    review: Review
+    #: The object without managedFields.
+    object: Mapping[str, Any]
+    version: Version
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Return the metadata, empty if there is none."""
+        return self.object.get("metadata") or {}
+
+    @property
+    def is_leaving(self) -> bool:
+        """Return whether the object is being deleted: then an update, such as removing a finalizer, must not fail on
+        its content."""
+        return is_leaving(self.review)
+
+    @property
+    def keeps_spec(self) -> bool:
+        """Return whether an update changes only metadata."""
+        old = self.review.old_object
+        return old is not None and same(old.get("spec"), self.object.get("spec"))
+
+    def go_spec(self, specs: Mapping[str, GoType]) -> dict[str, Any]:
+        """Return the spec as Go stores it; ``specs`` are its Go types by version. Raises GoTypeError."""
+        spec: dict[str, Any] = normalized(specs[self.version.name], self.object.get("spec") or {}, "spec")
+        return spec
+
+
+#: A decision, or the errors in the object.
+Judgment: TypeAlias = Decision | Iterable[FieldError | str]
+
+
+def validating(kind: KindDefinition, judge: Callable[[Submitted], Awaitable[Judgment]], *, code: int = 422) -> Decide:
+    """Return the function that answers for the validating webhook of a kind; all errors are reported together.
+
+    ``judge`` raises GoTypeError, ConversionError or ValidationError for an object that it cannot read. ``code`` is the
+    HTTP status code for errors.
+    """
+
+    async def validate(review: Review) -> Decision:
+        given = judged(review.object)
+        version = version_to_judge(kind, given)
+        if isinstance(version, Denied):
+            return version
+        try:
+            judgment = await judge(Submitted(review, given, version))
+        except (ConversionError, GoTypeError) as error:
+            return Denied(str(error), code=400)
+        except ValidationError as error:
+            return Denied(unreadable(error), code=400)
+        if isinstance(judgment, Allowed | Patched | Denied):
+            return judgment
+        errors = list(judgment)
+        return Denied(aggregate(errors), code=code) if errors else Allowed()
+
+    return validate

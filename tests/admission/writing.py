@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,8 +81,7 @@ def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: J
     warnings: tuple[str, ...] = ()
     for mutating in (True, False):
         for handler in (one for one in handlers if one.webhook.mutating is mutating):
-            decided = handler.decide(review_of(kind, obj, old))
-            decision = asyncio.run(_result(decided)) if inspect.isawaitable(decided) else decided
+            decision = decided(handler, review_of(kind, obj, old))
             if isinstance(decision, Denied):
                 return Written(None, decision.message, decision.code, webhook=handler.webhook.name)
             warnings += decision.warnings
@@ -93,5 +92,11 @@ def written(kind: KindDefinition, handlers: Sequence[Handler], obj: Json, old: J
     return Written(obj, warnings=warnings)
 
 
-async def _result(decided: Awaitable[Decision]) -> Decision:
-    return await decided
+def decided(handler: Handler, review: Review) -> Decision:
+    """The handler's answer to a review."""
+
+    async def result() -> Decision:
+        found = handler.decide(review)
+        return await found if inspect.isawaitable(found) else found
+
+    return asyncio.run(result())

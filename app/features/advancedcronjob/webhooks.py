@@ -9,17 +9,17 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.gocore import always, optional
-from app.api.gojson import GoType, GoTypeError, normalized, pointer, struct
+from app.api.gojson import GoType, normalized, pointer, struct
 from app.api.gopod import METADATA, POD_TEMPLATE
 from app.api.schema import go_struct
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     completed,
-    is_leaving,
-    judged,
     mutating_webhook,
     stored_object,
+    validating,
     validating_webhook,
-    version_to_judge,
 )
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB, default_template, pod_template, with_defaults
 from app.features.advancedcronjob.types import (
@@ -33,8 +33,7 @@ from app.features.advancedcronjob.types import (
 from app.features.advancedcronjob.validation import name_errors, pod_template_path, spec_errors, warnings
 from app.features.broadcastjob.kind import SPEC as BROADCAST_JOB_SPEC
 from app.features.imagepull.kind import LIST_SPEC
-from app.kube.admission import Allowed, Decision, Denied, Handler, Review
-from app.kube.fielderrors import aggregate
+from app.kube.admission import Allowed, Decision, Handler, Review
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
@@ -66,7 +65,8 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 def handlers(lookups: TemplateLookups, now: Now) -> tuple[Handler, ...]:
     """Return the webhook declarations with their handlers."""
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups, now)))
+    judging = validating(ADVANCED_CRON_JOB, partial(judge, lookups, now))
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, judging))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
@@ -93,28 +93,18 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
     return old is None or not same(normalized(POD_TEMPLATE, template, path), normalized(POD_TEMPLATE, old, path))
 
 
-async def validate(lookups: TemplateLookups, now: Now, review: Review) -> Decision:
-    """Validate and report all errors together. [ACJ-3 … ACJ-5]"""
-    given = judged(review.object)
-    version = version_to_judge(ADVANCED_CRON_JOB, given)
-    if isinstance(version, Denied):
-        return version
-    try:
-        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
-        spec = with_defaults(given)["spec"]
-        if is_leaving(review):
-            return Allowed()
-        former = _former(review)
-        changed = _template_changed(spec, former)
-        template, path = pod_template(spec) or {}, pod_template_path(spec)
-        found = await judge_template(lookups, template, path) if changed else ()
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
+async def judge(lookups: TemplateLookups, now: Now, job: Submitted) -> Judgment:
+    """Validate an AdvancedCronJob. [ACJ-3 … ACJ-5]"""
+    spec = with_defaults({**job.object, "spec": job.go_spec(SPECS)})["spec"]
+    if job.is_leaving:
+        return Allowed()
+    former = _former(job.review)
+    changed = _template_changed(spec, former)
+    template, path = pod_template(spec) or {}, pod_template_path(spec)
+    found = await judge_template(lookups, template, path) if changed else ()
     errors = spec_errors(spec, former, found, now())
-    errors += name_errors(given.get("metadata") or {}, spec, created=former is None)
-    if errors:
-        return Denied(aggregate(errors), code=422)
-    return Allowed(tuple(warnings(spec)))
+    errors += name_errors(job.metadata, spec, created=former is None)
+    return errors or Allowed(tuple(warnings(spec)))
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:

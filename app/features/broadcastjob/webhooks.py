@@ -7,21 +7,21 @@ from functools import partial
 from typing import Any, Final
 
 from app.api.core.defaults import completed_template
-from app.api.gojson import GoTypeError, normalized
+from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     completed,
-    is_leaving,
-    judged,
     mutating_webhook,
     stored_object,
+    validating,
     validating_webhook,
-    version_to_judge,
 )
 from app.features.broadcastjob.kind import BROADCAST_JOB, SPECS, with_defaults
 from app.features.broadcastjob.validation import name_errors, spec_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Review
-from app.kube.fielderrors import Path, aggregate
+from app.kube.admission import Allowed, Decision, Handler, Review
+from app.kube.fielderrors import Path
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
@@ -34,7 +34,8 @@ _TEMPLATE: Final = Path("spec.template")
 
 def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
     """Return the webhook declarations with their handlers."""
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+    judging = validating(BROADCAST_JOB, partial(judge, lookups))
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, judging))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
@@ -59,25 +60,15 @@ def _template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None)
     return former is None or not same(new, former.get("template") or {})
 
 
-async def validate(lookups: TemplateLookups, review: Review) -> Decision:
-    """Validate and report all errors together. [BJ-3]"""
-    given = judged(review.object)
-    version = version_to_judge(BROADCAST_JOB, given)
-    if isinstance(version, Denied):
-        return version
-    try:
-        spec = normalized(SPECS[version.name], given["spec"], "spec")
-        if is_leaving(review):
-            return Allowed()
-        # An unchanged template is not validated again.
-        changed = _template_changed(spec, _former(review))
-        found = await judge_template(lookups, spec["template"], _TEMPLATE) if changed else ()
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    errors = [*name_errors(given.get("metadata") or {}), *spec_errors(spec, found)]
-    if errors:
-        return Denied(aggregate(errors), code=422)
-    return Allowed(tuple(warnings(spec)))
+async def judge(lookups: TemplateLookups, job: Submitted) -> Judgment:
+    """Validate a BroadcastJob. [BJ-3]"""
+    spec = job.go_spec(SPECS)
+    if job.is_leaving:
+        return Allowed()
+    # An unchanged template is not validated again.
+    changed = _template_changed(spec, _former(job.review))
+    found = await judge_template(lookups, spec["template"], _TEMPLATE) if changed else ()
+    return [*name_errors(job.metadata), *spec_errors(spec, found)] or Allowed(tuple(warnings(spec)))
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:

@@ -9,25 +9,25 @@ from typing import Any, Final, Protocol
 
 from app.api import names
 from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, GoTypeError, list_of, normalized, pointer
+from app.api.gojson import GoType, list_of, pointer
 from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.api.schema import go_struct
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     completed,
     former_spec,
-    is_leaving,
-    judged,
     mutating_webhook,
+    validating,
     validating_webhook,
-    version_to_judge,
 )
 from app.features.cloneset import validation
 from app.features.cloneset.kind import CLONE_SET, default_templates, with_defaults
 from app.features.cloneset.types import CloneSetSpec, CloneSetV1Alpha1Spec
 from app.features.cloneset.validation import GATE, Facts, pods_to_delete, spec_errors
-from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.admission import Allowed, Decision, Handler, PolicyRule, Review
 from app.kube.client import Client, get_or_none
-from app.kube.fielderrors import FieldError, aggregate, quote
+from app.kube.fielderrors import FieldError, quote
 from app.kube.jsonvalues import json_copy
 from app.kube.objects import Pod, decode_pod
 from app.kube.patches import same
@@ -87,7 +87,8 @@ class CloneSetLookups(TemplateLookups, Protocol):
 
 def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
     """Return the webhooks with their handler functions."""
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+    judging = validating(CLONE_SET, partial(judge, lookups))
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, judging))
 
 
 def mutate(lookups: CloneSetLookups, review: Review) -> Decision:
@@ -111,38 +112,26 @@ def _keep_claim_reuse(spec: dict[str, Any], former: Mapping[str, Any]) -> None:
         spec["scaleStrategy"] = {"disablePVCReuse": True}
 
 
-async def validate(lookups: CloneSetLookups, review: Review) -> Decision:
-    """Validate a CloneSet and report all errors together. [CS-20 … CS-41]"""
-    given = judged(review.object)
-    version = version_to_judge(CLONE_SET, given)
-    if isinstance(version, Denied):
-        return version
-    metadata, former = given.get("metadata") or {}, _former_spec(review)
-    try:
-        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    spec = with_defaults(given)["spec"]
-    if is_leaving(review) or _only_cleans_up(given["spec"], former):
+async def judge(lookups: CloneSetLookups, clone_set: Submitted) -> Judgment:
+    """Validate a CloneSet. [CS-20 … CS-41]"""
+    metadata, former = clone_set.metadata, _former_spec(clone_set.review)
+    given = clone_set.go_spec(SPECS)
+    spec = with_defaults({**clone_set.object, "spec": given})["spec"]
+    if clone_set.is_leaving or _only_cleans_up(given, former):
         # Deletion and cleanup must not fail because of content they do not change. [CS-62]
         return Allowed()
-    older = version.name == names.V1ALPHA1
-    try:
-        template_errors = await _template_errors(lookups, spec, former)
-        refused = await _refused_pods(lookups, review, spec, former)
-        facts = Facts(template_errors, refused if older else {})
-        errors = [*metadata_errors(metadata), *spec_errors(spec, former, facts, older=older)]
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
+    older = clone_set.version.name == names.V1ALPHA1
+    template_errors = await _template_errors(lookups, spec, former)
+    refused = await _refused_pods(lookups, clone_set.review, spec, former)
+    facts = Facts(template_errors, refused if older else {})
+    errors = [*metadata_errors(metadata), *spec_errors(spec, former, facts, older=older)]
     if not errors:
         errors += _new(validation.errors(spec, older=older), validation.errors(former or {}, older=older))
     doubts = list(validation.warnings(spec, refused, older=older))
     if lookups.strict and not errors:
         errors += _new(doubts, validation.warnings(former or {}, {}, older=older))
-    if errors:
-        return Denied(aggregate(errors), code=422)
     warning = validation.name_warning(str(metadata.get("name") or ""))
-    return Allowed((*map(str, doubts), *([warning] if warning else [])))
+    return errors or Allowed((*map(str, doubts), *([warning] if warning else [])))
 
 
 def _new(found: Iterable[FieldError], before: Iterable[FieldError]) -> list[FieldError]:

@@ -8,23 +8,23 @@ from typing import Any, Final
 
 from app.api import names
 from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, GoTypeError, normalized, pointer
+from app.api.gojson import GoType, pointer
 from app.api.gopod import POD_TEMPLATE
 from app.api.schema import go_struct
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     completed,
     former_spec,
-    is_leaving,
-    judged,
     mutating_webhook,
+    validating,
     validating_webhook,
-    version_to_judge,
 )
 from app.features.daemonset.kind import DAEMON_SET, with_defaults
 from app.features.daemonset.types import DaemonSetSpec, DaemonSetV1Alpha1Spec
 from app.features.daemonset.validation import spec_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Review
-from app.kube.fielderrors import FieldError, aggregate
+from app.kube.admission import Allowed, Decision, Handler, Review
+from app.kube.fielderrors import FieldError
 from app.kube.patches import same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import TemplateLookups, judge_template
@@ -52,7 +52,7 @@ _TEMPLATE: Final = SPEC.child("template")
 
 def handlers(lookups: TemplateLookups) -> tuple[Handler, ...]:
     """Return the webhooks with their handler functions."""
-    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups)))
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, validating(DAEMON_SET, partial(judge, lookups))))
 
 
 def mutate(review: Review) -> Decision:
@@ -60,29 +60,16 @@ def mutate(review: Review) -> Decision:
     return completed(review, DAEMON_SET, SPECS, with_defaults, rule="DS-4")
 
 
-async def validate(lookups: TemplateLookups, review: Review) -> Decision:
-    """Validate a DaemonSet and report all errors together. [DS-8 … DS-15]"""
-    given = judged(review.object)
-    version = version_to_judge(DAEMON_SET, given)
-    if isinstance(version, Denied):
-        return version
-    metadata, former = given.get("metadata") or {}, _former_spec(review)
-    try:
-        given = {**given, "spec": normalized(SPECS[version.name], given["spec"], "spec")}
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    spec = with_defaults(given)["spec"]
-    if is_leaving(review):
+async def judge(lookups: TemplateLookups, daemon_set: Submitted) -> Judgment:
+    """Validate a DaemonSet. [DS-8 … DS-15]"""
+    former = _former_spec(daemon_set.review)
+    spec = with_defaults({**daemon_set.object, "spec": daemon_set.go_spec(SPECS)})["spec"]
+    if daemon_set.is_leaving:
         return Allowed()
-    older = version.name == names.V1ALPHA1
-    try:
-        found = await _template_errors(lookups, spec, former)
-        errors = [*metadata_errors(metadata), *spec_errors(spec, former, found, older=older)]
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    if errors:
-        return Denied(aggregate(errors), code=422)
-    return Allowed(tuple(warnings(spec)))
+    older = daemon_set.version.name == names.V1ALPHA1
+    found = await _template_errors(lookups, spec, former)
+    errors = [*metadata_errors(daemon_set.metadata), *spec_errors(spec, former, found, older=older)]
+    return errors or Allowed(tuple(warnings(spec)))
 
 
 def _former_spec(review: Review) -> Mapping[str, Any] | None:

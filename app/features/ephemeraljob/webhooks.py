@@ -5,12 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from app.api import names
-from app.api.gojson import GoTypeError
-from app.api.webhooks import SPEC_CHANGED, is_leaving, judged, version_to_judge
+from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, validating
 from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.ephemeraljob.validation import container_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
-from app.kube.fielderrors import aggregate
+from app.kube.admission import Allowed, Handler, Operation, Rule, Webhook
 
 VALIDATE: Final = Webhook(
     name="vephemeraljobs.kb.io",
@@ -27,20 +25,12 @@ WEBHOOKS: Final = (VALIDATE,)
 
 def handlers() -> tuple[Handler, ...]:
     """Return the webhook declaration with its handler."""
-    return (Handler(VALIDATE, validate),)
+    return (Handler(VALIDATE, validating(EPHEMERAL_JOB, judge, code=400)),)
 
 
-def validate(review: Review) -> Decision:
-    """Validate and report all errors together."""
-    given = judged(review.object)
-    version = version_to_judge(EPHEMERAL_JOB, given)
-    if isinstance(version, Denied):
-        return version
-    if is_leaving(review):
+async def judge(job: Submitted) -> Judgment:
+    """Validate an EphemeralJob."""
+    if job.is_leaving:
         return Allowed()
-    spec = given["spec"]
-    try:
-        errors = container_errors(spec["template"].get("ephemeralContainers") or [])
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    return Denied(aggregate(errors), code=400) if errors else Allowed(tuple(warnings(spec)))
+    spec = job.object["spec"]
+    return container_errors(spec["template"].get("ephemeralContainers") or []) or Allowed(tuple(warnings(spec)))

@@ -10,12 +10,13 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import KindDefinition
 from app.api.webhooks import (
-    is_leaving,
+    Judgment,
+    Submitted,
     judged,
     mutating_webhook,
+    validating,
     validating_webhook,
     version_to_default,
-    version_to_judge,
 )
 from app.features.imagepull.kind import (
     IMAGE_LIST_PULL_JOB,
@@ -35,7 +36,7 @@ from app.features.imagepull.validation import (
 from app.framework.options import Enabled, gate_is_off
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Webhook
 from app.kube.clock import Clock, rfc3339
-from app.kube.fielderrors import FieldError, aggregate
+from app.kube.fielderrors import FieldError
 from app.kube.patches import diff, same
 
 DAEMON_GATE: Final = "KruiseDaemon"
@@ -97,7 +98,7 @@ def handlers(clock: Clock, enabled: Enabled) -> tuple[Handler, ...]:
     for kind in _KINDS:
         found += (
             Handler(kind.mutate, partial(mutate, kind, clock)),
-            Handler(kind.validate, partial(validate, kind, clock, enabled)),
+            Handler(kind.validate, validating(kind.definition, partial(judge, kind, clock, enabled), code=400)),
         )
     return tuple(found)
 
@@ -139,23 +140,16 @@ def only_completes_pull_policy(given: Object, defaulted: Object) -> bool:
     return rest == given
 
 
-def validate(kind: _Kind, clock: Clock, enabled: Enabled, review: Review) -> Decision:
-    """Validate the object under review and report all errors together. [IMG-7 … IMG-12]"""
-    given = judged(review.object)
-    version = version_to_judge(kind.definition, given)
-    if isinstance(version, Denied):
-        return version
+async def judge(kind: _Kind, clock: Clock, enabled: Enabled, given: Submitted) -> Judgment:
+    """Validate the object. [IMG-7 … IMG-12]"""
     # Reviews from outside the API server may lack the defaulted times.
-    now = rfc3339(clock.now())
-    spec = kind.defaults(given, now).get("spec") or {}
+    now, review = rfc3339(clock.now()), given.review
+    spec = kind.defaults(given.object, now).get("spec") or {}
     former = kind.defaults(judged(review.old_object), now).get("spec") if review.operation == Operation.UPDATE else None
-    if is_leaving(review) or (former is not None and same(former, spec)):
+    if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that leave the spec alone, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in kind.gates if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
     before = former if isinstance(former, Mapping) else None
-    errors = kind.errors(spec, before)
-    if errors:
-        return Denied(aggregate(errors), code=400)
-    return Allowed(tuple(kind.warnings(spec, before)))
+    return kind.errors(spec, before) or Allowed(tuple(kind.warnings(spec, before)))

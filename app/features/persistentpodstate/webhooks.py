@@ -6,19 +6,17 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Protocol
 
-from pydantic import ValidationError
-
 from app.api import names
-from app.api.conversion import ConversionError, as_hub
-from app.api.webhooks import former_of, is_leaving, unreadable, validating_webhook, version_to_judge
+from app.api.conversion import as_hub
+from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
 from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.plan import parse_kinds
 from app.features.persistentpodstate.types import PersistentPodState
 from app.features.persistentpodstate.validation import KNOWN_TARGETS, TARGET, group_of, state_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.admission import Allowed, Denied, Handler, PolicyRule
 from app.kube.client import Client, if_readable
 from app.kube.errors import NotFound
-from app.kube.fielderrors import aggregate, internal
+from app.kube.fielderrors import internal
 from app.kube.objects import ConfigMap, decode_config_map
 from app.kube.resources import CONFIGMAPS
 from app.kube.store import Store
@@ -48,22 +46,14 @@ class StateLookups(Protocol):
 
 def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
-    return (Handler(VALIDATE, partial(validate, lookups)),)
+    return (Handler(VALIDATE, validating(PERSISTENT_POD_STATE, partial(judge, lookups), code=400)),)
 
 
-async def validate(lookups: StateLookups, review: Review) -> Decision:
-    """Validate a PersistentPodState and report all errors together."""
-    given = review.object or {}
-    version = version_to_judge(PERSISTENT_POD_STATE, given)
-    if isinstance(version, Denied):
-        return version
-    if is_leaving(review):
-        # Updates of a deleted object, such as removing a finalizer, must not fail on its content.
+async def judge(lookups: StateLookups, given: Submitted) -> Judgment:
+    """Validate a PersistentPodState."""
+    if given.is_leaving:
         return Allowed()
-    try:
-        state = read(given)
-    except (ConversionError, ValidationError) as error:
-        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+    state = read(given.object)
     target = state.spec.target_ref
     custom: Collection[GroupKind] = ()
     if (group_of(target), target.kind) not in KNOWN_TARGETS:
@@ -72,10 +62,10 @@ async def validate(lookups: StateLookups, review: Review) -> Decision:
         except WhitelistError as error:
             # Not reached for built-in targets. [PPS-8]
             return Denied(str(internal(TARGET, str(error))), code=500)
-    v1alpha1 = version.name == names.V1ALPHA1
-    others = await lookups.others(review.namespace)
-    errors = state_errors(state, former_of(review, read), others, custom, v1alpha1=v1alpha1)
-    return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(state, v1alpha1=v1alpha1))
+    v1alpha1 = given.version.name == names.V1ALPHA1
+    others = await lookups.others(given.review.namespace)
+    errors = state_errors(state, former_of(given.review, read), others, custom, v1alpha1=v1alpha1)
+    return errors or Allowed(warnings(state, v1alpha1=v1alpha1))
 
 
 def read(obj: Mapping[str, Any]) -> PersistentPodState:

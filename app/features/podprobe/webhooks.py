@@ -9,14 +9,13 @@ from typing import Any, Final
 from app.api import names
 from app.api.gocore import PROBE
 from app.api.gojson import GoTypeError, dumps_go, go_value
-from app.api.webhooks import SPEC_CHANGED, is_leaving, judged, version_to_judge
+from app.api.webhooks import SPEC_CHANGED, Judgment, Submitted, judged, validating
 from app.features.podprobe.kind import POD_PROBE_MARKER, with_defaults
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.framework.options import Enabled, gate_is_off
 from app.framework.watched import BY_NAMESPACE
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Review, Rule, Webhook
-from app.kube.fielderrors import aggregate
+from app.kube.admission import Allowed, Denied, Handler, Operation, Review, Rule, Webhook
 from app.kube.patches import same
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector
@@ -44,24 +43,19 @@ WEBHOOKS: Final = (VALIDATE,)
 
 def handlers(enabled: Enabled) -> tuple[Handler, ...]:
     """Return the webhook declaration with its handler."""
-    return (Handler(VALIDATE, partial(validate, enabled)),)
+    return (Handler(VALIDATE, validating(POD_PROBE_MARKER, partial(judge, enabled))),)
 
 
-def validate(enabled: Enabled, review: Review) -> Decision:
-    """Validate a PodProbeMarker and report all errors together. [PPM-1 … PPM-4]"""
-    given = judged(review.object)
-    version = version_to_judge(POD_PROBE_MARKER, given)
-    if isinstance(version, Denied):
-        return version
-    spec = with_defaults(given).get("spec") or {}
+async def judge(enabled: Enabled, given: Submitted) -> Judgment:
+    """Validate a PodProbeMarker. [PPM-1 … PPM-4]"""
+    spec, review = with_defaults(given.object).get("spec") or {}, given.review
     former = with_defaults(judged(review.old_object)).get("spec") if review.operation == Operation.UPDATE else None
-    if is_leaving(review) or (former is not None and same(former, spec)):
+    if given.is_leaving or (former is not None and same(former, spec)):
         # Updates that do not touch the spec, such as removing a finalizer, must not fail on it.
         return Allowed()
     if off := [gate for gate in (GATE, DAEMON_GATE) if not enabled(gate)]:
         return Denied(gate_is_off(*off), code=403)
-    errors = spec_errors(spec, former if isinstance(former, Mapping) else None)
-    return Denied(aggregate(errors), code=422) if errors else Allowed()
+    return spec_errors(spec, former if isinstance(former, Mapping) else None)
 
 
 class ServerlessProbesStep:

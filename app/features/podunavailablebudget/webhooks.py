@@ -7,15 +7,14 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from app.api import names
-from app.api.conversion import ConversionError, as_hub
-from app.api.webhooks import validating_webhook, version_to_judge
+from app.api.conversion import as_hub
+from app.api.webhooks import Judgment, Submitted, validating, validating_webhook
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.validation import Other, PodScope, budget_errors, overlap_warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
+from app.kube.admission import Allowed, Denied, Handler, MatchCondition, Operation, PolicyRule, Review
 from app.kube.client import Client, if_readable
 from app.kube.errors import KubeError
-from app.kube.fielderrors import aggregate
 from app.kube.resources import DEPLOYMENTS, REPLICASETS, STATEFULSETS, Resource
 
 # Rejects invalid budgets, and warns of overlaps with others. [PUB-10 … PUB-21]
@@ -62,30 +61,22 @@ class BudgetLookups(Protocol):
 
 def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
     """Return the webhook handlers."""
-    return (Handler(VALIDATE, partial(validate, lookups)),)
+    # OpenKruise answers with code 400, and before it reads the budget if the gates are off.
+    judging = validating(POD_UNAVAILABLE_BUDGET, partial(judge, lookups), code=400)
+    return (Handler(VALIDATE, judging if lookups.enabled else lambda _: Denied(TURNED_OFF, code=400)),)
 
 
-async def validate(lookups: BudgetLookups, review: Review) -> Decision:
-    """Validate a budget and report all errors together, with code 400 as OpenKruise does."""
-    if not lookups.enabled:
-        return Denied(TURNED_OFF, code=400)
-    given = review.object or {}
-    version = version_to_judge(POD_UNAVAILABLE_BUDGET, given)
-    if isinstance(version, Denied):
-        return version
-    metadata = given.get("metadata") or {}
-    if metadata.get("deletionTimestamp"):
+async def judge(lookups: BudgetLookups, given: Submitted) -> Judgment:
+    """Validate a budget."""
+    if given.metadata.get("deletionTimestamp"):
         # Updates of a deleted budget, such as removing a finalizer, must not fail on its content.
         return Allowed()
-    try:
-        stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given), _former(review)
-    except ConversionError as error:
-        return Denied(str(error), code=400)
-    others = [Other(budget.name, _spec_of(budget)) for budget in await lookups.budgets(review.namespace)]
-    spec = stored.get("spec") or {}
-    if errors := budget_errors(stored.get("metadata") or {}, spec, former, others):
-        return Denied(aggregate(errors), code=400)
-    return Allowed(await _warnings(lookups, review.namespace, str(metadata.get("name") or ""), spec, others))
+    stored, former = as_hub(POD_UNAVAILABLE_BUDGET, given.object), _former(given.review)
+    namespace, spec = given.review.namespace, stored.get("spec") or {}
+    others = [Other(budget.name, _spec_of(budget)) for budget in await lookups.budgets(namespace)]
+    errors = budget_errors(stored.get("metadata") or {}, spec, former, others)
+    name = str(given.metadata.get("name") or "")
+    return errors or Allowed(await _warnings(lookups, namespace, name, spec, others))
 
 
 def _former(review: Review) -> Mapping[str, Any] | None:

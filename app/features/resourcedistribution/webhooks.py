@@ -6,20 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final, Protocol
 
-from pydantic import ValidationError
-
-from app.api.conversion import ConversionError, as_hub
-from app.api.webhooks import former_of, unreadable, validating_webhook, version_to_judge
+from app.api.conversion import as_hub
+from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
 from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.features.resourcedistribution.plan import without_identity
 from app.features.resourcedistribution.types import ResourceDistribution
 from app.features.resourcedistribution.validation import RESOURCE, set_errors, warnings
 from app.framework.options import gate_is_off
-from app.kube.admission import Allowed, Decision, Denied, Handler, Review
+from app.kube.admission import Allowed, Denied, Handler
 from app.kube.client import Client
 from app.kube.errors import AlreadyExists, ApiError, BadRequest, Forbidden, Invalid
-from app.kube.fielderrors import FieldError, aggregate, internal, invalid
-from app.kube.patches import same
+from app.kube.fielderrors import FieldError, internal, invalid
 from app.kube.resources import CONFIGMAPS, SECRETS
 from app.kube.validation import is_config_map_key, is_dns1123_subdomain
 
@@ -43,36 +40,25 @@ class ResourceLookups(Protocol):
 
 def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
     """Return the webhook declaration with its handler. enabled is the feature gate."""
-    return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
+    return (Handler(VALIDATE, validating(RESOURCE_DISTRIBUTION, partial(judge, lookups, enabled=enabled))),)
 
 
-async def validate(lookups: ResourceLookups, review: Review, *, enabled: bool) -> Decision:
-    """Validate and report all errors together."""
-    given = review.object or {}
-    version = version_to_judge(RESOURCE_DISTRIBUTION, given)
-    if isinstance(version, Denied):
-        return version
-    try:
-        distribution = read(given)
-    except (ConversionError, ValidationError) as error:
-        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    if distribution.deleting:
-        # Updates of an object being deleted, such as removing a finalizer, must not fail on its spec.
+async def judge(lookups: ResourceLookups, given: Submitted, *, enabled: bool) -> Judgment:
+    """Validate a ResourceDistribution."""
+    distribution = read(given.object)
+    # Updates of an object being deleted, such as removing a finalizer, must not fail on its spec. While the gate is
+    # off, updates of metadata alone are allowed. [RD-76]
+    if distribution.deleting or (not enabled and given.keeps_spec):
         return Allowed()
     if not enabled:
-        # Updates of metadata alone are allowed. [RD-76]
-        if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
-            return Allowed()
         return Denied(gate_is_off(GATE), code=403)
-    errors = set_errors(distribution, former_of(review, read))
+    errors = set_errors(distribution, former_of(given.review, read))
     resource = distribution.spec.resource
     if not any(error.field == str(RESOURCE) for error in errors):
         found = await lookups.resource_error(without_identity(resource))
         if found is not None:
             errors.insert(0, found)
-    if errors:
-        return Denied(aggregate(errors), code=422)
-    return Allowed(warnings(distribution))
+    return errors or Allowed(warnings(distribution))
 
 
 def read(obj: Mapping[str, Any]) -> ResourceDistribution:

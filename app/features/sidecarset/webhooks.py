@@ -18,14 +18,14 @@ from app.api.gocore import VOLUME
 from app.api.gojson import GoTypeError, normalized
 from app.api.kind import Version
 from app.api.webhooks import (
-    is_leaving,
+    Judgment,
+    Submitted,
     judged,
     mutating_webhook,
     stored_object,
-    unreadable,
+    validating,
     validating_webhook,
     version_to_default,
-    version_to_judge,
 )
 from app.features.sidecarset import validation
 from app.features.sidecarset.conflicts import (
@@ -55,7 +55,7 @@ from app.kube.callers import STRANGER
 from app.kube.client import Client, get_or_none
 from app.kube.concurrency import Coalesced
 from app.kube.errors import KubeError
-from app.kube.fielderrors import FieldError, aggregate
+from app.kube.fielderrors import FieldError
 from app.kube.objects import (
     ConfigMap,
     ControllerRevision,
@@ -129,7 +129,8 @@ class SidecarSetLookups(Protocol):
 
 def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tuple[Handler, ...]:
     """Return the webhook declarations with their handlers. ``recent`` records the admitted sets."""
-    return (Handler(MUTATE, mutate), Handler(VALIDATE, partial(validate, lookups, recent=recent)))
+    judging = validating(SIDECAR_SET, partial(judge, lookups, recent=recent))
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, judging))
 
 
 def mutate(review: Review) -> Decision:
@@ -165,22 +166,12 @@ def _with_hashes(defaulted: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaulted, "metadata": {**metadata, "annotations": annotations}}
 
 
-async def validate(lookups: SidecarSetLookups, review: Review, *, recent: RecentSets | None = None) -> Decision:
-    """Apply every rule of SS-16 … SS-34; all errors are reported together."""
-    given = judged(review.object)
-    version = version_to_judge(SIDECAR_SET, given)
-    if isinstance(version, Denied):
-        return version
-    try:
-        sidecar_set = read({**given, "spec": normalized(SPECS[version.name], given.get("spec") or {}, "spec")})
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
-    except (ConversionError, ValidationError) as error:
-        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    if is_leaving(review):
-        # Remaining updates, such as removing a finalizer, must not fail on content that no longer matters.
+async def judge(lookups: SidecarSetLookups, given: Submitted, *, recent: RecentSets | None) -> Judgment:
+    """Validate a SidecarSet. [SS-16 … SS-34]"""
+    sidecar_set = read({**given.object, "spec": given.go_spec(SPECS)})
+    if given.is_leaving:
         return Allowed()
-    older = _former(review)
+    older = _former(given.review)
     others = await _others(lookups, sidecar_set, recent.unseen() if recent is not None else [])
     errors = set_errors(sidecar_set, await _facts(lookups, sidecar_set, older))
     if older is not None:
@@ -191,11 +182,11 @@ async def validate(lookups: SidecarSetLookups, review: Review, *, recent: Recent
         # Compare with other sets only if the set itself is valid. [SS-30]
         errors += conflict_errors(sidecar_set, others)
     if errors:
-        return Denied(aggregate(errors), code=422)
-    if recent is not None and not review.dry_run:
+        return errors
+    if recent is not None and not given.review.dry_run:
         metadata = sidecar_set.metadata
         recent.admitted(metadata.name, metadata.uid, metadata.generation)
-    return Allowed((*_warnings(given), *warnings(sidecar_set), *without_effect(sidecar_set, older)))
+    return Allowed((*_warnings(given.object), *warnings(sidecar_set), *without_effect(sidecar_set, older)))
 
 
 async def _others(lookups: SidecarSetLookups, sidecar_set: SidecarSet, unseen: Sequence[str]) -> Collection[SidecarSet]:

@@ -9,25 +9,24 @@ from typing import Any, Final, Self
 
 from app.api import names
 from app.api.gocore import LABEL_SELECTOR
-from app.api.gojson import GoType, GoTypeError, list_of, normalized, pointer
+from app.api.gojson import GoType, list_of, normalized, pointer
 from app.api.gopod import CLAIM, POD_TEMPLATE
 from app.api.schema import go_struct
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     completed,
     former_spec,
-    is_leaving,
-    judged,
     mutating_webhook,
+    validating,
     validating_webhook,
-    version_to_judge,
 )
 from app.features.statefulset.claims import list_storage_classes
 from app.features.statefulset.kind import STATEFUL_SET, ClaimGates, default_templates, with_defaults
 from app.features.statefulset.types import StatefulSetSpec, StatefulSetV1Alpha1Spec
 from app.features.statefulset.validation import Facts, annotation_warnings, name_errors, spec_errors, warnings
-from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, PolicyRule, Review
+from app.kube.admission import Allowed, Decision, Handler, Operation, PolicyRule, Review
 from app.kube.client import Client
-from app.kube.fielderrors import aggregate
 from app.pods.template_check import HOST_PORTS_GATE, template_changed
 
 # Go types of the Advanced StatefulSet spec in both versions. OpenKruise's webhook stores the spec as its Go types print
@@ -88,7 +87,8 @@ class Lookups:
 
 def handlers(lookups: Lookups) -> tuple[Handler, ...]:
     """Return the webhooks with their handler functions."""
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, partial(validate, lookups)))
+    judging = validating(STATEFUL_SET, partial(judge, lookups))
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, judging))
 
 
 def mutate(lookups: Lookups, review: Review) -> Decision:
@@ -105,22 +105,16 @@ def mutate(lookups: Lookups, review: Review) -> Decision:
     return completed(review, STATEFUL_SET, SPECS, complete, rule="AS-5")
 
 
-async def validate(lookups: Lookups, review: Review) -> Decision:
-    """Validate a StatefulSet and report all errors together. [AS-15 … AS-32]"""
-    given = judged(review.object)
-    version = version_to_judge(STATEFUL_SET, given)
-    if isinstance(version, Denied):
-        return version
-    metadata, former = given.get("metadata") or {}, _former_spec(lookups, review)
-    try:
-        # Fields of the other version are present and unvalidated until the API server prunes them.
-        known = version.schema["properties"]["spec"]["properties"]
-        judged_spec = {key: value for key, value in given["spec"].items() if key in known}
-        given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}
-    except GoTypeError as error:
-        return Denied(str(error), code=400)
+async def judge(lookups: Lookups, stateful_set: Submitted) -> Judgment:
+    """Validate a StatefulSet. [AS-15 … AS-32]"""
+    given, version, review = stateful_set.object, stateful_set.version, stateful_set.review
+    metadata, former = stateful_set.metadata, _former_spec(lookups, review)
+    # Fields of the other version are present and unvalidated until the API server prunes them.
+    known = version.schema["properties"]["spec"]["properties"]
+    judged_spec = {key: value for key, value in given["spec"].items() if key in known}
+    given = {**given, "spec": normalized(SPECS[version.name], judged_spec, "spec")}
     spec = with_defaults(given, lookups.claims)["spec"]
-    if is_leaving(review):
+    if stateful_set.is_leaving:
         return Allowed()
     new = review.operation == Operation.CREATE
     facts = Facts(resize=lookups.claims.auto_resize, vertical_scaling=lookups.vertical_scaling)
@@ -128,7 +122,7 @@ async def validate(lookups: Lookups, review: Review) -> Decision:
         facts = replace(facts, expandable=await lookups.expandable())
     errors = [*name_errors(metadata, new=new), *spec_errors(spec, former, facts)]
     if errors:
-        return Denied(aggregate(errors), code=422)
+        return errors
     known = {*annotation_warnings((review.old_object or {}).get("metadata") or {}, former or {})}
     new_ones = [text for text in annotation_warnings(metadata, spec) if text not in known]
     return Allowed((*warnings(spec, former), *new_ones))

@@ -6,17 +6,16 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from pydantic import ValidationError
-
-from app.api.conversion import ConversionError, as_hub
+from app.api.conversion import as_hub
 from app.api.gojson import GoTypeError
 from app.api.webhooks import (
+    Judgment,
+    Submitted,
     former_of,
     mutating_webhook,
-    unreadable,
+    validating,
     validating_webhook,
     version_to_default,
-    version_to_judge,
 )
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT, as_printed, with_defaults
 from app.features.uniteddeployment.types import STATEFUL_SET, UnitedDeployment, template_of
@@ -30,7 +29,7 @@ from app.features.uniteddeployment.validation import (
     warnings,
 )
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review
-from app.kube.fielderrors import FieldError, aggregate, required
+from app.kube.fielderrors import FieldError, required
 from app.kube.jsonvalues import json_copy
 from app.kube.patches import diff, same
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
@@ -54,8 +53,8 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 def handlers(lookups: TemplateLookups, *, short_hash: bool = False) -> tuple[Handler, ...]:
     """Return the webhooks with their handler functions. ``short_hash`` is the gate CloneSetShortHash."""
-    validating = partial(validate, lookups, short_hash=short_hash)
-    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, validating))
+    judging = validating(UNITED_DEPLOYMENT, partial(judge, lookups, short_hash=short_hash))
+    return (Handler(MUTATE, partial(mutate, lookups)), Handler(VALIDATE, judging))
 
 
 def mutate(lookups: TemplateLookups, review: Review) -> Decision:
@@ -88,29 +87,20 @@ def _template_changed(review: Review) -> bool:
     return not same(now, then)
 
 
-async def validate(lookups: TemplateLookups, review: Review, *, short_hash: bool) -> Decision:
-    """Validate a UnitedDeployment and report all errors together. [UD-7 … UD-18]"""
-    given = review.object or {}
-    version = version_to_judge(UNITED_DEPLOYMENT, given)
-    if isinstance(version, Denied):
-        return version
-    try:
-        united = read(given)
-    except (ConversionError, ValidationError) as error:
-        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
+async def judge(lookups: TemplateLookups, given: Submitted, *, short_hash: bool) -> Judgment:
+    """Validate a UnitedDeployment. [UD-7 … UD-18]"""
+    united = read(given.object)
     if united.deleting:
         # Removing a finalizer must not fail because of content that no longer matters.
         return Allowed()
-    former = former_of(review, read)
+    former = former_of(given.review, read)
     errors = spec_errors(united.spec, Facts(await _template_errors(lookups, united, former)))
     errors += patch_errors(united, former)
     if former is not None:
         errors += update_errors(united, former)
-    if review.operation == Operation.CREATE:
+    if given.review.operation == Operation.CREATE:
         errors += creation_errors(united, short_hash=short_hash)
-    if errors:
-        return Denied(aggregate(errors), code=422)
-    return Allowed(warnings(united.spec))
+    return errors or Allowed(warnings(united.spec))
 
 
 def read(obj: Mapping[str, Any]) -> UnitedDeployment:

@@ -7,22 +7,21 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 import orjson
-from pydantic import ValidationError
 
 from app.api import names
-from app.api.conversion import ConversionError, as_hub
+from app.api.conversion import as_hub
 from app.api.core.pods import pod_errors
 from app.api.gopod import POD
-from app.api.webhooks import former_of, is_leaving, unreadable, validating_webhook, version_to_judge
+from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.targets import Whitelist, parse_whitelist
 from app.features.workloadspread.types import TargetReference, WorkloadSpread
 from app.features.workloadspread.validation import group_of, patch_error, set_errors, warnings
 from app.framework.options import gate_is_off
-from app.kube.admission import Allowed, Decision, Denied, Handler, PolicyRule, Review
+from app.kube.admission import Allowed, Denied, Handler, PolicyRule
 from app.kube.client import Client, if_readable
 from app.kube.errors import NotFound
-from app.kube.fielderrors import FieldError, Path, aggregate
+from app.kube.fielderrors import FieldError, Path
 from app.kube.objects import ConfigMap, decode_config_map
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.resources import CONFIGMAPS, DEPLOYMENTS, JOBS, REPLICASETS, STATEFULSETS, Resource
@@ -72,37 +71,27 @@ class SpreadLookups(Protocol):
 
 def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
     """Return the webhook handlers. ``enabled``: the feature gate is on."""
-    return (Handler(VALIDATE, partial(validate, lookups, enabled=enabled)),)
+    judging = validating(WORKLOAD_SPREAD, partial(judge, lookups, enabled=enabled), code=400)
+    return (Handler(VALIDATE, judging),)
 
 
-async def validate(lookups: SpreadLookups, review: Review, *, enabled: bool) -> Decision:
-    """Validate a WorkloadSpread and report all errors together."""
-    given = review.object or {}
-    version = version_to_judge(WORKLOAD_SPREAD, given)
-    if isinstance(version, Denied):
-        return version
-    if is_leaving(review):
-        # Updates of a deleted object, such as removing a finalizer, must not fail on its content.
+async def judge(lookups: SpreadLookups, given: Submitted, *, enabled: bool) -> Judgment:
+    """Validate a WorkloadSpread."""
+    if given.is_leaving or (not enabled and given.keeps_spec):
         return Allowed()
     if not enabled:
-        if review.old_object is not None and same(review.old_object.get("spec"), given.get("spec")):
-            return Allowed()
         return Denied(gate_is_off(GATE), code=403)
-    try:
-        spread = read(given)
-    except (ConversionError, ValidationError) as error:
-        return Denied(str(error) if isinstance(error, ConversionError) else unreadable(error), code=400)
-    former = former_of(review, read)
+    spread, former, namespace = read(given.object), former_of(given.review, read), given.review.namespace
     errors = set_errors(
         spread,
         former,
-        await lookups.others(review.namespace),
+        await lookups.others(namespace),
         (await lookups.whitelist()).targets.keys(),
-        v1alpha1=version.name == names.V1ALPHA1,
+        v1alpha1=given.version.name == names.V1ALPHA1,
     )
     if not errors:
-        errors = await _patch_errors(lookups, spread, former, review.namespace)
-    return Denied(aggregate(errors), code=400) if errors else Allowed(warnings(spread))
+        errors = await _patch_errors(lookups, spread, former, namespace)
+    return errors or Allowed(warnings(spread))
 
 
 def read(obj: Mapping[str, Any]) -> WorkloadSpread:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,9 +9,9 @@ from app.api import structural
 from app.api.conversion import convert
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.features.podunavailablebudget.webhooks import VALIDATE, StandaloneLookups, validate
+from app.features.podunavailablebudget.webhooks import VALIDATE, StandaloneLookups, handlers
 from app.kube.admission import Allowed, Denied
-from tests.admission.writing import Written, review_of
+from tests.admission.writing import Written, decided, review_of
 
 Json = dict[str, Any]
 ALPHA, BETA = "policy.kruise.io/v1alpha1", "policy.kruise.io/v1beta1"
@@ -71,7 +70,8 @@ def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) ->
     obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
     if message := structural.invalid_message(POD_UNAVAILABLE_BUDGET, version, obj):
         return Written(None, message, 422)
-    decision = asyncio.run(validate(lookups or Lookups(), review_of(POD_UNAVAILABLE_BUDGET, obj, old)))  # type: ignore[arg-type]
+    (handler,) = handlers(lookups or Lookups())
+    decision = decided(handler, review_of(POD_UNAVAILABLE_BUDGET, obj, old))
     if isinstance(decision, Denied):
         return Written(None, decision.message, decision.code)
     assert isinstance(decision, Allowed)

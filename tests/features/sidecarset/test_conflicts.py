@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from app.features.sidecarset.types import SidecarSet
 from app.features.sidecarset.webhooks import handlers, read
 from app.kube.admission import Denied
 from app.kube.clock import SystemClock
-from tests.admission.writing import ALPHA
+from tests.admission.writing import ALPHA, decided
 from tests.features.writing import Lookups, review, sidecar_set, write
 
 
@@ -205,7 +204,7 @@ def test_a_set_admitted_a_moment_ago_counts_though_the_cache_does_not_show_it() 
     _, validating = handlers(lookups, RecentSets(index, SystemClock()))
 
     def refusal_of(obj: Any) -> str:
-        decision = asyncio.run(validating.decide(review(stored(obj))))  # type: ignore[arg-type]
+        decision = decided(validating, review(stored(obj)))
         return decision.message if isinstance(decision, Denied) else ""
 
     def stored(obj: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,11 +9,11 @@ import msgspec
 import pytest
 
 from app.features.sidecarset.injection.selection import SETTLING, RecentSets, SidecarSetIndex
-from app.features.sidecarset.webhooks import MUTATE, VALIDATE, WEBHOOKS, handlers, mutate, validate
+from app.features.sidecarset.webhooks import MUTATE, VALIDATE, WEBHOOKS, handlers, mutate
 from app.kube.admission import Allowed, Denied, Operation, Patched, PatchOperation
 from app.kube.clock import SystemClock
 from app.kube.patches import apply
-from tests.admission.writing import ALPHA, BETA
+from tests.admission.writing import ALPHA, BETA, decided
 from tests.features.writing import Lookups, review, revision, sidecar_set, write
 
 HASH = "kruise.io/sidecarset-hash"
@@ -191,7 +190,8 @@ def test_an_empty_source_of_env_is_no_crash() -> None:
 )  # fmt: skip
 def test_what_is_no_sidecarset_is_answered_with_400(obj: dict[str, Any], message: str | None) -> None:
     asked = msgspec.structs.replace(review(sidecar_set()), object=obj)
-    for decision in (mutate(asked), asyncio.run(validate(Lookups(), asked))):
+    for handler in handlers(Lookups()):
+        decision = decided(handler, asked)
         assert isinstance(decision, Denied)
         if message is not None:
             assert (decision.code, decision.message) == (400, message)
@@ -217,7 +217,8 @@ def test_values_of_the_wrong_type_are_named(spec: dict[str, Any], message: str) 
 def test_what_only_the_schema_forbids_is_left_to_the_api_server_and_said_where_there_is_none() -> None:
     given = sidecar_set(injectionStrategy={"revision": {"customVersion": "v", "policy": "Bad"}})
     assert not isinstance(mutate(review(given)), Denied)
-    decision = asyncio.run(validate(Lookups(), review(given)))
+    _, validating = handlers(Lookups())
+    decision = decided(validating, review(given))
     assert isinstance(decision, Denied)
     assert decision.message.startswith(
         'SidecarSet.apps.kruise.io "s" is invalid: spec.injectionStrategy.revision.policy'
@@ -720,7 +721,7 @@ def test_who_injects_is_told_of_every_set_that_is_about_to_be_stored() -> None:
     _, validating = handlers(Lookups(), RecentSets(index, clock))
 
     def judged(asked: Any) -> None:
-        asyncio.run(validating.decide(asked))  # type: ignore[arg-type]
+        decided(validating, asked)
 
     stored = accepted(sidecar_set(metadata={"uid": "u", "generation": 3}))
     judged(msgspec.structs.replace(review(stored), dry_run=True))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from app.api.webhooks import version_to_default, version_to_judge
+from app.api.webhooks import Judgment, Submitted, validating, version_to_default
 from app.kube.admission import Allowed, Decision, Denied, Handler, Operation, Patched, Review, Rule, Webhook
-from app.kube.fielderrors import aggregate
 from app.kube.patches import diff
 from tests.toy.widget.kind import WIDGET, with_defaults
 from tests.toy.widget.validation import spec_errors
@@ -31,7 +30,7 @@ WEBHOOKS: Final = (MUTATE, VALIDATE)
 
 def handlers() -> tuple[Handler, ...]:
     """The declarations with the functions that answer for them."""
-    return (Handler(MUTATE, mutate), Handler(VALIDATE, validate))
+    return (Handler(MUTATE, mutate), Handler(VALIDATE, validating(WIDGET, judge)))
 
 
 def mutate(review: Review) -> Decision:
@@ -44,11 +43,6 @@ def mutate(review: Review) -> Decision:
     return Patched(tuple(operations)) if operations else Allowed()
 
 
-def validate(review: Review) -> Decision:
+async def judge(widget: Submitted) -> Judgment:
     """All mistakes together."""
-    given = review.object or {}
-    version = version_to_judge(WIDGET, given)
-    if isinstance(version, Denied):
-        return version
-    errors = spec_errors(with_defaults(given)["spec"])
-    return Denied(aggregate(errors), code=422) if errors else Allowed()
+    return spec_errors(with_defaults(widget.object)["spec"])
