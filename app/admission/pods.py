@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -80,7 +80,7 @@ class PodPipeline:
         pod = review.object
         if pod is None:
             return Denied("request.object: expected a Pod, got nothing", code=400)
-        if names.NODES_GROUP in review.groups and _is_mirror(pod):
+        if _is_mirror(pod, review.groups):
             return Allowed()  # API servers without matchConditions send mirror Pods too.
         try:
             check_shape(pod)
@@ -112,7 +112,14 @@ def pod_handler(steps: Iterable[PodMutator], webhook: Webhook = MUTATE_POD) -> H
     return Handler(webhook, PodPipeline(steps))
 
 
-def _is_mirror(pod: Mapping[str, Any]) -> bool:
+def _is_mirror(pod: Mapping[str, Any], groups: Collection[str]) -> bool:
+    """Return whether the Pod is the mirror of a static Pod: the kubelet runs the manifest, not this object. [PW-10]
+
+    Any user may write the annotation, and kubelets treat a Pod with it as their own; only a Pod created by a node is a
+    mirror Pod.
+    """
+    if names.NODES_GROUP not in groups:
+        return False
     metadata = pod.get("metadata")
     annotations = metadata.get("annotations") if isinstance(metadata, Mapping) else None
     return isinstance(annotations, Mapping) and names.MIRROR_POD in annotations

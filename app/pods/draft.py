@@ -12,8 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import orjson
 
-from app.api import names
-from app.kube.admission import Allowed, Patched, PatchOperation, Review
+from app.kube.admission import Allowed, Patched, PatchOperation
 from app.kube.fielderrors import shortened, too_long
 from app.kube.patches import diff, escape, same
 from app.kube.validation import TOTAL_ANNOTATION_SIZE_LIMIT
@@ -313,15 +312,6 @@ class PodDraft:
         else:
             self._record("add", f"/spec/{field}/{index}", shown, rule)
             items.insert(index, value)
-
-
-def is_mirror_pod(draft: PodDraft, review: Review) -> bool:
-    """Return whether the Pod is the mirror of a static Pod. [PW-10]
-
-    Any user may write the annotation, and kubelets treat a Pod with it as their own; only a Pod created by a node is a
-    mirror Pod.
-    """
-    return names.MIRROR_POD in draft.annotations and names.NODES_GROUP in review.groups
 
 
 def is_controlled_by_group(owner_references: Iterable[Mapping[str, Any]], group: str) -> bool:

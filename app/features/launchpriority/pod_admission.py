@@ -7,7 +7,7 @@ from app.features.launchpriority.plan import barrier_env, generated_name, reques
 from app.kube.admission import Denied, Review
 from app.kube.validation import DNS1123_SUBDOMAIN_MAX_LENGTH
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
+from app.pods.draft import PodDraft, PodRefusedError
 from app.pods.hashes import Random, random_suffix
 
 
@@ -21,15 +21,12 @@ class LaunchPriorityStep:
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:
+    def __call__(self, draft: PodDraft, review: Review) -> Denied | None:  # noqa: ARG002
         """Append the barrier env if the containers are ordered."""
         containers = draft.containers
         if len(containers) < 2:
             return None
-        annotations = draft.annotations
-        if is_mirror_pod(draft, review):  # PW-10
-            return None
-        annotation = annotations.get(names.CONTAINER_LAUNCH_PRIORITY)
+        annotation = draft.annotations.get(names.CONTAINER_LAUNCH_PRIORITY)
         if annotation is not None:
             draft.refuse_oversized_annotations()
         try:

@@ -6,7 +6,7 @@ from app.api import names
 from app.features.podprobe.plan.liveness import annotation, readable
 from app.kube.admission import Review
 from app.pods.admission import MutatorOrder
-from app.pods.draft import PodDraft, is_controlled_by_group, is_mirror_pod
+from app.pods.draft import PodDraft, is_controlled_by_group
 
 
 class LivenessStep:
@@ -16,11 +16,11 @@ class LivenessStep:
 
     __slots__ = ()
 
-    def __call__(self, draft: PodDraft, review: Review) -> None:
+    def __call__(self, draft: PodDraft, review: Review) -> None:  # noqa: ARG002
         """Move the probes if the Pod belongs to one of our workloads and requests it."""
         if draft.annotations.get(names.USING_ENHANCED_LIVENESS) != "true":
             return
-        if not is_controlled_by_group(draft.owner_references, names.APPS_GROUP) or is_mirror_pod(draft, review):
+        if not is_controlled_by_group(draft.owner_references, names.APPS_GROUP):
             return
         saved = []
         for index, container in enumerate(draft.containers):

@@ -28,7 +28,7 @@ from app.kube.clock import Clock
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import ControllerRevision, Object
 from app.pods.admission import MutatorOrder, StepOutcome
-from app.pods.draft import PodDraft, PodRefusedError, is_mirror_pod
+from app.pods.draft import PodDraft, PodRefusedError
 
 # The SidecarSet step of Pod admission: find the sets that apply, choose revisions, inject. The shell around the pure
 # parts of this package. It answers from caches; only a set, namespace or revision that is not cached yet is read from
@@ -94,9 +94,9 @@ class SidecarSetStep:
         if self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             return self._asking(draft, review)
         candidates = self._index.candidates(draft.namespace, draft.labels)
-        # For a static Pod the kubelet runs the manifest, not this object [PW-10]. The status or deletionTimestamp of a
-        # new Pod has no meaning: the API server resets both after admission [SS-40].
-        if not candidates or is_mirror_pod(draft, review):
+        # Mirror Pods never get here [PW-10]. The status or deletionTimestamp of a new Pod has no meaning: the API
+        # server resets both after admission [SS-40].
+        if not candidates:
             return None
         namespace_labels = None
         if need_namespace_labels(candidates):
@@ -113,8 +113,6 @@ class SidecarSetStep:
 
     async def _asking(self, draft: PodDraft, review: Review) -> Denied | None:
         """Inject after reading what the caches lack from the API server. [SS-39, SS-68]"""
-        if is_mirror_pod(draft, review):
-            return None
         if behind := self._index.behind(self._clock.monotonic(), stranger=bool(STRANGER.get())):
             for found in await self._lookups.newer_sidecarsets(behind):
                 self._index.update(found)
