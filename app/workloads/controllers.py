@@ -18,7 +18,6 @@ from app.kube.text import BoundedLabels
 from app.pods.agents import NodeAgents
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.order import UpdateOrder
-from app.pods.passes import PassObserver
 from app.pods.predicates import Owner, refers_to
 
 # Metrics of workload controllers. Kinds share the series; a label tells them apart. [CS-171]
@@ -133,7 +132,6 @@ def options(context: ControllerContext, kind: KindDefinition) -> dict[str, Any]:
         "metrics": context.counters(WorkloadCounters).of(kind.kind),
         "expectation_timeout": context.flags.seconds(EXPECTATION_TIMEOUT),
         "force_expectations": context.enabled(_FORCE_EXPECTATIONS),
-        "observer": next(iter(context.provided(PassObserver)), None),
     }
 
 

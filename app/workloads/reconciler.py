@@ -20,7 +20,6 @@ from app.kube.selector_query import SelectorError
 from app.kube.store import Change
 from app.pods.agents import NodeAgents, NoNodeAgents
 from app.pods.budget import DisruptionBudget, NoBudget
-from app.pods.passes import Begun, PassObserver
 from app.pods.predicates import is_active, ownerless
 from app.pods.revisions import Revision
 from app.workloads.history import History, truncate_history
@@ -206,7 +205,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         metrics: Metrics | None = None,
         expectation_timeout: float = 300.0,
         force_expectations: bool = False,
-        observer: PassObserver | None = None,
     ) -> None:
         self.client = client
         self.clock = client.clock
@@ -215,7 +213,6 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.budget = budget if budget is not None else NoBudget()
         self.metrics = metrics if metrics is not None else NoMetrics()
         self.writer = self.make_writer(events)
-        self.writer.observer = self._observer = observer
         self.writer.budget = self.budget
         self.writer.agents = agents if agents is not None else NoNodeAgents()
         self.history = History(client, caches.revisions)
@@ -279,20 +276,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
             if gone is not None:
                 self.writer.forget(gone.uid)  # CS-50
             return None
-        if self._observer is None:
-            return await self._reconcile(key, workload)
-        self._observer.begins(self._begun(workload))
-        try:
-            return await self._reconcile(key, workload)
-        finally:
-            self._observer.ends()
-
-    def _begun(self, workload: W) -> Begun:
-        metadata, caches = workload.metadata, self.caches
-        owned = self.kind.owner(metadata).index_key
-        claims = caches.claims.by_index(OWNER, owned) if caches.claims is not None else ()
-        pods = caches.pods.by_index(OWNER, owned)
-        return Begun(self.clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), self)
+        return await self._reconcile(key, workload)
 
     async def _reconcile(self, key: ObjectKey, workload: W) -> Result | None:
         state = self.states.of(key, workload.metadata.uid, self.writer.forget)

@@ -27,7 +27,6 @@ from app.pods.inplace.batch import has_resize_subresource
 from app.pods.inplace.state import UpdateSpec
 from app.pods.inplace.steps import start, unready_patch
 from app.pods.lifecycle import Hook, Lifecycle, LifecycleState, readiness_patch, state_members, state_of, state_patch
-from app.pods.passes import PassObserver
 from app.pods.predicates import Owner, adoption_patch, is_active, is_controlled_by, release_patch, transfer_patch
 from app.workloads.pods import NewPod, awaits_initial_conditions
 from app.workloads.settings import WorkloadKind
@@ -112,7 +111,6 @@ class Writer:
         self._kind = kind
         self.expectations = Expectations(client.clock)
         self.server = ServerVersion(client)
-        self.observer: PassObserver | None = None
         #: Checked before a Pod is deleted [PUB-90]; NoBudget by default.
         self.budget: DisruptionBudget = NoBudget()
         self.agents: NodeAgents = NoNodeAgents()
@@ -132,8 +130,6 @@ class Writer:
         [CS-101]"""
         uid, made = workload.metadata.uid, 0
         failures: dict[str, KubeError] = {}
-        if self.observer is not None:
-            self.observer.creates(pod.name for pod in wanted)
         for pod in wanted:
             self.expectations.expect_creation(uid, pod.name)
         rest, size = list(wanted), 1

@@ -11,15 +11,12 @@ from contextlib import contextmanager
 
 from app.manager import features
 
-#: By which it is known what a pass of a controller knew.
-OBSERVED = "tests.simulation.observed"
-
 
 @contextmanager
 def listed(folders: Sequence[str]) -> Iterator[None]:
-    """Inside, the list of features has these, and whoever watches."""
+    """Inside, the list of features has only these."""
     before = [*features.FOLDERS]
-    features.FOLDERS[:] = [*folders, OBSERVED]
+    features.FOLDERS[:] = [*folders]
     features.features.cache_clear()
     try:
         yield

@@ -7,16 +7,26 @@ whatever others did since is no fault of the pass; what it did itself, it has to
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 
+from app.api.model import KubeObject
+from app.features.sidecarset.writes import Roller, SetReconcile
+from app.kube.clock import Clock
+from app.kube.controller import Result
+from app.kube.errors import KubeError
 from app.kube.objects import PersistentVolumeClaim, Pod
-from app.pods.passes import Begun
+from app.kube.resources import ObjectKey
+from app.workloads.pods import NewPod
+from app.workloads.reconciler import WorkloadReconciler
+from app.workloads.settings import OWNER
+from app.workloads.writer import Writer
 
 #: The API server deletes dependents in a task of its own, begun in the context of whoever gave it work.
 _COLLECTOR = "sandbox: garbage collector"
@@ -71,26 +81,48 @@ def leave() -> None:
 
 
 @contextmanager
-def forgotten() -> Iterator[None]:
-    """Inside, no controller has worked before."""
+def observed() -> Iterator[None]:
+    """Inside, :func:`current` knows the passes of all controllers that write Pods, and no controller has worked
+    before."""
     _last.clear()
-    yield
+    reconcile, create, carry_out = WorkloadReconciler.__call__, Writer.create_pods, Roller.carry_out
 
+    async def reconciled(self: WorkloadReconciler[Any, Any, Any], key: ObjectKey) -> Result | None:
+        workload = self.caches.workloads.by_key(key)
+        if workload is None:
+            return await reconcile(self, key)
+        metadata, caches = workload.metadata, self.caches
+        owned = self.kind.owner(metadata).index_key
+        claims = caches.claims.by_index(OWNER, owned) if caches.claims is not None else ()
+        with _pass(self, self.clock, metadata, caches.pods.by_index(OWNER, owned), claims):
+            return await reconcile(self, key)
 
-class Observer:
-    """Makes passes known to :func:`current`."""
-
-    def begins(self, begun: Begun) -> None:
-        """From now on this task's writes are those of this pass."""
-        _last[type(begun.term)] = begun.term
-        pods, claims = tuple(begun.pods), tuple(begun.claims)
-        _NOW.set(Pass(begun.at, begun.uid, begun.generation, pods, claims, begun.term))
-
-    def creates(self, names: Iterable[str]) -> None:
-        """Remember them."""
+    async def created(self: Writer, workload: KubeObject, wanted: Sequence[NewPod]) -> tuple[int, dict[str, KubeError]]:
         if (known := _NOW.get()) is not None:
-            known.wanted.update(names)
+            known.wanted.update(one.name for one in wanted)
+        return await create(self, workload, wanted)
 
-    def ends(self) -> None:
-        """Nobody's pass any more."""
+    async def carried_out(self: Roller, one: SetReconcile) -> float:
+        pods = [judged.pod for judged in one.pod_counts.all()]
+        with _pass(self, self._client.clock, one.owner.metadata, pods):
+            return await carry_out(self, one)
+
+    with (
+        patch.object(WorkloadReconciler, "__call__", reconciled),
+        patch.object(Writer, "create_pods", created),
+        patch.object(Roller, "carry_out", carried_out),
+    ):
+        yield
+
+
+@contextmanager
+def _pass(
+    term: object, clock: Clock, metadata: Any, pods: Iterable[Pod], claims: Iterable[PersistentVolumeClaim] = ()
+) -> Iterator[None]:
+    """Inside, this task's writes are those of this pass."""
+    _last[type(term)] = term
+    _NOW.set(Pass(clock.monotonic(), metadata.uid, metadata.generation, tuple(pods), tuple(claims), term))
+    try:
+        yield
+    finally:
         _NOW.set(None)

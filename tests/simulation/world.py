@@ -79,7 +79,7 @@ def simulate(run: Run, *, replicas: int | None = None, to_first: bool = False) -
         keys_by_seed(run.seed),
         errors_logged() as errors,
         no_collector(),
-        passes.forgotten(),
+        passes.observed(),
     ):
         began = time.process_time()
         world = World(run, errors, run.replicas if replicas is None else replicas)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
-from contextlib import nullcontext
 from random import Random
 from typing import Any
 
@@ -14,7 +12,6 @@ from app.features.cloneset.reconcile import CloneSetReconciler
 from app.features.cloneset.writes import CloneSetSnapshot
 from app.kube.controller import Result
 from app.kube.store import Change
-from app.pods.passes import Begun
 from app.workloads.state import Outcome
 from tests.features.cloneset.test_watches import KEY, claim_of, filled, pod_of
 from tests.kube.fakes import virtual
@@ -232,42 +229,3 @@ async def test_only_own_pods_that_do_not_match_are_released_and_none_while_the_o
     ]
     references = [metadata["ownerReferences"] for metadata in patches if "ownerReferences" in metadata]
     assert references == ([[{"$patch": "delete", "uid": owner["metadata"]["uid"]}]] if released else [])
-
-
-class Watching:
-    """Remembers what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[Any] = []
-
-    def begins(self, begun: Begun) -> None:
-        self.told.append(begun)
-
-    def creates(self, names: Iterable[str]) -> None:
-        self.told += names
-
-    def ends(self) -> None:
-        self.told.append("ended")
-
-
-@pytest.mark.parametrize("fails", [False, True])
-@virtual
-async def test_who_watches_is_told_what_a_reconcile_knows_and_of_its_end_whatever_comes_of_it(
-    monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
-    shell, found = filled()
-    watching = Watching()
-    monkeypatch.setattr(shell.reconciler, "_observer", watching)
-
-    async def reconcile(_snapshot: CloneSetSnapshot) -> Result | None:
-        if fails:
-            raise ConnectionError
-        return None
-
-    monkeypatch.setattr(shell.reconciler, "reconcile", reconcile)
-    with pytest.raises(ConnectionError) if fails else nullcontext():
-        await shell.reconcile("hooked", "moving")
-    begun, ended = watching.told
-    assert ended == "ended"
-    assert {pod.metadata.name for pod in begun.pods} == {one["metadata"]["name"] for one in found["Pod"]}
-    assert begun.term is shell.reconciler

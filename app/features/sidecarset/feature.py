@@ -37,7 +37,6 @@ from app.kube.controller import Watch, to_self
 from app.kube.objects import Pod, decode_config_map, decode_controller_revision
 from app.kube.resources import CONFIGMAPS, CONTROLLERREVISIONS
 from app.pods.budget import DisruptionBudget
-from app.pods.passes import PassObserver
 from app.pods.predicates import BY_CONTROLLER, controller_keys
 
 if TYPE_CHECKING:
@@ -73,8 +72,7 @@ def sidecarset_controller(context: ControllerContext) -> Reconciling:
     aside = SetAside(malformed_events(context.events), context.counters(set_aside_gauge).set)
     budget = next(iter(context.provided(DisruptionBudget)), None)
     roller = Roller(context.client, context.events, budget)
-    observer = next(iter(context.provided(PassObserver)), None)
-    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller, observer)
+    reconciler = SidecarSetReconciler(context.client, caches, context.own_namespace, aside, roller)
     return Reconciling(
         reconciler,
         [

@@ -33,7 +33,6 @@ from app.kube.selector_query import SelectorError
 from app.kube.selectors import EVERYTHING
 from app.kube.statuses import KnownStatus, write_status
 from app.kube.store import Change, Store, key_of
-from app.pods.passes import Begun, PassObserver
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +124,7 @@ class _Written(NamedTuple):
 class SidecarSetReconciler:
     """Maintains revisions and status of all sets, and updates their Pods.
 
-    ``namespace`` is the manager's own, which holds the revisions; without a ``roller`` no Pod is written. ``observer``
-    is notified of each rollout.
+    ``namespace`` is the manager's own, which holds the revisions; without a ``roller`` no Pod is written.
     """
 
     def __init__(
@@ -136,10 +134,8 @@ class SidecarSetReconciler:
         namespace: str,
         aside: SetAside | None = None,
         roller: Roller | None = None,
-        observer: PassObserver | None = None,
     ) -> None:
         self._client = client
-        self._observer = observer
         self._roller = roller
         #: Pods we wrote, until the cache shows the write. [SS-90]
         self._written: dict[ObjectKey, _Written] = {}
@@ -256,15 +252,7 @@ class SidecarSetReconciler:
         one = SetReconcile(
             owner, view, state.pod_counts, state.progress, latest, self._observe, neighbour, self._writing
         )
-        if self._observer is None:
-            return await self._roller.carry_out(one)
-        pods = [judged.pod for judged in state.pod_counts.all()]
-        begun = Begun(self._clock.monotonic(), owner.metadata.uid, owner.metadata.generation, pods, (), self)
-        self._observer.begins(begun)
-        try:
-            return await self._roller.carry_out(one)
-        finally:
-            self._observer.ends()
+        return await self._roller.carry_out(one)
 
     def _observe(self, pod: Pod) -> None:
         """Pass a Pod as changed by our write to all its sets at once. [SS-90]"""

@@ -1,1 +1,0 @@
-"""The feature by which the simulation watches workloads: each run has it in its list."""
