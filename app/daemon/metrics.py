@@ -22,7 +22,8 @@ from prometheus_client import (
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from app.kube.clock import Clock
-from app.kube.queue import WorkQueue
+from app.kube.controller import ControllerMetrics
+from app.kube.queue import QueueMetrics, WorkQueue
 
 # Metrics of the process, its API requests and its work queues. [KD-4]
 
@@ -30,7 +31,7 @@ from app.kube.queue import WorkQueue
 _BUCKETS: Final = tuple(10.0**power for power in range(-8, 2))
 
 
-class Metrics:
+class Metrics(ControllerMetrics, QueueMetrics):
     """Metrics of one process; implements the hooks of queues, controllers and the transport."""
 
     content_type = CONTENT_TYPE_LATEST

@@ -15,7 +15,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from app.kube.clock import Clock
 from app.kube.errors import Conflict, KubeError, is_namespace_ending
@@ -75,16 +75,11 @@ def to_controller(owner: Resource) -> Keys[Any]:
     return keys
 
 
-class ControllerMetrics(Protocol):
-    """Hooks for the ``controller_runtime_*`` metrics. ``result`` is success, requeue, requeue_after or error."""
+class ControllerMetrics:
+    """Hooks for the ``controller_runtime_*`` metrics, which do nothing here.
 
-    def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
-    def active_workers(self, controller: str, workers: int) -> None: ...
-    def panicked(self, controller: str) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that do nothing."""
+    ``result`` is success, requeue, requeue_after or error.
+    """
 
     def reconciled(self, controller: str, result: str, seconds: float) -> None: ...
     def active_workers(self, controller: str, workers: int) -> None: ...
@@ -120,7 +115,7 @@ class Controller:
         self._needs = needs
         self._reconcile = reconcile
         self._sync_timeout = sync_timeout
-        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._metrics = metrics if metrics is not None else ControllerMetrics()
         self._active = 0
 
     async def run(self) -> None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, Protocol, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 from zlib import crc32
 
 from app.kube.client import Client
@@ -190,20 +190,6 @@ MAX_MESSAGE = 1024
 INVALID_SPEC: Final = "InvalidSpec"
 
 
-class EventMetrics(Protocol):
-    """Hooks for counting."""
-
-    def sent(self) -> None: ...
-    def dropped(self) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that do nothing."""
-
-    def sent(self) -> None: ...
-    def dropped(self) -> None: ...
-
-
 def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectReference:
     """Return the reference to the object for an event. ``field_path`` may point into it (``spec.containers{main}``)."""
     metadata = obj.metadata
@@ -221,14 +207,11 @@ def reference(resource: Resource, obj: Object, field_path: str = "") -> ObjectRe
 class EventRecorder:
     """Records the events of one component. ``run`` it as a task."""
 
-    def __init__(
-        self, client: Client, component: str, *, instance: str = "", metrics: EventMetrics | None = None
-    ) -> None:
+    def __init__(self, client: Client, component: str, *, instance: str = "") -> None:
         self._client = client
         self._clock = client.clock
         self._component = component
         self._instance = instance
-        self._metrics = metrics if metrics is not None else NoMetrics()
         self._correlator = EventCorrelator(f"{component} {instance}")
         self._queue: asyncio.Queue[Correlated] = asyncio.Queue(QUEUE_SIZE)
 
@@ -236,7 +219,6 @@ class EventRecorder:
         """Record an event for the object. ``reason`` is one CamelCase word, ``message`` a sentence."""
         if max(map(len, (regarding.namespace, regarding.name, regarding.uid, regarding.resource_version))) > MAX_NAME:
             # No object has such a name, but a webhook caller can invent it, and names are kept in memory.
-            self._metrics.dropped()
             return
         # Messages quote text from users, such as probe output, and are shown on terminals.
         message = printable(message[: MAX_MESSAGE + 1])
@@ -244,7 +226,6 @@ class EventRecorder:
             message = message[: MAX_MESSAGE - 1] + "…"
         correlated = self._correlator.correlate(Occurrence(regarding, type_, reason, message), self._clock.now())
         if correlated is None:
-            self._metrics.dropped()
             return
         try:
             self._queue.put_nowait(correlated)
@@ -283,7 +264,6 @@ class EventRecorder:
                 self._drop(event, str(refusal), logging.DEBUG if is_namespace_ending(refusal) else logging.WARNING)
                 return
             else:
-                self._metrics.sent()
                 return
         self._drop(event, str(error))
 
@@ -332,7 +312,6 @@ class EventRecorder:
         }
 
     def _drop(self, event: Correlated, why: str, level: int = logging.WARNING) -> None:
-        self._metrics.dropped()
         occurrence = event.occurrence
         regarding = occurrence.regarding
         name = describe(regarding.kind, regarding.namespace, regarding.name)

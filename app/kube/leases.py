@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
 from app.kube.client import Client, get_or_none
 from app.kube.clock import rfc3339_micro
@@ -46,15 +46,8 @@ class LeaseTimes:
             )
 
 
-class LeaderMetrics(Protocol):
-    """Hooks for metrics; ``name`` is the lease's."""
-
-    def leader(self, name: str, leading: bool) -> None: ...
-    def slow_path(self, name: str) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that do nothing."""
+class LeaderMetrics:
+    """Hooks for metrics, which do nothing here; ``name`` is the lease's."""
 
     def leader(self, name: str, leading: bool) -> None: ...
     def slow_path(self, name: str) -> None: ...
@@ -92,7 +85,7 @@ class LeaderElector:
         self._rng = rng
         self._times = times if times is not None else LeaseTimes()
         self._release_on_exit = release
-        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._metrics = metrics if metrics is not None else LeaderMetrics()
         self._leading = False
         self._wake = asyncio.Event()
         #: The lease as last seen or written, and the monotonic time since when it has been unchanged.

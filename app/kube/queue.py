@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import count
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from app.kube.clock import Clock, TokenBucket
 from app.kube.resources import ObjectKey
@@ -39,18 +39,8 @@ class RateLimits:
     burst: int = 100
 
 
-class QueueMetrics(Protocol):
-    """Hooks for the ``workqueue_*`` metrics; ``name`` is the queue's."""
-
-    def depth(self, name: str, keys: int) -> None: ...
-    def added(self, name: str) -> None: ...
-    def retried(self, name: str) -> None: ...
-    def waited(self, name: str, seconds: float) -> None: ...
-    def worked(self, name: str, seconds: float) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that do nothing."""
+class QueueMetrics:
+    """Hooks for the ``workqueue_*`` metrics, which do nothing here; ``name`` is the queue's."""
 
     def depth(self, name: str, keys: int) -> None: ...
     def added(self, name: str) -> None: ...
@@ -86,7 +76,7 @@ class WorkQueue(Generic[K]):
         self._share = share
         self._clock = clock
         self._limits = limits if limits is not None else RateLimits()
-        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._metrics = metrics if metrics is not None else QueueMetrics()
         #: By namespace.
         self._buckets: dict[str, TokenBucket] = {}
         #: Keys that need work, with the time they were added: those in _ready, and those to requeue when done.

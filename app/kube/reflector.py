@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import AsyncExitStack
 from enum import StrEnum
 from random import Random
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
@@ -47,17 +47,8 @@ class ReflectorError(StrEnum):
     UNEXPECTED = "unexpected"
 
 
-class ReflectorMetrics(Protocol):
-    """Hooks for counting; ``kind`` is the resource's kind."""
-
-    def listed(self, kind: str, objects: int) -> None: ...
-    def events(self, kind: str, count: int) -> None: ...
-    def error(self, kind: str, what: ReflectorError) -> None: ...
-    def set_aside(self, kind: str, objects: int) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that do nothing."""
+class ReflectorMetrics:
+    """Hooks for counting, which do nothing here; ``kind`` is the resource's kind."""
 
     def listed(self, kind: str, objects: int) -> None: ...
     def events(self, kind: str, count: int) -> None: ...
@@ -178,7 +169,7 @@ class Reflector(Generic[T]):
         self._page_size = page_size
         self._idle_seconds = idle_seconds
         self._keep = keep
-        self._metrics = metrics if metrics is not None else NoMetrics()
+        self._metrics = metrics if metrics is not None else ReflectorMetrics()
         self._absent = absent
         self._info = RequestInfo("WATCH", resource.path(namespace))
         self._backoff = Backoff(rng, base=FIRST_RETRY_SECONDS, cap=LONGEST_RETRY_SECONDS)

@@ -18,6 +18,10 @@ from prometheus_client import (
 
 from app.admission.metrics import AdmissionMetrics
 from app.framework.feature import Counters
+from app.kube.controller import ControllerMetrics
+from app.kube.leases import LeaderMetrics
+from app.kube.queue import QueueMetrics
+from app.kube.reflector import ReflectorMetrics
 from app.manager.features import features
 
 Metric = TypeVar("Metric", Counter, Gauge, Histogram)
@@ -106,7 +110,7 @@ def _series(metric: Metric) -> Callable[..., Metric]:
     return lru_cache(maxsize=4096)(metric.labels)
 
 
-class LeaderCounters:
+class LeaderCounters(LeaderMetrics):
     """Metrics of leader election."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -127,7 +131,7 @@ class LeaderCounters:
         self._slow.labels(name).inc()
 
 
-class ReflectorCounters:
+class ReflectorCounters(ReflectorMetrics):
     """Metrics of reflectors."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -165,7 +169,7 @@ class ReflectorCounters:
         self._errors.labels(kind, str(what)).inc()
 
 
-class ControllerCounters:
+class ControllerCounters(ControllerMetrics):
     """Metrics of controllers."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -237,7 +241,7 @@ class ControllerCounters:
         self._panics.labels(controller).inc()
 
 
-class QueueCounters:
+class QueueCounters(QueueMetrics):
     """Metrics of work queues."""
 
     def __init__(self, registry: CollectorRegistry) -> None:

@@ -24,7 +24,7 @@ from app.kube.admission import Webhook
 from app.kube.clock import Backoff
 from app.kube.controller import Controller
 from app.kube.errors import KubeError
-from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
+from app.kube.leases import LeaderElector, LeaderMetrics, LeadershipLost, LeaseTimes, identity
 from app.kube.objects import Lease, ObjectReference, decode_lease
 from app.kube.reflector import Reflector
 from app.kube.resources import LEASES
@@ -138,7 +138,7 @@ FINISH_SECONDS: Final = 2.0
 ANSWER_CHECK_SECONDS: Final = 1.0
 
 
-class Reconciler:
+class Reconciler(LeaderMetrics):
     """The reconciling part. It registers the webhooks once all ``webhook_processes`` can answer.
 
     ``single`` means that admission runs in this process too, so losing the Lease must not end it.

@@ -19,6 +19,7 @@ from app.pods.agents import NodeAgents
 from app.pods.budget import DisruptionBudget, LeastAvailable, known
 from app.pods.order import UpdateOrder
 from app.pods.predicates import Owner, refers_to
+from app.workloads.state import Metrics
 
 # Metrics of workload controllers. Kinds share the series; a label tells them apart. [CS-171]
 
@@ -65,7 +66,7 @@ class WorkloadCounters:
         return KindCounters(self, kind, self._leaks[name])
 
 
-class KindCounters:
+class KindCounters(Metrics):
     """Counters of one kind."""
 
     def __init__(self, counters: WorkloadCounters, kind: str, leaks: Counter) -> None:

@@ -32,7 +32,6 @@ from app.workloads.state import (
     ExpectationCheck,
     Expectations,
     Metrics,
-    NoMetrics,
     Outcome,
     R,
     S,
@@ -211,7 +210,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.kind = kind
         self.caches = caches
         self.budget = budget if budget is not None else NoBudget()
-        self.metrics = metrics if metrics is not None else NoMetrics()
+        self.metrics = metrics if metrics is not None else Metrics()
         self.writer = self.make_writer(events)
         self.writer.budget = self.budget
         self.writer.agents = agents if agents is not None else NoNodeAgents()

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from app.api.model import KubeObject
 from app.kube.client import Client, get_or_none
@@ -206,17 +206,8 @@ class Snapshot(Generic[W, S, R]):
 AnySnapshot = Snapshot[Any, Any, Any]
 
 
-class Metrics(Protocol):
-    """Hooks for metrics."""
-
-    def expectation_leaked(self, namespace: str, name: str) -> None: ...
-    def in_place_started(self, namespace: str) -> None: ...
-    def in_place_failed(self, namespace: str) -> None: ...
-    def in_place_finished(self, namespace: str, seconds: float) -> None: ...
-
-
-class NoMetrics:
-    """Metrics that count nothing."""
+class Metrics:
+    """Hooks for metrics, which do nothing here."""
 
     def expectation_leaked(self, namespace: str, name: str) -> None: ...
     def in_place_started(self, namespace: str) -> None: ...

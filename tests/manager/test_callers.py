@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from app.kube.client import Client
-from app.kube.reflector import NoMetrics
+from app.kube.reflector import ReflectorMetrics
 from app.manager.callers import KnownCallers, Turns, plain_address
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import Connections, listing, running, until, virtual
@@ -30,7 +30,7 @@ async def test_api_servers_are_known_by_the_addresses_that_they_list_themselves(
     moved = asyncio.Event()
     transport.answers.append(listing(1, slice_))
     transport.streams.append(changed)
-    reflector = callers.watch(Client(transport, VirtualClock()), Random(1), NoMetrics())
+    reflector = callers.watch(Client(transport, VirtualClock()), Random(1), ReflectorMetrics())
     reflector._streaming_list = False
     assert callers.knows("127.0.0.1")
     assert not callers.knows("10.0.0.1")

@@ -13,7 +13,7 @@ from app.framework.feature import ControllerPart, Feature
 from app.framework.watched import PODS, REVISIONS
 from app.kube.client import Client
 from app.kube.objects import decode_controller_revision, decode_persistent_volume_claim, decode_pod
-from app.kube.reflector import NoMetrics
+from app.kube.reflector import ReflectorMetrics
 from app.manager.process import Caches
 from app.pods.predicates import BY_CONTROLLER, Owner, ownerless
 from tests.kit.virtualtime import VirtualClock
@@ -59,8 +59,8 @@ def test_what_belongs_to_a_workload_or_a_sidecarset_is_found_by_it() -> None:
 
 def test_processes_that_answer_reviews_hold_no_pods() -> None:
     caches, client = Caches("kruise-system", "shop"), Client(MemoryServer(), VirtualClock())
-    admission = caches.admission_reflectors(client, Random(1), NoMetrics())
-    controllers = caches.controller_reflectors(client, Random(1), NoMetrics())
+    admission = caches.admission_reflectors(client, Random(1), ReflectorMetrics())
+    controllers = caches.controller_reflectors(client, Random(1), ReflectorMetrics())
     filled = [reflector.store for reflector in (*admission, *controllers)]
     assert len(filled) == len({id(store) for store in filled}) == len(caches.by_name)
     assert "Pods" not in caches.for_admission

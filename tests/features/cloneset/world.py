@@ -18,6 +18,7 @@ from app.features.podreadiness import feature as newpods
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
+from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, PERSISTENTVOLUMECLAIMS, PODS
 from app.kube.wire import Request, Response, Transport
 from app.manager.process import Caches
@@ -171,7 +172,7 @@ async def small_cluster(
         Controller(cloneset.NAME, clock, reconciler.watches(), reconciler, workers=cloneset.WORKERS),
         controller_of(newpods.FEATURE, client, {"Pods": stores.pods}, provided=provided),
     ]
-    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, NoReflectorMetrics())]
+    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, ReflectorMetrics())]
     mains = [nodes.run(), events.run(), *reflectors, *(one.run() for one in made if controllers)]
     try:
         async with running(*mains):
@@ -179,11 +180,3 @@ async def small_cluster(
             yield cluster
     finally:
         api.close()
-
-
-class NoReflectorMetrics:
-    """Counts nothing."""
-
-    def listed(self, kind: str, objects: int) -> None: ...
-    def events(self, kind: str, count: int) -> None: ...
-    def trouble(self, kind: str, what: str) -> None: ...

@@ -17,12 +17,13 @@ from app.features.podreadiness import feature as newpods
 from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
+from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
 from app.manager.process import Caches
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.features.cloneset.world import Counting, NoReflectorMetrics
+from tests.features.cloneset.world import Counting
 from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -157,7 +158,7 @@ async def small_cluster(
         Controller(daemonset.NAME, clock, reconciler.watches(), reconciler, workers=daemonset.WORKERS),
         controller_of(newpods.FEATURE, client, {"Pods": stores.pods}),
     ]
-    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, NoReflectorMetrics())]
+    reflectors = [reflector.run() for reflector in caches.controller_reflectors(client, rng, ReflectorMetrics())]
     mains = [simulation.run(), events.run(), *reflectors, *(one.run() for one in made)]
     try:
         async with running(*mains):

@@ -36,14 +36,14 @@ from app.kube.client import Client, PatchType
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
-from app.kube.reflector import Reflector
+from app.kube.reflector import Reflector, ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, PODS, REPLICASETS
 from app.kube.store import Store
 from app.kube.wire import Transport
 from app.manager.process import Caches
 from app.pods.budget import Disruption, DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.cloneset.world import Counting, NoReflectorMetrics
+from tests.features.cloneset.world import Counting
 from tests.features.podunavailablebudget.adversity import Adverse
 from tests.kit.features import context, controller_of, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock
@@ -274,7 +274,7 @@ def controller_mains(
     loop = controller_of(declared.FEATURE, client, caches.stores.by_name, events=events, provided=provided)
     if cluster is not None:
         cluster.asked = asked
-    metrics = NoReflectorMetrics()
+    metrics = ReflectorMetrics()
     filled = [*caches.admission_reflectors(client, rng, metrics), *caches.controller_reflectors(client, rng, metrics)]
     return [*(one.run() for one in filled), events.run(), *([loop.run()] if controller else [])]
 

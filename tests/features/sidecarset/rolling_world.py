@@ -17,6 +17,7 @@ from app.features.sidecarset.kind import SIDECAR_SET, sidecarset_hashes, with_de
 from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
+from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS
 from app.kube.wire import Request, Response, Transport
 from app.manager.process import Caches
@@ -219,16 +220,8 @@ async def managing(world: World, rng: Random, budget: DisruptionBudget | None = 
     provided = {DisruptionBudget: budget} if budget is not None else {}
     controller = controller_of(FEATURE, client, given, events=events, provided=provided)
     made = (caches.admission_reflectors, caches.controller_reflectors)
-    reflectors = [one.run() for make in made for one in make(client, rng, NoReflectorMetrics())]
+    reflectors = [one.run() for make in made for one in make(client, rng, ReflectorMetrics())]
     async with running(events.run(), *reflectors, controller.run()):
         # A definition is served a moment after it was created, and the caches are filled then.
         await until(lambda: all(store.ready for store in given.values()), 600)
         yield
-
-
-class NoReflectorMetrics:
-    """Counts nothing."""
-
-    def listed(self, kind: str, objects: int) -> None: ...
-    def events(self, kind: str, count: int) -> None: ...
-    def trouble(self, kind: str, what: str) -> None: ...

@@ -23,7 +23,7 @@ from app.kube.client import Client
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.errors import Conflict, NotFound
-from app.kube.reflector import NoMetrics
+from app.kube.reflector import ReflectorMetrics
 from app.kube.resources import CONTROLLERREVISIONS, NAMESPACES, PODS, SERVICEACCOUNTS
 from app.kube.transport import AiohttpTransport
 from app.manager.process import Caches
@@ -148,8 +148,8 @@ async def at_work(control_plane: ControlPlane, *, nodes: bool = True) -> AsyncIt
     namespace = f"t-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, {"metadata": {"name": namespace, "labels": {"env": namespace}}})
     reflectors = (
-        *caches.admission_reflectors(client, rng, NoMetrics()),
-        *caches.controller_reflectors(client, rng, NoMetrics()),
+        *caches.admission_reflectors(client, rng, ReflectorMetrics()),
+        *caches.controller_reflectors(client, rng, ReflectorMetrics()),
     )
     tasks = [reflector.run() for reflector in reflectors]
     if nodes:
