@@ -110,7 +110,6 @@ nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and ca
 	$(MAKE) --no-print-directory fuzz CASES=100000
 	$(MAKE) --no-print-directory simulate SEEDS=1-300
 	$(MAKE) --no-print-directory mutants
-	$(BIN)/python -m tests.shells.planted
 	$(BIN)/python -m tests.property --cases 100000
 	$(MAKE) --no-print-directory test-browser test-controlplane test-cluster
 	$(BIN)/python -m tests.chaos --seconds 10

@@ -2,16 +2,21 @@
 
 A fault names a function (``AdvancedCronJobReconciler._start``) and statements or an expression in it, before and after.
 Both are compared as syntax trees, so a fault survives reformatting and a move to another module. It must match
-exactly one place below ``app/``.
+exactly one place below ``app/``. ``python -m tests.planted FILE NAME MODULE ARGUMENTS`` runs a module, such as pytest,
+with a fault planted.
 """
 
 from __future__ import annotations
 
 import ast
+import runpy
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import yaml
@@ -34,7 +39,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A named set of edits; ``options`` holds what else its entry says."""
+    """A named set of edits; ``options`` holds the other fields of its entry."""
 
     name: str
     says: str
@@ -47,7 +52,7 @@ def load(path: Path) -> tuple[Fault, ...]:
     found = []
     for name, entry in yaml.safe_load(path.read_text()).items():
         edits = tuple(Edit(edit["in"], edit["old"], edit["new"]) for edit in entry.pop("edits"))
-        found.append(Fault(name, entry.pop("says"), edits, entry))
+        found.append(Fault(name, entry.pop("says", ""), edits, entry))
     return tuple(found)
 
 
@@ -65,10 +70,10 @@ def planted(fault: Fault, root: Path = ROOT) -> dict[Path, str]:
 
 
 def _candidates(edit: Edit, root: Path) -> Iterator[Path]:
-    name = edit.within.rpartition(".")[2]
+    names = edit.within.split(".") if edit.within else []
     for path in sorted((root / "app").rglob("*.py")):
         text = _text(path)
-        if f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text or not name:
+        if all(f"def {name}(" in text or f"def {name}[" in text or f"class {name}" in text for name in names):
             yield path
 
 
@@ -128,3 +133,41 @@ def _expressions(node: ast.AST, old: Sequence[Any], new: Sequence[Any]) -> Itera
             for index, one in enumerate(child):
                 if isinstance(one, ast.expr) and ast.dump(one) == wanted:
                     yield lambda child=child, index=index: child.__setitem__(index, value)
+
+
+def plant(fault: Fault) -> None:
+    """Give the functions that the fault changes their new code, in this process. Raises PlantError."""
+    for path, text in planted(fault).items():
+        module, code = import_module(".".join(_module(path))), compile(text, str(path), "exec")
+        for edit in fault.edits:
+            function, new = _function(module, code, edit.within.split("."))
+            function.__code__ = new
+
+
+def _function(found: Any, code: CodeType, names: Sequence[str]) -> tuple[Any, CodeType]:
+    """Return the outermost function on the way to a name, and its new code."""
+    for name in names:
+        found = vars(found)[name]
+        code = next(one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name)
+        found = getattr(found, "fget", None) or getattr(found, "__func__", None) or found
+        if isinstance(found, FunctionType):
+            return found, code
+    raise PlantError(f"{'.'.join(names)} is no function")
+
+
+def _module(path: Path) -> tuple[str, ...]:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return parts[:-1] if parts[-1] == "__init__" else parts
+
+
+def main() -> None:
+    """Run a module with a fault planted."""
+    path, name, module, *arguments = sys.argv[1:]
+    (fault,) = (one for one in load(Path(path)) if one.name == name)
+    plant(fault)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -5,5 +5,5 @@ A case (``cases.py``) declares objects and a few edits for one controller; every
 can be late, and any single request can be refused or lost, or meet another object under the same name. ``checks.py``
 lists the mishaps and what must hold after each. ``expected.json`` records, per case, the preconditions of its writes,
 and what it still writes in a reconcile after one of them failed: ``python -m tests.shells --write``, for review.
-``planted.json`` lists bugs that the suite catches: ``python -m tests.shells.planted``.
+``planted.yaml`` lists bugs that the suite catches: ``python -m tests.shells.planted``.
 """

@@ -16,6 +16,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.shells", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases (default: all)")
     parser.add_argument("--write", action="store_true", help=f"rewrite {EXPECTED.name}")
+    parser.add_argument("--first", action="store_true", help="stop each case at its first problem")
     parser.add_argument("--show", type=int, default=20, help="problems of each case")
     parser.add_argument("--verbose", action="store_true", help="show what the shells log")
     options = parser.parse_args()
@@ -26,7 +27,7 @@ def main() -> int:
         if options.names and case.name not in options.names:
             continue
         began = time.process_time()
-        report = report_of(case)
+        report = report_of(case, to_first=options.first)
         found[case.name] = report.as_json()
         wrong += len(report.problems)
         print(f"{case.name}: {report.runs} runs, {time.process_time() - began:.1f} s")

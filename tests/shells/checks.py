@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -148,19 +149,25 @@ def replace_all(resource: Resource) -> Edit:
     return edit
 
 
-class Trial:
-    """All runs of a case."""
+class _FirstProblemError(Exception):
+    """A trial that stops at its first problem has found one."""
 
-    def __init__(self, server: Server, case: Case, base: Saved) -> None:
+
+class Trial:
+    """All runs of a case; with ``to_first``, up to the first problem."""
+
+    def __init__(self, server: Server, case: Case, base: Saved, *, to_first: bool = False) -> None:
         self.server, self.case, self.base = server, case, base
+        self._to_first = to_first
         self.report = Report()
         self._ignored = re.compile(case.ignored)
 
     async def run(self) -> Report:
         """Everything."""
-        stages = await self._calm()
-        for number, stage in enumerate(stages):
-            await self._again(stage, number)
+        with suppress(_FirstProblemError):
+            stages = await self._calm()
+            for number, stage in enumerate(stages):
+                await self._again(stage, number)
         return self.report
 
     def _world(self, seed: str) -> World:
@@ -226,6 +233,8 @@ class Trial:
     def _problem(self, text: str) -> None:
         if text not in self.report.problems:
             self.report.problems.append(text)
+        if self._to_first:
+            raise _FirstProblemError
 
     # ---- with mishaps
 

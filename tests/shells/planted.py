@@ -1,104 +1,88 @@
-"""Planted bugs, small changes of shells that this suite catches: ``python -m tests.shells.planted --sample 8``.
+"""Planted bugs, small changes of shells that this suite catches: ``python -m tests.shells.planted``.
 
-``planted.json`` holds them: a file, exact text that occurs once in it and what takes its place, and the case that
-fails. Each runs in a process of its own, over a copy of the code. The sample is decided by ``--by``, for CI the hash of
-the commit. A bug that no longer applies, or that survives, makes the exit code 1.
+``planted.yaml`` lists them, as ``tests/planted.py`` describes: ``case`` is the case that fails with the bug, ``test``
+the unit tests that do where no case can. Each runs in a process forked from one that has loaded everything. A bug that
+matches no place, or that survives, makes the exit code 1.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import multiprocessing
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Final
 
-import msgspec
+from tests.planted import ROOT, PlantError, load, plant
+from tests.shells.cases import cases
+from tests.shells.suite import expected, report_of, started
 
-ROOT: Final = Path(__file__).resolve().parents[2]
-LIST: Final = Path(__file__).with_name("planted.json")
-#: Seconds for one case.
-LIMIT_SECONDS: Final = 300.0
-
-
-class Planted(msgspec.Struct, frozen=True):
-    """One bug. ``case``: the cases that fail with it; ``test`` the unit test that does, where no case can."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-    case: str = ""
-    test: str = ""
+LIST: Final = Path(__file__).with_name("planted.yaml")
+#: Seconds of processor time for one case.
+LIMIT_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a bug: caught, survived, or does not apply."""
+    """Whether the bug was caught, and what failed, or why it was not caught."""
 
     name: str
     caught: bool
     why: str
 
 
-def planted() -> list[Planted]:
-    """All of them."""
-    return msgspec.json.decode(LIST.read_bytes(), type=list[Planted])
+class _HangsError(KeyboardInterrupt):
+    """A case does not end; no loop takes this for an error of its own."""
 
 
-def judge(bug: Planted) -> Verdict:
-    """Plant one in a copy of the code and run what should fail."""
-    text = (ROOT / bug.file).read_text()
-    if text.count(bug.old) != 1:
-        return Verdict(bug.name, caught=False, why=f"the text occurs {text.count(bug.old)} times in {bug.file}")
-    with tempfile.TemporaryDirectory() as name:
-        copy = Path(name)
-        for folder in ("app", "tests/shells", "tests/kube"):
-            shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.patch"))
-        for one in ROOT.iterdir():
-            if one.name != "app" and one.name != "tests":
-                (copy / one.name).symlink_to(one)
-        for one in (ROOT / "tests").iterdir():
-            if not (copy / "tests" / one.name).exists():
-                (copy / "tests" / one.name).symlink_to(one)
-        (copy / bug.file).write_text(text.replace(bug.old, bug.new))
-        command = [sys.executable, "-m", "tests.shells", bug.case] if bug.case else [
-            sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", bug.test,
-        ]  # fmt: skip
-        environment = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-        try:
-            ran = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, check=False, timeout=LIMIT_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return Verdict(bug.name, caught=True, why="does not end")
-    found = [line.strip() for line in ran.stdout.splitlines() if line.startswith(("    ", "E  "))]
-    if ran.returncode == 2 or (ran.returncode and not found and not ran.stderr):
-        return Verdict(bug.name, caught=False, why=ran.stdout[-300:])
-    return Verdict(bug.name, caught=bool(ran.returncode), why=(found or [ran.stderr[-200:] or "survived"])[0])
+def _hangs(*_: object) -> None:
+    raise _HangsError
+
+
+def judge(name: str, path: Path = LIST) -> Verdict:
+    """Run what should fail with the bug planted. Changes the code of this process."""
+    (bug,) = (one for one in load(path) if one.name == name)
+    if test := bug.options.get("test", ""):
+        command = [sys.executable, "-m", "tests.planted", str(path), name, "pytest", "-qx", "-p", "no:cacheprovider"]
+        ran = subprocess.run([*command, *test.split()], cwd=ROOT, capture_output=True, text=True, check=False)
+        lines = [line for line in ran.stdout.splitlines() if line.startswith("E  ")]
+        return Verdict(name, caught=ran.returncode == 1 and bool(lines), why=(lines or [ran.stdout[-300:]])[0])
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGVTALRM, _hangs)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS)
+    try:
+        plant(bug)
+        (case,) = (one for one in cases() if one.name == bug.options["case"])
+        report = report_of(case, to_first=True)
+    except PlantError as error:
+        return Verdict(name, caught=False, why=str(error))
+    except _HangsError:
+        return Verdict(name, caught=True, why="does not end")
+    if report.problems:
+        return Verdict(name, caught=True, why=report.problems[0])
+    same = report.as_json() == expected()[case.name]
+    return Verdict(name, caught=not same, why="survived" if same else "is not as recorded")
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.shells.planted", description=__doc__)
     parser.add_argument("names", nargs="*", help="bugs (default: all)")
-    parser.add_argument("--sample", type=int, default=0, help="so many of them only")
-    parser.add_argument("--by", default="", help="what decides the sample")
+    parser.add_argument("--list", type=Path, default=LIST, help=f"another file than {LIST.name}")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at a time (default: one per CPU)")
     options = parser.parse_args()
-    chosen = [one for one in planted() if not options.names or one.name in options.names]
-    if options.sample:
-        chosen = Random(options.by).sample(chosen, min(options.sample, len(chosen)))
+    chosen = [one.name for one in load(options.list) if not options.names or one.name in options.names]
     survived = 0
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for done in as_completed([pool.submit(judge, one) for one in chosen]):
-            verdict = done.result()
+    started()  # every process has a copy
+    judged = partial(judge, path=options.list.resolve())
+    with multiprocessing.get_context("fork").Pool(options.jobs, maxtasksperchild=1) as pool:
+        for verdict in pool.imap_unordered(judged, chosen):
             survived += not verdict.caught
             print(f"{'caught  ' if verdict.caught else 'SURVIVED'} {verdict.name}: {verdict.why[:200]}", flush=True)
     print(f"{len(chosen)} planted, {survived} survived")

@@ -16,7 +16,8 @@ EXPECTED: Final = Path(__file__).parent / "expected.json"
 
 
 @cache
-def _started() -> tuple[VirtualLoop, Server, Saved]:
+def started() -> tuple[VirtualLoop, Server, Saved]:
+    """Return the server that all cases share, its loop, and the objects that all cases need."""
     loop = VirtualLoop()
     server, base = loop.run_until_complete(_filled())
     return loop, server, base
@@ -28,10 +29,10 @@ async def _filled() -> tuple[Server, Saved]:
     return server, server.save()
 
 
-def report_of(case: Case) -> Report:
-    """Run a case."""
-    loop, server, base = _started()
-    return loop.run_until_complete(Trial(server, case, base).run())
+def report_of(case: Case, *, to_first: bool = False) -> Report:
+    """Run a case; with ``to_first``, up to its first problem."""
+    loop, server, base = started()
+    return loop.run_until_complete(Trial(server, case, base, to_first=to_first).run())
 
 
 def expected() -> dict[str, Any]:

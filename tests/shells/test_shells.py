@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from app.kube.admission import PolicyRule
+from tests.planted import load, planted
 from tests.shells.building import parts
 from tests.shells.cases import CASES
 from tests.shells.checks import Case, Report
+from tests.shells.planted import LIST
 from tests.shells.suite import expected, report_of
 
 #: Verbs of RBAC, and the methods that need them.
@@ -28,6 +30,10 @@ def written(rules: tuple[PolicyRule, ...]) -> set[str]:
 def test_each_controller_has_a_case() -> None:
     """A controller that a feature declares is part of this suite, or this fails."""
     assert set(parts()) == {case().name for case in CASES if not case().name.startswith("agent: ")}
+
+
+def test_each_planted_bug_matches_one_place_in_the_code() -> None:
+    assert all(planted(bug) for bug in load(LIST))
 
 
 @pytest.mark.parametrize("make", [pytest.param(one, id=one().name) for one in CASES])
