@@ -107,7 +107,7 @@ def parts_of(words: Sequence[str]) -> tuple[str, str]:
     WrongCommandError."""
     parts = [part for word in words for part in word.split("/")]
     if not parts or len(parts) > 2 or not parts[0] or (len(parts) == 2 and not parts[1]):
-        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME, or KIND/NAME")
+        raise WrongCommandError(f"{' '.join(words)}: expected KIND NAME or KIND/NAME")
     return parts[0].lower(), parts[1] if len(parts) == 2 else ""
 
 
@@ -116,7 +116,7 @@ def wanted(words: Sequence[str]) -> tuple[Commands, str]:
     word, name = parts_of(words)
     found = kind_of(word)
     if not name:
-        raise WrongCommandError(f"{' '.join(words)}: which {found.kind.kind}? Expected KIND NAME, or KIND/NAME")
+        raise WrongCommandError(f"{' '.join(words)}: name a {found.kind.kind}: KIND NAME or KIND/NAME")
     return found, name
 
 
@@ -129,16 +129,16 @@ def kind_of(word: str) -> Commands:
 
 def _instead(word: str) -> str:
     if _BUILT_IN.fullmatch(word):
-        return "is built into Kubernetes; kubectl looks after it: kubectl rollout, kubectl set image, kubectl describe"
+        return "is built into Kubernetes; use kubectl rollout, kubectl set image, kubectl describe"
     if word in _ROLLOUTS:
-        return "is a kind of Kruise Rollouts, another project; ask for its workload: pykruise rollout status KIND NAME"
+        return "belongs to Kruise Rollouts, another project; name its workload: pykruise rollout status KIND NAME"
     from app.manager.features import kinds as known_kinds
 
     for kind in known_kinds():
         if word in (kind.kind.lower(), kind.singular, kind.plural, *kind.short_names, kind.crd_name):
             what = f"kubectl describe {kind.singular}.{kind.group} NAME"
-            return f"has no roll-out and no commands of its own; look at it with {what}"
-    return f"is not a kind that pykruise knows; it knows {', '.join(one['singular'] for one in kinds())}"
+            return f"has no rollout and no commands of its own; use {what}"
+    return f"is not a kind that pykruise knows: {', '.join(one['singular'] for one in kinds())}"
 
 
 def scope(commands: Commands, namespace: str) -> str:

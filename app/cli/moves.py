@@ -42,7 +42,7 @@ class MigrationProgress:
     owed: int = 0
 
 
-def written(source: Mapping[str, Any], number: int | None, moved: int, target: int) -> str:
+def progress_annotation(source: Mapping[str, Any], number: int | None, moved: int, target: int) -> str:
     """Return the annotation to write while the source scales to ``target`` replicas, after ``moved`` have moved."""
     there = _replicas(source)
     return orjson.dumps(
@@ -50,7 +50,7 @@ def written(source: Mapping[str, Any], number: int | None, moved: int, target: i
     ).decode()
 
 
-def stand_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> MigrationProgress:
+def progress_of(ours: Mapping[str, Any], source: Mapping[str, Any], number: int | None) -> MigrationProgress:
     """Return the progress of an earlier command for the same source and ``number``."""
     try:
         found = orjson.loads((ours["metadata"].get("annotations") or {}).get(names.MIGRATION) or "null")
@@ -88,34 +88,30 @@ async def replicas_moved(
         raise CommandError(f"{called}: not found; name another namespace with -n") from None
     resource, made = commands.kind.resource(), migration.made(old, name)
     ours: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
-    stand = stand_of(ours, old, limits.replicas) if ours is not None else MigrationProgress(limits.replicas)
-    there = _replicas(old) + stand.moved
-    number = there if stand.number is None else stand.number
+    progress = progress_of(ours, old, limits.replicas) if ours is not None else MigrationProgress(limits.replicas)
+    there = _replicas(old) + progress.moved
+    number = there if progress.number is None else progress.number
     if number > there:
         raise CommandError(f"{called}: has {there} replicas, {number} cannot move")
     if ours is None:
-        with left_behind(lambda: f"{ours_called} may have been made, with no Pods yet; {_GOES_ON}"):
+        with left_behind(lambda: f"{ours_called} may have been created, without Pods yet; {_RESUME}"):
             ours = await client.create(resource, made, namespace, field_manager="pykruise")
-        write(f"{ours_called} made from {called}{' (dry run)' if dry_run else ''}")
+        write(f"{ours_called} created from {called}{' (dry run)' if dry_run else ''}")
     else:
         _same_pods(ours, made, ours_called, called)
     if dry_run:
-        write(f"{number - stand.moved} replicas would move, {limits.max_surge} at a time")
+        write(f"{number - progress.moved} replicas would move, {limits.max_surge} at a time")
         return True
     if not number:
-        write(f"{called}: has no replicas that could move")
-    elif stand.moved:
-        write(f"{stand.moved} of {number} replicas have moved before; {_on(number - stand.moved)}")
-    move = _Move(client, commands, migration, namespace, name, source_name, number, stand, limits)
-    with left_behind(lambda: f"{move.moved} of {number} replicas have moved, and both workloads run on; {_GOES_ON}"):
+        write(f"{called}: has no replicas to move")
+    elif progress.moved:
+        write(f"{progress.moved} of {number} replicas have already moved; {number - progress.moved} left")
+    move = _Move(client, commands, migration, namespace, name, source_name, number, progress, limits)
+    with left_behind(lambda: f"{move.moved} of {number} replicas have moved; both workloads keep running; {_RESUME}"):
         return await move.run(ours, there)
 
 
-_GOES_ON: Final = "the same command goes on"
-
-
-def _on(left: int) -> str:
-    return f"{left} {'is' if left == 1 else 'are'} left" if left else "none is left"
+_RESUME: Final = "run the same command to resume"
 
 
 @dataclass(slots=True)
@@ -129,28 +125,28 @@ class _Move:
     name: str
     source: str
     number: int
-    stand: MigrationProgress
+    progress: MigrationProgress
     limits: Limits
     moved: int = 0
 
     async def run(self, ours: Mapping[str, Any], there: int) -> bool:
         """Move step by step; ``there`` is the number of replicas of the source before the first step."""
-        stand, limits, client = self.stand, self.limits, self.client
+        progress, limits, client = self.progress, self.limits, self.client
         resource = self.commands.kind.resource()
-        self.moved = stand.moved
-        begun = max(_replicas(ours) - stand.moved - stand.owed, 0)
+        self.moved = progress.moved
+        begun = max(_replicas(ours) - progress.moved - progress.owed, 0)
         deadline = client.clock.monotonic() + (limits.seconds or float("inf"))
         while self.moved < self.number:
             # Replicas added by an interrupted command belong to the first step, whatever its size was.
-            step = max(limits.max_surge, stand.owed if self.moved == stand.moved else 0)
+            step = max(limits.max_surge, progress.owed if self.moved == progress.moved else 0)
             moving = min(self.moved + step, self.number)
             # Scale up first, so that there are never fewer replicas than before.
             source = await client.get(self.migration.source, self.source, self.namespace)
-            about = written(source, stand.number, self.moved, there - moving)
+            about = progress_annotation(source, progress.number, self.moved, there - moving)
             await self._patch(resource, self.name, begun + moving, about)
             while not _available(await client.get(resource, self.name, self.namespace), begun + moving):
                 if client.clock.monotonic() >= deadline:
-                    late = f"not available within {limits.seconds:g} s; those of the source stay, and {_GOES_ON}"
+                    late = f"not available within {limits.seconds:g} s; the source keeps its replicas; {_RESUME}"
                     write(f"{moving} of {self.number} replicas: {late}")
                     return False
                 await client.clock.sleep(_POLL_SECONDS)
@@ -158,7 +154,7 @@ class _Move:
             await client.patch(self.migration.source, self.source, body, self.namespace, field_manager="pykruise")
             self.moved = moving
             write(f"{moving} of {self.number} replicas moved")
-        if self.stand.moved < self.number or (ours["metadata"].get("annotations") or {}).get(names.MIGRATION):
+        if self.progress.moved < self.number or (ours["metadata"].get("annotations") or {}).get(names.MIGRATION):
             await self._patch(resource, self.name, None, None)
         return True
 
@@ -173,7 +169,7 @@ def _same_pods(ours: Mapping[str, Any], made: Mapping[str, Any], called: str, so
     """Raise CommandError if the two would run different Pods or select each other's."""
     images = [[one.get("image") for one in each["spec"]["template"]["spec"]["containers"]] for each in (ours, made)]
     if images[0] != images[1]:
-        raise CommandError(f"{called}: is there and runs other images than {source}; bring both together first")
+        raise CommandError(f"{called}: exists and runs other images than {source}; give both the same images first")
 
 
 def _replicas(obj: Mapping[str, Any]) -> int:
@@ -215,16 +211,16 @@ async def adopted(
         there: dict[str, Any] | None = await get_or_none(client, resource, name, namespace)
         if there is None:
             raise CommandError(f"{native}: not found; name another namespace with -n")
-        write(f"{native} is gone, and {ours} is there: nothing is left to do; {_see('rollout status', commands, name)}")
+        write(f"{native} is deleted and {ours} exists: nothing to do; {_see('rollout status', commands, name)}")
         return True
-    # Only an interrupted command of ours deletes it without its Pods.
+    # Only an interrupted migration deletes it without its Pods.
     goes = bool(found["metadata"].get("deletionTimestamp"))
     if goes and "orphan" not in (found["metadata"].get("finalizers") or ()):
         raise CommandError(f"{native}: is being deleted with its Pods")
     made = migration.made(found, name)
     await client.create(resource, made, namespace, dry_run=True, field_manager="pykruise")
     if dry_run:
-        write(f"{native} would be deleted without its Pods, and {ours} made, which adopts them (dry run)")
+        write(f"{native} would be deleted without its Pods, and {ours} created to adopt them (dry run)")
         return True
     replacing = asyncio.ensure_future(_replaced(client, migration, resource, made, found, (native, ours), deadline))
     interrupted = False
@@ -233,15 +229,15 @@ async def adopted(
     except asyncio.CancelledError:
         # An interrupt must not leave the user with neither object; this takes about a second.
         interrupted = True
-        complain(f"interrupted; {ours} is made before, since it would be nowhere")
+        complain(f"interrupted; creating {ours} first, as neither object would be left")
         stored = await replacing
     if stored is None:
-        raise CommandError(f"{native}: is not gone within {seconds:g} s; the same command goes on, or {_again(made)}")
-    write(f"{ours} made")
+        raise CommandError(f"{native}: not deleted within {seconds:g} s; {_RESUME}, or {_again(made)}")
+    write(f"{ours} created")
     see = _see("rollout status", commands, name)
     if interrupted:
-        raise InterruptedCommandError(f"{ours} is made, and the manager lets it adopt the Pods; {see}")
-    with left_behind(lambda: f"{ours} is made, and the manager lets it adopt the Pods; {see}"):
+        raise InterruptedCommandError(f"{ours} is created, and the manager lets it adopt the Pods; {see}")
+    with left_behind(lambda: f"{ours} is created, and the manager lets it adopt the Pods; {see}"):
         while not _has_pods(stored, found):
             if client.clock.monotonic() >= deadline:
                 why = _see("explain", commands, name)
@@ -275,18 +271,18 @@ async def _replaced(
             if isinstance(error, ApiError) and not isinstance(error, ServerError):
                 raise
             # The request may have been carried out all the same, leaving neither object.
-            may = f"may be deleted ({sentence(error)}); if it is there, the same command goes on, if not"
+            may = f"may be deleted ({sentence(error)}); if it still exists, {_RESUME}; if not"
             raise CommandError(f"{called[0]}: {may}, {_again(made)}") from None
         except BaseException:
             write(_again(made))
             raise
-    write(f"{called[0]} deleted; its Pods run on")
+    write(f"{called[0]} deleted; its Pods keep running")
     try:
         if not await _gone(client, migration, namespace, name, uid, deadline):
             return None
         stored: dict[str, Any] = await client.create(resource, made, namespace, field_manager="pykruise")
     except (KubeError, OSError) as error:
-        raise CommandError(f"{called[1]}: not made ({sentence(error)}); {_again(made)}") from None
+        raise CommandError(f"{called[1]}: not created ({sentence(error)}); {_again(made)}") from None
     except BaseException:
         write(_again(made))  # interrupted a second time: print the object, which exists nowhere else
         raise
@@ -319,7 +315,7 @@ def _again(made: Mapping[str, Any]) -> str:
 
     import orjson
 
-    return f"make it with: echo {shlex.quote(orjson.dumps(made).decode())} | kubectl create -f -"
+    return f"create it with: echo {shlex.quote(orjson.dumps(made).decode())} | kubectl create -f -"
 
 
 def _see(verb: str, commands: Commands, name: str) -> str:

@@ -88,7 +88,7 @@ def explain(
     except CommandError as error:
         raise failed(f"explain: {error}; also pod NAME and node NAME", error.exit_code) from None
     if not name:
-        raise failed(f"explain {' '.join(what)}: expected KIND NAME, or KIND/NAME", 2)
+        raise failed(f"explain {' '.join(what)}: expected KIND NAME or KIND/NAME", 2)
 
     async def work(client: Client, where: str) -> Report:
         if commands is not None:

@@ -60,7 +60,7 @@ def _command(what: list[str], namespace: str, value: str, kubeconfig: str, conte
     try:
         kind, name = parts_of(what)
         if not name:
-            raise failed(f"{kind}: expected KIND NAME, or KIND/NAME", 2)
+            raise failed(f"{kind}: expected KIND NAME or KIND/NAME", 2)
         protected = wanted_kind(load_table(), kind, name, value)
     except (CommandError, TableError) as error:
         raise failed(str(error), 2) from None
@@ -79,7 +79,7 @@ def wanted_kind(table: tuple[ProtectedKind, ...], kind: str, name: str, value: s
     found = find_kind(table, kind)
     if found is None:
         known = ", ".join(row.full_name for row in table)
-        raise ProtectError(f"{kind} {name}: deletion protection knows no such kind; it knows {known}")
+        raise ProtectError(f"{kind} {name}: deletion protection does not cover this kind; it covers {known}")
     if value == "Cascading" and found.cascading is Cascading.NOTHING:
         raise ProtectError(f"{found.kind} {name}: --cascading protects nothing on this kind; leave it out")
     return found

@@ -27,8 +27,8 @@ _SAMPLES = _ROOT / "policies" / "samples"
 _EXAMPLE = _ROOT / "docs" / "guides" / "examples" / "cloneset.yaml"
 _GREETING = """\
 A sandbox runs at {server}: an API server in memory, {nodes} simulated nodes, and pykruise's manager.
-It is for trying things out and for tests: nothing is kept, there is no authentication or authorization,
-no container really runs.
+It is meant for evaluation and tests: it stores nothing, has no authentication or authorization,
+and does not really run containers.
 
   export KUBECONFIG={kubeconfig}{path}
 """
@@ -42,7 +42,7 @@ _LINES = (
         True,
     ),
     (
-        "a protected Namespace stays",
+        "a protected Namespace is not deleted",
         "kubectl label ns shop policy.kruise.io/delete-protection=Always && kubectl delete ns shop",
         True,
     ),
@@ -94,10 +94,10 @@ def sandbox(
     loaded = tuple(samples() if with_samples else ())
     try:
         if sum((detach, wait, stop)) > 1:
-            raise failed("--detach, --wait and --stop: name one of them", 2)
+            raise failed("--detach, --wait and --stop exclude one another", 2)
         gates = parse_gates(feature_gates)
         if "EnableExternalCerts" in gates.given and gates.enabled("EnableExternalCerts"):
-            raise failed("--feature-gates: EnableExternalCerts: nobody brings certificates here; leave it out", 2)
+            raise failed("--feature-gates: leave out EnableExternalCerts: the sandbox has no external certificates", 2)
         if stop or wait:
             (detached.stop if stop else detached.wait)(file)
             return
@@ -106,7 +106,7 @@ def sandbox(
         if detach:
             server = detached.start(file, [f"--nodes={nodes}", f"--port={port}", *flags, *_samples_flag(with_samples)])
             greeting(print, server, options)
-            write(f"It runs in the background; it ends with: pykruise sandbox --stop --kubeconfig {kubeconfig}")
+            write(f"The sandbox runs in the background. To stop it: pykruise sandbox --stop --kubeconfig {kubeconfig}")
             return
         logs.configure("text", 30)
         import uvloop
@@ -143,7 +143,7 @@ async def _run(options: Any, *, quiet: bool) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     console = Console(highlight=False, soft_wrap=True, markup=False)
-    console.print("Starting a simulated cluster: a few seconds …")
+    console.print("Starting a simulated cluster; this takes a few seconds …")
     with TemporaryDirectory(prefix="pykruise-sandbox-") as own:
         # The user's kubeconfig is written when everything is ready; the manager uses its own before.
         async with run_sandbox(replace(options, kubeconfig=Path(own) / "kubeconfig", log_file=options.log)) as running:
@@ -172,7 +172,7 @@ async def _manager(running: Any, options: Any, stop: asyncio.Event, console: Any
         try:
             written(files)
             greeting(console.print, running.server.url, options)
-            console.print("Ready: admission answers. Ctrl-C ends it.")
+            console.print("Ready. Press Ctrl-C to stop.")
             if quiet:
                 await stop.wait()
             elif console.is_terminal:
@@ -204,14 +204,14 @@ def greeting(write: Callable[[str], Any], server: str, options: Any) -> None:
     json = "-H 'Content-Type: application/json'"
     merge = "-H 'Content-Type: application/merge-patch+json'"
     label = '{"metadata":{"labels":{"policy.kruise.io/delete-protection":"Always"}}}'
-    write("There is no kubectl here; the same as curl:")
+    write("kubectl is not installed; the same with curl:")
     said = "a Pod gets its sidecar" if with_samples else "a Pod"
     lines = [(said, f"{curl} {json} -d '{body}' {server}/api/v1/namespaces/default/pods")]
-    lines.append(("what became of it", f"{curl} {server}/api/v1/namespaces/default/pods/web"))
+    lines.append(("the result", f"{curl} {server}/api/v1/namespaces/default/pods/web"))
     if with_samples:
         namespace = f"{server}/api/v1/namespaces/shop"
         protect = f"{curl} -X PATCH {merge} -d '{label}' {namespace}; {curl} -X DELETE {namespace}"
-        lines.append(("a protected Namespace stays", protect))
+        lines.append(("a protected Namespace is not deleted", protect))
     for what, command in lines:
         write(f"  {command}   # {what}")
     write("")

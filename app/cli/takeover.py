@@ -28,8 +28,8 @@ _POLL_SECONDS: Final = 1.0
 #: Objects of a kind are counted up to this number.
 _COUNTED: Final = 500
 _ATTEMPTS: Final = 10
-_GOES_ON: Final = "the same command goes on where it stands"
-_GIVES_BACK: Final = "pykruise takeover --back --yes gives the cluster back as it was"
+_RESUME: Final = "run the same command to resume"
+_OR_GO_BACK: Final = "or pykruise takeover --back --yes to restore the previous installation"
 
 
 def register(app: typer.Typer) -> None:
@@ -93,27 +93,27 @@ async def run(
     for line in shown(plan):
         say(line)
     if plan.blockers:
-        raise CommandError("it cannot be done, see above")
+        raise CommandError("not possible, see above")
     if not plan.steps:
-        say("Nothing is left to be done; --back gives the cluster back.")
+        say("Nothing to do; --back restores the previous installation.")
         return
     if not yes:
-        say("Nothing was changed; --yes does it.")
+        say("Nothing was changed; --yes applies the steps.")
         return
-    again = _GOES_ON if back else f"{_GOES_ON}, {_GIVES_BACK}"
+    again = _RESUME if back else f"{_RESUME}, {_OR_GO_BACK}"
     for number, step in enumerate(plan.steps, 1):
         where = f"{number}/{len(plan.steps)} {_named(step)}"
         say(f"{where}: {step.does}")
-        await carried_out_or_told(client, step, where, again, first=number == 1)
-    say("Done." if back else "Done. --back gives the cluster back.")
+        await carry_out_or_explain(client, step, where, again, first=number == 1)
+    say("Done." if back else "Done. --back restores the previous installation.")
 
 
-async def carried_out_or_told(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
+async def carry_out_or_explain(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
     """Carry out one step. If it fails or is interrupted, say what is left and how to resume."""
     from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
-        with left_behind(lambda: f"{where}: may be done, the steps after it are not; {again}"):
+        with left_behind(lambda: f"{where}: may be done, later steps are not; {again}"):
             await carried_out(client, step)
     except (KubeError, OSError) as error:
         # An API server that fails or times out may have carried out the write.
@@ -127,7 +127,7 @@ def shown(plan: Plan) -> list[str]:
     lines += [f"! {warning}" for warning in plan.warnings]
     lines += [f"✗ {blocker}" for blocker in plan.blockers]
     if plan.steps:
-        lines += ["", "The steps:"]
+        lines += ["", "Steps:"]
         lines += [f"{number:>3}. {_named(step)}: {step.does}" for number, step in enumerate(plan.steps, 1)]
     return lines
 
@@ -255,8 +255,8 @@ async def _rolled_out(client: Client, step: Step) -> None:
             updated, wanted, _, available = replica_counts(live)
             raise CommandError(
                 f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
-                f"{ROLLOUT_SECONDS:g} s; those that ran before still answer. kubectl describe pods -n {step.namespace} "
-                f"says what keeps the new ones; {_GOES_ON}, also with another --image, {_GIVES_BACK}"
+                f"{ROLLOUT_SECONDS:g} s; the old ones still serve. kubectl describe pods -n {step.namespace} shows "
+                f"what blocks the new ones; {_RESUME}, if need be with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
 

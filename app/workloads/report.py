@@ -79,7 +79,7 @@ def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, avai
     yield f"not available; lifecycle state {state}"
     pod = facts.pod
     if pod.status.phase != "Running":
-        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ", on no node yet"
+        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ", not scheduled yet"
         yield f"  its phase is {pod.status.phase or 'not reported'}{where}"
     for type_ in _READINESS:
         condition = pod.condition(type_)
@@ -88,7 +88,7 @@ def readiness_lines(facts: PodFacts, now: float, min_ready_seconds: int, *, avai
             yield f"  condition {type_} is {condition.status}{f': {said}' if said else ''}"
     if now <= facts.available_after < inf:
         rest = timedelta(seconds=round(facts.available_after - now))
-        yield f"  ready, and counts as available in {rest} (minReadySeconds {min_ready_seconds})"
+        yield f"  ready; available in {rest} (minReadySeconds {min_ready_seconds})"
     if facts.in_grace:
         yield "  it is out of service until the grace period of its update ends"
 
@@ -101,7 +101,7 @@ def held_lines(facts: PodFacts, lifecycle: Lifecycle | None) -> Iterator[str]:
     elif lifecycle is not None and facts.lifecycle == LifecycleState.PREPARING_UPDATE:
         hook, what = lifecycle.in_place_update, "its update"
     if hook is not None and (holds := hook_members(hook, facts.pod, present=True)):
-        yield f"  {what} waits until these are taken away: {', '.join(holds)}"
+        yield f"  {what} waits until these are removed: {', '.join(holds)}"
 
 
 def hook_members(hook: Hook, pod: Pod, *, present: bool) -> list[str]:
@@ -122,7 +122,7 @@ def next_line(pod: str, coming: Preview) -> str:
         return f"next: will be {_PASSIVE[turn.action]} in step {turn.step} of {steps}{reason}"
     if pod in coming.rest:
         return f"next: stays at its revision ({coming.ends})" if coming.ends else "next: stays at its revision"
-    return "next: nothing is to be done about it"
+    return "next: nothing to do"
 
 
 # Status conditions, and the patch from one status to the next. Pure. A status is the JSON object as stored; conditions

@@ -117,7 +117,7 @@ def hook_errors(hook: Mapping[str, Any], path: Path) -> Iterator[FieldError]:
         yield from (invalid(at.key(key), value, message) for message in is_label_value(value))
 
 
-def where_policies_stand(kind: object) -> str:
+def policy_hint(kind: object) -> str:
     """Return a hint for a strategy type that is an update policy, as v1alpha1 allowed; '' for others."""
     if kind not in POD_UPDATE_POLICIES:
         return ""
@@ -198,7 +198,7 @@ def repeated_claims(spec: Mapping[str, Any]) -> Iterator[str]:
     """Warn about each name used by several claim templates."""
     claims = [name for name, _ in map(_claim, spec.get("volumeClaimTemplates") or ())]
     for name in sorted({name for name in claims if claims.count(name) > 1}):
-        yield f"{CLAIM_TEMPLATES}: {quote(name)} stands there more than once"
+        yield f"{CLAIM_TEMPLATES}: {quote(name)} is used more than once"
 
 
 def claim_change_errors(
@@ -226,9 +226,9 @@ def claim_change_errors(
             if called in expandable and expandable[called] is not True:
                 missing = expandable[called] is None
                 words = (
-                    f"storage class {quote(called)} is not there"
+                    f"storage class {quote(called)} does not exist"
                     if missing
-                    else f"its storage class does not let the claims of {name} grow (allowVolumeExpansion)"
+                    else f"its storage class does not allow the claims of {name} to grow (allowVolumeExpansion)"
                 )
                 yield forbidden(at.child("spec", "resources"), words)
 

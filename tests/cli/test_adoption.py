@@ -127,7 +127,7 @@ async def test_nothing_is_deleted_for_an_object_that_is_refused() -> None:
 @pytest.mark.behaviour("CLI-21")
 async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
     server = Moving("statefulset", refused="make")
-    with pytest.raises(CommandError, match=r"not made .* make it with: echo .*selector.* kubectl create -f -"):
+    with pytest.raises(CommandError, match=r"not created .* create it with: echo .*selector.* kubectl create -f -"):
         await move(server, "asts/web", "sts/web")
 
 
@@ -136,7 +136,7 @@ async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
 async def test_an_object_of_which_nobody_knows_whether_it_is_deleted_is_told_whole() -> None:
     server = Moving("statefulset")
     server.delete_code = 504
-    with pytest.raises(CommandError, match=r"may be deleted .* goes on, if not, make it with: echo .*selector"):
+    with pytest.raises(CommandError, match=r"may be deleted .* to resume; if not, create it with: echo .*selector"):
         await move(server, "asts/web", "sts/web")
     server = Moving("statefulset")
     server.delete_code = 403
@@ -148,7 +148,7 @@ async def test_an_object_of_which_nobody_knows_whether_it_is_deleted_is_told_who
 @pytest.mark.behaviour("CLI-21")
 async def test_one_that_does_not_go_is_told_with_what_is_left_to_do() -> None:
     server = Moving("statefulset", goes=False)
-    with pytest.raises(CommandError, match="is not gone within 10 s; the same command goes on, or make it with: echo"):
+    with pytest.raises(CommandError, match=r"not deleted within 10 s; run .* to resume, or create it with: echo"):
         await move(server, "asts/web", "sts/web")
     assert server.said == ["try", "delete"]
 
@@ -195,14 +195,14 @@ async def test_interrupted_after_the_deletion_ours_is_made_first(
 ) -> None:
     server = Moving(kind)
     server.interrupts = asyncio.create_task(move(server, what, source))
-    with pytest.raises(CommandError, match="is made, and the manager lets it adopt the Pods") as ended:
+    with pytest.raises(CommandError, match="is created, and the manager lets it adopt the Pods") as ended:
         await server.interrupts
     assert ended.value.exit_code == 130
     assert server.said == ["try", "delete", "make"]
-    assert "is made before, since it would be nowhere" in capsys.readouterr().err
+    assert "first, as neither object would be left" in capsys.readouterr().err
     # There is nothing left for the same command.
     assert await move(server, what, source) is True
-    assert "nothing is left to do; see: pykruise rollout status" in capsys.readouterr().out
+    assert "nothing to do; see: pykruise rollout status" in capsys.readouterr().out
     assert server.said == ["try", "delete", "make"]
 
 
@@ -216,7 +216,7 @@ async def test_interrupted_twice_what_is_nowhere_is_told_whole(capsys: pytest.Ca
     await asyncio.sleep(2)
     moving.cancel()
     await asyncio.gather(moving, return_exceptions=True)
-    assert "make it with: echo" in capsys.readouterr().out
+    assert "create it with: echo" in capsys.readouterr().out
 
 
 @virtual

@@ -9,7 +9,7 @@ from typing import Any, Final
 import orjson
 import pytest
 
-from app.cli.takeover import carried_out_or_told
+from app.cli.takeover import carry_out_or_explain
 from app.features.containerrecreate.commands import restart
 from app.features.ephemeraljob.commands import LABEL, debug
 from app.features.imagepull.commands import pull
@@ -121,7 +121,7 @@ class Refusing(ApiServer):
 @pytest.mark.parametrize(
     ("code", "first", "said"),
     [
-        (0, True, "interrupted; 2/9 x: may be done, the steps after it are not; back"),
+        (0, True, "interrupted; 2/9 x: may be done, later steps are not; back"),
         (403, True, "2/9 x: refused: you may not; nothing was changed"),
         (403, False, "2/9 x: refused: you may not; back"),
         (504, True, "2/9 x: refused: you may not; back"),
@@ -131,7 +131,7 @@ async def test_a_takeover_that_stops_in_the_middle_says_how_it_goes_on(code: int
     client = Client(Refusing(code), VirtualClock())
     step = Step("keep", "create", CONFIGMAPS, "x", "shop", {"metadata": {"name": "x"}})
     with pytest.raises(CommandError) as ended:
-        await carried_out_or_told(client, step, "2/9 x", "back", first=first)
+        await carry_out_or_explain(client, step, "2/9 x", "back", first=first)
     assert str(ended.value) == said
 
 

@@ -87,7 +87,7 @@ async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.Ca
     server = Moving(available=False)
     assert await move(server) is False
     assert server.objects[DEPLOYMENT]["spec"]["replicas"] == 5
-    assert "not available within 10 s; those of the source stay" in capsys.readouterr().out
+    assert "not available within 10 s; the source keeps its replicas" in capsys.readouterr().out
 
 
 @virtual
@@ -151,7 +151,7 @@ async def test_interrupted_anywhere_the_same_command_goes_on(
             break
         if at > 2:  # before, nothing has been written
             assert isinstance(ended, InterruptedCommandError)
-            assert re.search(r"^interrupted; .*; the same command goes on$", str(ended))
+            assert re.search(r"^interrupted; .*; run the same command to resume$", str(ended))
         assert await move(server, surge=again) is True
         made = server.objects[CLONE_SET]
         assert (server.objects[DEPLOYMENT]["spec"]["replicas"], made["spec"]["replicas"]) == (0, 5), at
@@ -171,7 +171,7 @@ async def test_a_number_is_that_of_both_commands_together(capsys: pytest.Capture
     assert await move(server, replicas=3) is True
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (2, 3)
     said = capsys.readouterr().out
-    assert "those of the source stay, and the same command goes on" in said
+    assert "the source keeps its replicas; run the same command to resume" in said
     # It is over now, so the next one moves others.
     assert await move(server, replicas=1) is True
     assert (server.objects[DEPLOYMENT]["spec"]["replicas"], server.objects[CLONE_SET]["spec"]["replicas"]) == (1, 4)
@@ -184,7 +184,7 @@ async def test_a_source_without_replicas_is_said(capsys: pytest.CaptureFixture[s
     await move(server)
     capsys.readouterr()
     assert await move(server) is True
-    assert capsys.readouterr().out == "Deployment shop/web: has no replicas that could move\n"
+    assert capsys.readouterr().out == "Deployment shop/web: has no replicas to move\n"
 
 
 @virtual

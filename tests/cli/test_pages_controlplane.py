@@ -42,7 +42,7 @@ def cloned(tmp_path: Path) -> Reader:
 
 def test_the_readme_leads_to_a_workload_in_a_sandbox(cloned: Reader) -> None:
     with cloned.leaves_running(line("README.md", "make sandbox")) as sandbox:
-        sandbox.says("Ready: admission answers. Ctrl-C ends it.")
+        sandbox.says("Ready. Press Ctrl-C to stop.")
         exported = line("README.md", "export KUBECONFIG")
         for one in (
             shown("README.md", "kubectl create -f"),
@@ -154,9 +154,9 @@ def test_a_cluster_moves_over_and_its_release_is_ended_by_hand(tmp_path: Path, c
         take = line(
             "docs/moving-over.md", "pykruise takeover --image registry.example/team/kruise-manager:v0.1.0 --yes"
         )
-        assert "Nothing was changed; --yes does it." in cloned.does(look)
+        assert "Nothing was changed; --yes applies the steps." in cloned.does(look)
         assert image() == theirs
-        assert "Done. --back gives the cluster back." in cloned.does(take)
+        assert "Done. --back restores the previous installation." in cloned.does(take)
         assert image() == look.rpartition(" ")[2]
         assert "Done." in cloned.does(line("docs/moving-over.md", "pykruise takeover --back --yes"))
         assert image() == theirs

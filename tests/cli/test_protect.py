@@ -46,7 +46,7 @@ async def test_an_object_that_is_not_there_is_told_with_the_way_out() -> None:
 
 
 def test_a_kind_that_is_not_protected_is_told_with_those_that_are() -> None:
-    with pytest.raises(ProtectError, match=r"daemonset web: .* it knows namespaces, .*deployments\.apps"):
+    with pytest.raises(ProtectError, match=r"daemonset web: .* it covers namespaces, .*deployments\.apps"):
         wanted_kind(TABLE, "daemonset", "web", "Always")
 
 

@@ -343,7 +343,7 @@ def test_only_pods_are_explained() -> None:
     assert refused("explain", "service", "one").endswith("also pod NAME and node NAME")
     assert (
         refused("explain", "pod/")
-        == "pykruise: explain: pod/: expected KIND NAME, or KIND/NAME; also pod NAME and node NAME"
+        == "pykruise: explain: pod/: expected KIND NAME or KIND/NAME; also pod NAME and node NAME"
     )
     told = CliRunner().invoke(app, ["explain", "pod/web-1", "--kubeconfig", "/there/is/none"])
     assert told.exit_code == 2

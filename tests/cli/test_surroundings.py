@@ -77,7 +77,7 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
         done = in_shell(line)
     finally:
         server.close()
-    assert (done.returncode, done.stderr) == (1, "pykruise: it cannot be done, see above\n")
+    assert (done.returncode, done.stderr) == (1, "pykruise: not possible, see above\n")
     assert "there is nothing to take over" in done.stdout
 
 
@@ -93,7 +93,10 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
             "invalid value for '--max-surge': it is less than 1; see",
         ),
         ("--kubeconfig x rollout status", "no such option: --kubeconfig here; it stands behind the command, see"),
-        ("sandbox --feature-gates EnableExternalCerts=true", "EnableExternalCerts: nobody brings certificates here"),
+        (
+            "sandbox --feature-gates EnableExternalCerts=true",
+            "leave out EnableExternalCerts: the sandbox has no external certificates",
+        ),
         ("daemon --nonsense", "unrecognized arguments: --nonsense (pykruise daemon --help lists all)"),
     ],
 )

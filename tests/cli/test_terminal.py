@@ -93,12 +93,12 @@ def test_without_a_cluster_a_command_is_one_line_and_exit_code_2(command: str, w
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("deploy/web", "is built into Kubernetes; kubectl looks after it: kubectl rollout"),
-        ("rollouts/web", "is a kind of Kruise Rollouts, another project"),
-        ("nodeimage/web", "has no roll-out and no commands of its own; look at it with kubectl describe nodeimage"),
-        ("bogus/web", "is not a kind that pykruise knows; it knows "),
-        ("a/b/c", "expected KIND NAME, or KIND/NAME"),
-        ("clone/", "expected KIND NAME, or KIND/NAME"),
+        ("deploy/web", "is built into Kubernetes; use kubectl rollout"),
+        ("rollouts/web", "belongs to Kruise Rollouts, another project"),
+        ("nodeimage/web", "has no rollout and no commands of its own; use kubectl describe nodeimage"),
+        ("bogus/web", "is not a kind that pykruise knows: "),
+        ("a/b/c", "expected KIND NAME or KIND/NAME"),
+        ("clone/", "expected KIND NAME or KIND/NAME"),
     ],
 )
 @pytest.mark.behaviour("CLI-10", "CLI-11")

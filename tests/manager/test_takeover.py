@@ -221,7 +221,7 @@ async def check_there_and_back(client: Client) -> None:
     told: list[str] = []
     await run(client, NAMESPACE, IMAGE, say=told.append)
     assert await everything(client) == before
-    assert told[-1] == "Nothing was changed; --yes does it."
+    assert told[-1] == "Nothing was changed; --yes applies the steps."
     pods = {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}
 
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
@@ -235,7 +235,7 @@ async def check_there_and_back(client: Client) -> None:
     assert {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}.isdisjoint(pods)
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
     assert "taken over already" in told[-2]
-    assert told[-1] == "Nothing is left to be done; --back gives the cluster back."
+    assert told[-1] == "Nothing to do; --back restores the previous installation."
     assert await everything(client) == taken
     with pytest.raises(CommandError):
         await run(client, NAMESPACE, "other", yes=True, say=told.append)
@@ -268,7 +268,7 @@ async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_gi
     async with simulated(0) as world:
         await laid(world.client)
         started = world.client.clock.monotonic()
-        with pytest.raises(CommandError, match="0 available after 300 s; those that ran before still answer"):
+        with pytest.raises(CommandError, match="0 available after 300 s; the old ones still serve"):
             await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
         assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
         definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
@@ -340,7 +340,7 @@ async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_w
         taken = await everything(world.client)
         assert is_taken_over(taken)
         assert len(ends_of) > 20
-        assert all("the same command goes on where it stands" in end for end in ends_of)
+        assert all("run the same command to resume" in end for end in ends_of)
 
 
 async def refused(client: Client, **options: Any) -> str:
@@ -394,7 +394,7 @@ async def test_what_is_left_is_said_and_needs_no_image() -> None:
 async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command() -> None:
     async with simulated(0) as world:
         await laid(world.client)
-        assert "also with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
+        assert "if need be with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
         told: list[str] = []
         await run(world.client, NAMESPACE, IMAGE, say=told.append)
         assert any(f"run {IMAGE}" in line for line in told)

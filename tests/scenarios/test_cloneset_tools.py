@@ -166,7 +166,7 @@ def test_what_is_planned_is_what_happens(world: World) -> None:
     order = [line.split()[1] for line in told[2:]]
     assert sorted(order) == sorted(pod["metadata"]["name"] for pod in pods(world))
     assert all("update in place" in line for line in told[2:])
-    assert "next: nothing is to be done about it" in pykruise(world, "explain", "pod", order[0])
+    assert "next: nothing to do" in pykruise(world, "explain", "pod", order[0])
     world.apply(wanted)
     assert 'cloneset "web" successfully rolled out' in pykruise(world, "rollout", "status", "cloneset", "web")
     updated = {pod["metadata"]["name"]: state(pod)["updateTimestamp"] for pod in pods(world)}

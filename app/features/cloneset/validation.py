@@ -34,9 +34,9 @@ from app.workloads.validation import (
     hook_errors,
     hooks,
     in_place_only_errors,
+    policy_hint,
     selector_errors,
     template_errors,
-    where_policies_stand,
     without_empties,
 )
 
@@ -96,7 +96,7 @@ class Rollout:
         kind, fields = strategy.get("type") or "", strategy.get("rollingUpdate")
         error, policy_error, policy = None, None, (fields or {}).get("podUpdatePolicy") or ""
         if kind not in ("", *UPDATE_TYPES):
-            words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{where_policies_stand(kind)}"
+            words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{policy_hint(kind)}"
             error = invalid(path.child("type"), kind, words)
         at = path.child("rollingUpdate")
         if policy not in ("", *POD_UPDATE_POLICIES):

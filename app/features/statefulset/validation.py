@@ -43,12 +43,12 @@ from app.workloads.validation import (
     hooks,
     in_place_only_errors,
     metadata_errors,
+    policy_hint,
     positive_count_errors,
     repeated_claims,
     selector_errors,
     template_errors,
     template_spec,
-    where_policies_stand,
     without_empties,
 )
 
@@ -144,7 +144,7 @@ def _strategy_errors(spec: Mapping[str, Any]) -> Iterator[FieldError]:
     elif kind != ROLLING_UPDATE:
         block = "(nil)" if rolling is None else "{…}"
         shown = f"Type:{quote(kind)}, RollingUpdate:(*v1beta1.RollingUpdateStatefulSetStrategy){block}"
-        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{where_policies_stand(kind)}"
+        words = f"must be '{ROLLING_UPDATE}' or '{ON_DELETE}'{policy_hint(kind)}"
         yield invalid(path, GoLiteral(f"v1beta1.StatefulSetUpdateStrategy{{{shown}}}"), words)
     elif rolling is not None:
         yield from _rolling_errors(spec, rolling)

@@ -260,16 +260,11 @@ def _configuration(call: Call) -> Json:
     if metadata.get("managedFields") is not None:
         raise status.bad_request("metadata.managedFields must be nil")
     name = metadata.get("name") or ""
-    if not name:
-        raise status.bad_request(
-            f"the name of the object ({call.name} based on URL) was undeterminable: name must be provided"
-        )
     if name != call.name:
-        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+        raise status.name_mismatch(name, call.name)
     namespace = metadata.get("namespace")
     if namespace and namespace != call.namespace:
-        message = "the namespace of the provided object does not match the namespace sent on the request"
-        raise status.bad_request(message)
+        raise status.namespace_mismatch()
     metadata.pop("creationTimestamp", None)
     return applied
 

@@ -26,7 +26,7 @@ from app.kube.jsonvalues import json_copy
 from app.kube.regex import PatternError, compile_re2
 from app.sandbox.apiserver.cel import CelError, compiled
 
-# What a structural schema forbids in a custom object, in the order and with the words of a real API server.
+# Structural validation of custom objects, with the messages of a real API server in the same order.
 #
 # Source: kube-openapi/pkg/validation/validate and apiextensions-apiserver/pkg/apiserver/{validation,schema/listtype}.
 
@@ -38,7 +38,7 @@ _MAX_INT64: Final = 2**63
 
 
 def schema_errors(schema: Schema, value: Any, path: Path) -> list[FieldError]:
-    """Everything the schema forbids, types and lists included; rules in CEL are not looked at."""
+    """Return all schema violations of a value, including types and lists but not CEL rules."""
     return [*_errors(schema, value, path), *_list_errors(schema, value, path)]
 
 
@@ -63,7 +63,7 @@ def _errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
 
 
 def json_type(value: Any) -> str:
-    """The type of a value as messages name it."""
+    """Return the JSON type of a value as messages name it."""
     match value:
         case None:
             return "null"
@@ -190,7 +190,7 @@ def _object_errors(schema: Schema, value: Mapping[str, Any], path: Path) -> Iter
 
 
 def _list_errors(schema: Schema, value: Any, path: Path) -> Iterator[FieldError]:
-    """Items that occur twice in a set, or with the same keys in a map."""
+    """Report duplicate items of sets, and duplicate keys in lists of type map."""
     if isinstance(value, dict):
         properties, values = schema.get("properties") or {}, schema.get("additionalProperties")
         for key, item in value.items():
@@ -253,7 +253,7 @@ _FORMATS: Final[Mapping[str, Any]] = {
 }
 
 
-# Rules in CEL that a custom resource's schema declares: ``x-kubernetes-validations``.
+# CEL rules declared in a custom resource's schema: ``x-kubernetes-validations``.
 #
 # Source: apiextensions-apiserver/pkg/apiserver/schema/cel.
 
@@ -268,7 +268,7 @@ _REASONS: Final = {
 
 
 def has_rules(schema: Schema) -> bool:
-    """Whether there are rules anywhere in a schema."""
+    """Return whether the schema contains CEL rules at any depth."""
     if schema.get(_RULES):
         return True
     children = [*(schema.get("properties") or {}).values(), schema.get("items"), schema.get("additionalProperties")]
@@ -276,13 +276,13 @@ def has_rules(schema: Schema) -> bool:
 
 
 def rule_errors(schema: Schema, value: Any, old: Any, path: Path) -> list[FieldError]:
-    """What the rules say of a value. ``old``: the value before an update; None where there was none."""
+    """Return the violations of CEL rules. ``old`` is the value before an update, or None."""
     return list(_errors_of_rules(schema, value, _UNKNOWN if old is None else old, path))
 
 
 def _errors_of_rules(schema: Schema, value: Any, old: Any, path: Path) -> Iterator[FieldError]:
     for rule in schema.get(_RULES) or ():
-        # A rule about a change says nothing of what is new.
+        # A transition rule does not apply to new values.
         if _OLD.search(rule["rule"]) and old is _UNKNOWN:
             continue
         error = _broken(rule, value, old, path)
@@ -305,7 +305,7 @@ def _before(old: Any, key: str) -> Any:
 
 
 def _same_item(old: Any, item: Any, keys: Any) -> Any:
-    """The item of a list before with the same keys; items of other lists cannot be told apart."""
+    """Return the old list item with the same keys. Without keys, items cannot be matched."""
     if not keys or not isinstance(old, list) or not isinstance(item, dict):
         return _UNKNOWN
     wanted = [item.get(key) for key in keys]
@@ -337,9 +337,7 @@ def _message(rule: Mapping[str, Any], variables: Mapping[str, Any]) -> str:
     return str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
 
 
-# Structural schemas applied in place: pruning, nulls and defaults of custom resources. Pure.
-#
-# Validation stands in :mod:`app.api.structural`; this is what happens to an object before it.
+# Pruning and defaulting of custom resources, before validation.
 
 _ENVELOPE: Final = frozenset({"apiVersion", "kind", "metadata"})
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
@@ -347,7 +345,7 @@ _EMBEDDED: Final = "x-kubernetes-embedded-resource"
 
 
 def normalized(schema: Schema, value: Any, *, top: bool = True) -> Any:
-    """``value`` without the fields the schema does not know, and without nulls where null is no value; a copy."""
+    """Return a copy of ``value`` without unknown fields and without nulls in fields that are not nullable."""
     if isinstance(value, dict):
         properties: Mapping[str, Schema] = schema.get("properties") or {}
         values = schema.get("additionalProperties")

@@ -1,9 +1,9 @@
-"""Sets of fields in the form managed fields have (FieldsV1): nested objects whose keys name a step. Pure.
+"""Sets of fields as managed fields store them (FieldsV1): nested objects whose keys are path elements.
 
-``f:name`` is a field, ``k:{"name":"a"}`` an item of a list by its keys, ``v:"x"`` an item of a set, ``.`` the thing
-itself where something below it is named too. A step with an empty object below is a leaf of the set.
+``f:name`` is a field, ``k:{"name":"a"}`` an item of a list with keys, ``v:"x"`` an item of a set. ``.`` marks the
+containing element itself as a member when it also has children. An element with an empty object is a leaf.
 
-Follows structured-merge-diff as far as Kubernetes' own kinds and CRDs go; list items keep the place they have.
+Implements as much of structured-merge-diff as built-in kinds and CRDs need, except that list items keep their order.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _SYSTEM: Final = frozenset(
 
 
 def is_keyed_list(field: Field | None, value: Any) -> bool:
-    """Whether a list's items are known by keys."""
+    """Return whether a list identifies its items by keys."""
     return isinstance(value, list) and field is not None and field.list_type == "map" and bool(field.list_map_keys)
 
 
 def is_set(field: Field | None, value: Any) -> bool:
-    """Whether a list is a set of scalars."""
+    """Return whether a list is a set of scalars."""
     return isinstance(value, list) and field is not None and field.list_type == "set"
 
 
 def is_granular(field: Field | None, value: Any) -> bool:
-    """Whether an object's fields are owned one by one."""
+    """Return whether an object's fields are owned individually."""
     return isinstance(value, dict) and (field is None or field.map_type != "atomic")
 
 
 def item_step(field: Field, item: Mapping[str, Any]) -> Step:
-    """The step that names an item of a keyed list; keys that are missing have their schema's default."""
+    """Return the path element of an item in a list with keys. A missing key takes its default from the schema."""
     keys: Json = {}
     for name in field.list_map_keys:
         if name in item:
@@ -55,12 +55,12 @@ def item_step(field: Field, item: Mapping[str, Any]) -> Step:
 
 
 def value_step(value: Any) -> Step:
-    """The step that names an item of a set."""
+    """Return the path element of an item in a set."""
     return "v:" + json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | None, Any]]:
-    """The steps below a value, with their types and values; none for what is owned as a whole."""
+    """Yield path element, type and value of each child. Atomic values have none."""
     if is_granular(field, value):
         for name, item in value.items():
             yield f"f:{name}", field.child(name) if field is not None else None, item
@@ -77,7 +77,7 @@ def children(field: Field | None, value: Any) -> Iterator[tuple[Step, Field | No
 
 
 def fields_of(field: Field | None, value: Any, *, parts: bool = False) -> FieldSet:
-    """Every leaf of a value, and every item of its lists; ``parts``: and every object and list that holds any."""
+    """Return the leaves of a value and the items of its lists, with ``parts`` also non-empty objects and lists."""
     found: FieldSet = {}
     for step, child, item in children(field, value):
         below = fields_of(child, item, parts=parts)
@@ -88,7 +88,7 @@ def fields_of(field: Field | None, value: Any, *, parts: bool = False) -> FieldS
 
 
 def empty_object(field: Field | None) -> Json:
-    """An object of a type without anything in it: the parts that are there all the same, as nobody adds them."""
+    """Return an empty object of a type, with the parts that always exist and so have no manager."""
     if field is None or not field.type_name:
         return {"metadata": {}}
     return _skeleton(field)
@@ -106,7 +106,7 @@ def _skeleton(field: Field) -> Json:
 
 
 def without_system(fields: FieldSet, *, status: bool) -> FieldSet:
-    """The set without what nobody manages, and (for the main resource) without status."""
+    """Return the set without unmanaged system fields, and with ``status`` without the status."""
     found = {key: value for key, value in fields.items() if key not in ("f:apiVersion", "f:kind")}
     metadata = found.get("f:metadata")
     if metadata:
@@ -120,7 +120,7 @@ def without_system(fields: FieldSet, *, status: bool) -> FieldSet:
 
 
 def union(one: FieldSet, other: FieldSet) -> FieldSet:
-    """What is in either."""
+    """Return the union of two sets."""
     found = dict(one)
     for key, below in other.items():
         found[key] = union(found[key], below) if key in found else below
@@ -128,7 +128,7 @@ def union(one: FieldSet, other: FieldSet) -> FieldSet:
 
 
 def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step, ...]]:
-    """The paths of the members, as a real server goes through them: of each object or list those in it, then deeper."""
+    """Yield the paths of the members in a real server's order: the members of each level before deeper ones."""
     steps = sorted(key for key in fields if key != SELF)
     for key in steps:
         if not fields[key] or SELF in fields[key]:
@@ -139,7 +139,7 @@ def leaves(fields: FieldSet, path: tuple[Step, ...] = ()) -> Iterator[tuple[Step
 
 
 def has(fields: FieldSet, path: tuple[Step, ...]) -> bool:
-    """Whether a path is a member."""
+    """Return whether a path is a member."""
     found: Any = fields
     for step in path:
         if step not in found:
@@ -149,7 +149,7 @@ def has(fields: FieldSet, path: tuple[Step, ...]) -> bool:
 
 
 def touches(fields: FieldSet, path: tuple[Step, ...]) -> bool:
-    """Whether a path, or anything below it, is a member."""
+    """Return whether a path, or anything below it, is a member."""
     found: Any = fields
     for step in path:
         if step not in found:
@@ -159,7 +159,7 @@ def touches(fields: FieldSet, path: tuple[Step, ...]) -> bool:
 
 
 def without(fields: FieldSet, paths: set[tuple[Step, ...]], path: tuple[Step, ...] = ()) -> FieldSet:
-    """The set without these members."""
+    """Return the set without these members."""
     found: FieldSet = {}
     for key, below in fields.items():
         here = path if key == SELF else (*path, key)
@@ -177,7 +177,7 @@ def without(fields: FieldSet, paths: set[tuple[Step, ...]], path: tuple[Step, ..
 
 
 def lookup(field: Field | None, value: Any, path: tuple[Step, ...]) -> tuple[bool, Any]:
-    """Whether there is something at a path, and what."""
+    """Return whether a path exists in a value, and the value at the path."""
     for step in path:
         for name, child, item in children(field, value):
             if name == step:
@@ -189,7 +189,7 @@ def lookup(field: Field | None, value: Any, path: tuple[Step, ...]) -> tuple[boo
 
 
 def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet]:
-    """What ``new`` adds or changes, and what of ``old`` it has no more."""
+    """Return the fields that ``new`` adds or changes, and the fields of ``old`` that it removes."""
     if isinstance(old, dict) and isinstance(new, dict) and (field is None or field.map_type != "atomic"):
         return _map_changes(field, old, new)
     touched: FieldSet = {}
@@ -198,7 +198,7 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
     after = {step: (child, item) for step, child, item in children(field, new)}
     for step, (child, item) in after.items():
         if step not in before:
-            # A new object or list is a member itself, beside what it holds.
+            # A new object or list is a member in addition to its contents.
             touched[step] = _with_parts(child, item)
         elif before[step][1] != item:
             deeper, less = changes(child, before[step][1], item)
@@ -216,7 +216,7 @@ def changes(field: Field | None, old: Any, new: Any) -> tuple[FieldSet, FieldSet
 
 
 def _map_changes(field: Field | None, old: Json, new: Json) -> tuple[FieldSet, FieldSet]:
-    """The same of two objects: the common case, made short."""
+    """Return the changes between two objects. Avoids the bookkeeping that lists need, as most values are objects."""
     touched: FieldSet = {}
     gone: FieldSet = {}
     for name, item in new.items():
@@ -247,7 +247,7 @@ def _inner(field: Field | None, value: Any) -> bool:
 
 
 def merged(field: Field | None, live: Any, applied: Any) -> Any:
-    """``live`` with the applied configuration laid on it; neither is changed."""
+    """Return ``live`` merged with the applied configuration. Neither argument is changed."""
     if is_granular(field, applied):
         found = dict(live) if isinstance(live, dict) else {}
         for name, item in applied.items():
@@ -267,7 +267,7 @@ def merged(field: Field | None, live: Any, applied: Any) -> Any:
 
 
 def pruned(field: Field | None, value: Any, gone: set[tuple[Step, ...]], path: tuple[Step, ...] = ()) -> Any:
-    """``value`` without what stands at these paths; objects and lists that become empty by it go too."""
+    """Return ``value`` without these paths. Objects and lists that become empty are removed too."""
     if not _inner(field, value):
         return value
     kept: list[tuple[Step, Any]] = []
@@ -291,7 +291,7 @@ def pruned(field: Field | None, value: Any, gone: set[tuple[Step, ...]], path: t
 
 
 def check_declared(field: Field | None, value: Any, path: str = "") -> list[str]:
-    """What of an applied configuration the schema does not know."""
+    """Return an error for each field of an applied configuration that the schema does not declare."""
     found: list[str] = []
     if isinstance(value, dict) and field is not None:
         if field.type not in (FieldType.OBJECT, FieldType.MAP, FieldType.ANY):
@@ -370,7 +370,7 @@ def _shown(value: Any) -> str:
 
 
 def path_text(path: tuple[Step, ...]) -> str:
-    """A path as conflicts name it: ``.spec.containers[name="a"].image``."""
+    """Return a path as conflict messages show it: ``.spec.containers[name="a"].image``."""
     parts = []
     for step in path:
         kind, text = step[:2], step[2:]

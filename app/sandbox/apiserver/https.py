@@ -1,9 +1,9 @@
-"""The server over HTTPS: a plain ASGI application on uvicorn, and the certificate and kubeconfig that go with it.
+"""Serves the API over HTTPS: an ASGI application on uvicorn with its own certificate and kubeconfig.
 
     async with HttpsServer.start(api, port=0) as server:
         Path("kubeconfig").write_text(server.kubeconfig())
 
-HTTP/1.1 with chunked streams. No authentication or authorization: a bearer token names its user, none means the admin.
+There is no authentication or authorization. A bearer token names the user; requests without one act as the admin.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Application:
 
 
 async def _body(receive: Receive) -> bytes:
-    """The whole body; of one that is too large only so much that this is noticed."""
+    """Read the whole body. Of an oversized one, keep just enough to detect the size."""
     message = await receive()
     if not message.get("more_body"):
         return bytes(message.get("body", b""))
@@ -98,12 +98,12 @@ def _raw_headers(answer: Response) -> list[tuple[bytes, bytes]]:
 
 
 async def _stream(watcher: Watcher, receive: Receive, send: Send) -> None:
-    """Send what the watcher has until it ends or the client goes."""
+    """Send events until the watch ends or the client disconnects."""
     gone = asyncio.ensure_future(_disconnected(receive, watcher))
     try:
         headers = [(b"content-type", b"application/json")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        # An empty piece sends the head: a client waits for it before it takes the watch for open.
+        # The empty chunk sends the headers, which clients wait for before they consider the watch established.
         await send({"type": "http.response.body", "body": b"", "more_body": True})
         async for piece in watcher.chunks():
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -120,7 +120,7 @@ async def _disconnected(receive: Receive, watcher: Watcher) -> None:
 
 
 class HttpsServer:
-    """An API server that listens."""
+    """A listening API server."""
 
     def __init__(self, host: str, port: int, certificates: CertificateSet) -> None:
         self.host = host
@@ -129,11 +129,11 @@ class HttpsServer:
 
     @property
     def url(self) -> str:
-        """``https://127.0.0.1:6443``."""
+        """Return the URL: ``https://127.0.0.1:6443``."""
         return f"https://{self.host}:{self.port}"
 
     def kubeconfig(self, user: str = "system:admin") -> str:
-        """A kubeconfig for this server, as YAML."""
+        """Return a kubeconfig for this server, as YAML."""
         cluster = {
             "server": self.url,
             "certificate-authority-data": base64.b64encode(self.certificates.ca_cert).decode(),
@@ -153,14 +153,14 @@ class HttpsServer:
     async def start(
         cls, api: ApiServer, *, host: str = "127.0.0.1", port: int = 0, flag: str = "--port"
     ) -> AsyncIterator[HttpsServer]:
-        """Listen while inside; port 0 takes a free one. Raises ``StartError`` naming ``flag`` where it cannot."""
+        """Listen inside the context. Port 0 picks a free port. Raises ``StartError`` with ``flag`` if binding fails."""
         sock = bind(host, port, flag)
         found = cls(host, sock.getsockname()[1], issue((host, *_HOSTS), api.core.clock.now()))
         api.documents.served_at(f"{host}:{found.port}")
-        # kubectl exec asks for a web socket, and wants to hear in HTTP why there is none.
+        # kubectl exec requests a WebSocket and expects a refusal over HTTP.
         limits = Limits(ignores_upgrades=True)
         server = Server(Application(api), tls=_context(found.certificates), limits=limits)
-        # The socket listens already: who connects early waits for the first turn of the server.
+        # The socket is already listening: early clients wait for the server's first iteration.
         running = asyncio.create_task(server.serve(sockets=[sock]), name="sandbox: HTTPS")
         try:
             yield found
@@ -172,7 +172,7 @@ class HttpsServer:
 
 
 def _context(certificates: CertificateSet) -> ssl.SSLContext:
-    """Only files can be loaded, so certificate and key are in one for a moment."""
+    """Build the TLS context. ``ssl`` loads certificates from files only, so they are written to a temporary one."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     with tempfile.TemporaryDirectory() as folder:

@@ -27,11 +27,10 @@ from app.sandbox.apiserver.schemas import (
 )
 from app.sandbox.apiserver.storage import Core
 
-# OpenAPI documents, as far as clients read them: types with descriptions, and which parameters each path takes.
+# OpenAPI documents with what clients use: types with descriptions, and the query parameters of each operation.
 #
-# `kubectl explain` reads the types; `kubectl apply` and `create` read their merge keys, and learn from the parameters
-# of the patch operation that the server validates fields and knows dry runs. Responses and request bodies are left
-# out.
+# `kubectl explain` reads the types. `kubectl apply` and `kubectl create` read merge keys, and detect field validation
+# and dry run by the parameters of the patch operation. Responses and request bodies are left out.
 
 _CONVENTIONS: Final = "https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md"
 _METADATA: Final = f"Standard object's metadata. More info: {_CONVENTIONS}#metadata"
@@ -52,7 +51,7 @@ _LIST: Final = (
     "watch",
 )
 _DELETE: Final = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
-#: HTTP method, action as OpenAPI names it and query parameters, by verb of discovery.
+#: HTTP method, OpenAPI action and query parameters by discovery verb.
 _ITEM_OPERATIONS: Final = {
     "get": ("get", "get", ()),
     "update": ("put", "put", _WRITES),
@@ -70,7 +69,7 @@ _COLLECTION_OPERATIONS: Final = {
 
 
 def index(resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any]] = ()) -> Document:
-    """/openapi/v3: where the document of each group and version is, with its hash for caches."""
+    """Return /openapi/v3: the URL of each group version's document, with a hash for caching."""
     resources = list(resources)
     paths = {}
     for group, version in dict.fromkeys((one.group, one.version) for one in resources):
@@ -94,7 +93,7 @@ def _document_path(group: str, version: str) -> str:
 def document(
     group: str, version: str, resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any]] = ()
 ) -> Document | None:
-    """/openapi/v3/apis/GROUP/VERSION; None where that is not served. ``crds``: those of the group, or all."""
+    """Return /openapi/v3/apis/GROUP/VERSION, or None if it is not served."""
     served = [one for one in resources if (one.group, one.version) == (group, version)]
     if not served:
         return None
@@ -109,7 +108,7 @@ def document(
 
 
 def paths(served: Iterable[ServedResource]) -> Document:
-    """The paths of resources, each with its operations."""
+    """Return the paths of resources with their operations."""
     found: Document = {}
     for resource in served:
         root = f"/{_document_path(resource.group, resource.version)}"
@@ -161,13 +160,13 @@ def _parameter(name: str, place: str) -> Document:
 
 @cache
 def _descriptions() -> Mapping[str, Mapping[str, str]]:
-    """By type and field; the type's own under the empty name."""
+    """Return descriptions by type and field. The empty field name is the type itself."""
     found: Mapping[str, Mapping[str, str]] = read_data("descriptions.json.gz")
     return found
 
 
 def described(name: str) -> Document:
-    """A built-in type with its descriptions."""
+    """Return a built-in type with its descriptions."""
     schema: Document = dict(builtin_types().schemas[name])
     texts = _descriptions().get(name, {})
     if "" in texts:
@@ -181,7 +180,7 @@ def described(name: str) -> Document:
 
 
 def _builtin_schemas(served: Sequence[ServedResource]) -> Document:
-    """The types that the operations of built-in resources take and give."""
+    """Return the request and response types of built-in resources."""
     starts = {f"{_META}.APIResourceList"}
     for resource in served:
         kinds = {(resource.api_version, resource.kind)}
@@ -195,7 +194,7 @@ def _builtin_schemas(served: Sequence[ServedResource]) -> Document:
 
 
 def _closure(starts: Iterable[str]) -> Document:
-    """These types and all they refer to."""
+    """Return these types and all types they refer to."""
     found: Document = {}
     waiting = list(starts)
     while waiting:
@@ -219,7 +218,7 @@ def _references(value: Any) -> Iterable[str]:
 
 
 def custom_schemas(crds: Iterable[Mapping[str, Any]], version: str) -> Document:
-    """The types of custom resources in one version, their lists, and what they refer to."""
+    """Return the types of custom resources in one version, their lists, and all types they refer to."""
     found = _closure([OBJECT_META, LIST_META])
     for crd in crds:
         for declared in crd["spec"]["versions"]:
@@ -267,7 +266,7 @@ def _ref(name: str) -> Document:
 
 
 def swagger(resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any]] = ()) -> Document:
-    """/openapi/v2 in JSON: the definitions of all types, for older clients."""
+    """Return /openapi/v2 as JSON: the definitions of all types, for older clients."""
     definitions: Document = _closure(builtin_types().schemas)
     for crd in crds:
         for version in crd["spec"]["versions"]:
@@ -281,7 +280,7 @@ def swagger(resources: Iterable[ServedResource], crds: Sequence[Mapping[str, Any
 
 
 def _version_2(schema: Schema) -> Document:
-    """Version 2 has no unions: what may be two things is a text with a format, and references stand alone."""
+    """Convert a schema to version 2, which lacks unions (they become strings) and allOf around references."""
     converted: Document = {
         key: value for key, value in schema.items() if key not in ("oneOf", "anyOf", "allOf", "$ref")
     }
@@ -303,29 +302,29 @@ _ROOTS: Final = ("/api", "/api/v1", "/apis", "/healthz", "/livez", "/openapi/v2"
 
 
 class Documents:
-    """Answers paths that name no resource."""
+    """Serves discovery, OpenAPI and health: paths that name no resource."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
         self._address = "127.0.0.1:6443"
-        #: Documents that are costly to make, until a CRD changes.
+        #: Expensive documents, cached until a CRD changes.
         self._kept: dict[str, bytes] = {}
 
     def served_at(self, address: str) -> None:
-        """The address that /api tells clients."""
+        """Set the address that /api reports to clients."""
         self._address = address
 
     def forget(self) -> None:
-        """What is served has changed."""
+        """Drop cached documents because the served resources changed."""
         self._kept.clear()
 
     def answer(self, call: Call) -> Response:
-        """The document at a path. Refuses paths that are nothing."""
+        """Return the document at a path. Unknown paths are rejected."""
         if call.method not in ("GET", "HEAD"):
             raise status.method_not_allowed()
         path = call.path.rstrip("/") or "/"
         if path == "/openapi/v2" and "proto-openapi" in call.headers.get("accept", ""):
-            # Clients that know version 3 only ask for kinds that are not served: nothing is known of them.
+            # Clients that support version 3 request this only for kinds that are not served: send an empty document.
             return Response(200, CIMultiDict({"Content-Type": _OPENAPI_2}), b"\x0a\x032.0")
         if path in _HEALTH or any(path.startswith(f"{root}/") for root in _HEALTH):
             return Response(200, CIMultiDict({"Content-Type": "text/plain; charset=utf-8"}), b"ok")
@@ -364,7 +363,7 @@ class Documents:
         return [entry.obj for entry in self._core.named("customresourcedefinitions.apiextensions.k8s.io").select("")]
 
     def _groups(self, call: Call, path: str) -> Response:
-        """/api and /apis, in one document with all resources where the client knows that."""
+        """Return /api or /apis, aggregated if the client accepts that."""
         for choice in call.headers.get("accept", "").split(","):
             if set(discovery.AGGREGATED_ACCEPT) <= {part.strip() for part in choice.split(";")}:
                 body = self._once(
@@ -389,7 +388,7 @@ class Documents:
 
 
 def _nothing_at(path: str) -> status.Refusal:
-    """What is answered for a group or version that is not served."""
+    """Return the error for a group or version that is not served."""
     if path.startswith("/openapi/"):
         refusal = status.page_not_found()
         refusal.text = ""

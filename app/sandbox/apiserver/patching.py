@@ -1,4 +1,4 @@
-"""The verb patch: JSON, merge and strategic merge patches as the server applies them."""
+"""JSON, merge and strategic merge patches as the API server applies them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from app.sandbox.apiserver.steps import fresh
 from app.sandbox.apiserver.typecheck import Reader, WrongType, strict_errors
 from app.sandbox.apiserver.writing import Transform
 
-# JSON patches as the API server applies them: with its leniency, and with its words where one does not apply.
+# JSON patches with the API server's leniency and error messages.
 #
-# It differs from RFC 6902 in what it lets pass: ``replace`` of a key that is missing adds it, ``copy`` of a missing
-# key gives a null, a path need not begin with a slash. Whoever prepares a patch on the sandbox must see the same.
+# The server deviates from RFC 6902: ``replace`` of a missing key adds it, ``copy`` of a missing key yields null, and a
+# path need not begin with a slash. Patches must behave the same on the sandbox.
 
 Operation: TypeAlias = Mapping[str, Any]
 
@@ -34,11 +34,11 @@ _NUMBER: Final = re.compile(r"[+-]?\d+")
 
 
 class JsonPatchError(ValueError):
-    """A patch that does not apply; the text is what the server's library says."""
+    """A patch that does not apply. The text is the message of the server's patch library."""
 
 
 def apply(operations: Sequence[Operation], document: Any) -> Any:
-    """The document after all operations; the one given is left alone."""
+    """Return the document after all operations. The argument is not changed."""
     root: list[Any] = [json_copy(document)]
     for operation in operations:
         kind = operation.get("op")
@@ -57,7 +57,7 @@ def _path(operation: Operation, field: str, failing: str) -> str:
 
 
 def _container(root: list[Any], path: str) -> tuple[Any, str]:
-    """What holds the place at the path (None where there is nothing), and the key in it."""
+    """Return the container of the path's last key (None if it does not exist), and that key."""
     parts = path.split("/")
     key = _decoded(parts[-1])
     if len(parts) == 1 and not path:
@@ -113,7 +113,7 @@ def _take(container: Any, key: str) -> None:
 
 
 def _within(context: str, act: Any, *arguments: Any) -> Any:
-    """Do something to a container; its failure is told in context."""
+    """Run an operation on a container and prefix its error with the context."""
     try:
         return act(*arguments)
     except JsonPatchError as error:
@@ -219,13 +219,12 @@ Json: TypeAlias = dict[str, Any]
 _MAX_OPERATIONS: Final = 10_000
 _ALL: Final = tuple(kind.value for kind in PatchType)
 _CUSTOM: Final = tuple(kind.value for kind in PatchType if kind is not PatchType.STRATEGIC)
-#: What writes of a status may change; and what says which version all the rest is in.
+#: What a status write may change, and the fields that identify the version.
 _OF_STATUS: Final = frozenset({"metadata", "status", "apiVersion", "kind"})
-_REJECTED: Final = "the server rejected our request due to an error in our request"
 
 
 def patch_type(call: Call) -> PatchType:
-    """The kind of patch, by content type. Refuses (415) what the resource does not take."""
+    """Return the patch type by content type. Rejects (415) types that the resource does not support."""
     media = call.headers.get("content-type", "").partition(";")[0].strip()
     known = _ALL if call.resource.custom is None else _CUSTOM
     if media not in known:
@@ -238,12 +237,12 @@ def patch_type(call: Call) -> PatchType:
 def transform(
     call: Call, kind: PatchType, schema: Field | None, checker: Reader | None, *, apart: bool = False
 ) -> Transform:
-    """What the patch makes of an object; the result is typed and shares nothing with the old one.
+    """Return a function that patches an object. Its result is decoded and shares nothing with the old object.
 
-    ``apart``: except for what neither the patch nor the write of a status touches. It was read when it was stored.
+    With ``apart`` the result shares fields that neither the patch nor a status write changes: they are decoded already.
     """
     document = _document(call, kind)
-    # Types are checked, and nulls and empty lists left out, each time the patch is laid on another version.
+    # Decoding runs again whenever the patch is retried on a newer version; warnings are sent once.
     warned = False
 
     def apply(old: Json | None) -> Json:
@@ -280,13 +279,13 @@ def transform(
 
 
 def _together(order: Json, same: Json, read: Json) -> Json:
-    """Both parts of an object, in the order its keys had."""
+    """Join both parts of an object and keep the original order of its keys."""
     found = {**same, **read}
     return {name: found[name] for name in dict.fromkeys((*order, *found)) if name in found}
 
 
 def _document(call: Call, kind: PatchType) -> Any:
-    # A strategic merge patch is decoded elsewhere than the others, and without the words around the fault.
+    # Strategic merge patches are decoded in another place, which adds no prefix.
     context = "" if kind is PatchType.STRATEGIC else "error decoding patch: "
     try:
         document = orjson.loads(call.body)
@@ -314,23 +313,22 @@ def _patched(kind: PatchType, document: Any, old: Json, schema: Field | None) ->
             case _:
                 return strategic_merge(old, document, schema)
     except JsonPatchError:
-        # What exactly does not apply is not told.
-        raise status.Refusal(422, "Invalid", _REJECTED, {}) from None
+        raise status.patch_failed({}) from None
     except patches.PatchError as error:
         raise status.plain_error(str(error)) from None
     except (KeyError, TypeError, AttributeError):
-        raise status.Refusal(422, "Invalid", _REJECTED, {}) from None
+        raise status.patch_failed({}) from None
 
 
 def _check_name(call: Call, found: Json) -> None:
     metadata = found.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else call.name
     if isinstance(name, str) and name != call.name:
-        raise status.bad_request(f"the name of the object ({name}) does not match the name on the URL ({call.name})")
+        raise status.name_mismatch(name, call.name)
 
 
 def _restore_type(call: Call, found: Json) -> None:
-    """The type is that of the resource; a patch that says otherwise is refused."""
+    """Fill in the resource's apiVersion and kind. Rejects a patch that changes them."""
     resource = call.resource
     for name, wanted in (("apiVersion", resource.stored_api_version), ("kind", resource.kind)):
         found.setdefault(name, wanted)
@@ -343,7 +341,7 @@ def _restore_type(call: Call, found: Json) -> None:
 
 
 def invalid_patch(found: Json, why: str) -> status.Refusal:
-    """The refusal of a patch that makes something of the wrong type."""
+    """Return the rejection of a patch whose result has a value of the wrong type."""
     return status.invalid_kind("", "", "", [invalid("patch", orjson.dumps(found).decode(), why)])
 
 
@@ -352,7 +350,7 @@ _GO_KINDS: Final = {"object": "map", "array": "slice", "number": "int64", "bool"
 
 
 def _invalid_strategic(patch: Json, why: str) -> status.Refusal:
-    """A strategic merge patch is laid on typed values, whose reader has words of its own."""
+    """Return the rejection of a strategic merge patch, whose decoder has its own messages."""
     match = _WRONG_TYPE.search(why)
     if match is not None:
         found, wanted = match.groups()

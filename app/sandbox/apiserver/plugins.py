@@ -35,13 +35,13 @@ _SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-n
 
 
 class Plugins:
-    """The mutating and validating plugins, in the order of a real server."""
+    """The mutating and validating plugins, in a real server's order."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
 
     def mutate(self, attributes: Attributes) -> None:
-        """Run them on a write; changes ``attributes.obj`` in place."""
+        """Run the mutating plugins on a write. Changes ``attributes.obj`` in place."""
         resource = attributes.resource
         self._namespace_lifecycle(attributes)
         if resource.qualified == "pods" and attributes.operation == "CREATE" and not attributes.subresource:
@@ -54,7 +54,7 @@ class Plugins:
             self._address(attributes)
 
     def _address(self, attributes: Attributes) -> None:
-        """A Service has an address of its own, unless it wants none."""
+        """Allocate a cluster IP for a Service, unless it is headless or external."""
         spec = (attributes.obj or {}).get("spec") or {}
         before = (attributes.old or {}).get("spec") or {}
         if spec.get("type") == "ExternalName":
@@ -72,7 +72,7 @@ class Plugins:
         spec["clusterIPs"] = [spec["clusterIP"]]
 
     def _namespace_lifecycle(self, attributes: Attributes) -> None:
-        """Nothing is made in a namespace that is not there, or that is on its way out."""
+        """Reject creations in a namespace that is missing or terminating."""
         resource = attributes.resource
         if resource.qualified == "namespaces":
             if attributes.operation == "DELETE" and attributes.name in _IMMORTAL:
@@ -97,9 +97,9 @@ class Plugins:
             raise refusal
 
     def _service_account(self, attributes: Attributes, pod: Json) -> None:
-        """A Pod runs under an account that is there, and has its token where it wants to.
+        """Set a Pod's ServiceAccount, which must exist, and mount its token unless the Pod or account opts out.
 
-        Where no controller makes them, the account ``default`` counts as there.
+        If no controller creates ServiceAccounts, ``default`` counts as existing.
         """
         spec = pod.setdefault("spec", {})
         if "kubernetes.io/config.mirror" in (pod.get("metadata", {}).get("annotations") or {}):
@@ -159,7 +159,7 @@ class Plugins:
 
 
 def _tolerate_evictions(pod: Json) -> None:
-    """Pods survive a node's trouble for five minutes unless they say otherwise."""
+    """Tolerate an unready or unreachable node for five minutes, unless the Pod says otherwise."""
     tolerations = pod["spec"].get("tolerations") or []
     for taint in _EVICTION_TAINTS:
         known = any(
@@ -174,7 +174,7 @@ def _tolerate_evictions(pod: Json) -> None:
     pod["spec"]["tolerations"] = tolerations
 
 
-# Validating admission policies: rules in CEL that judge writes without a webhook.
+# ValidatingAdmissionPolicies: CEL rules that validate writes without a webhook.
 #
 # Source: Kubernetes 1.34, apiserver/pkg/admission/plugin/policy/validating. Policies with parameters are not
 # evaluated.
@@ -187,7 +187,7 @@ _CODES: Final = {"Forbidden": 403, "Unauthorized": 401, "RequestEntityTooLarge":
 
 @dataclass(frozen=True, slots=True)
 class BoundPolicy:
-    """A policy as one binding puts it into effect. ``excluded`` and ``narrowed``: which writes it leaves alone."""
+    """A policy with one of its bindings. ``excluded`` and ``narrowed`` limit the writes it applies to."""
 
     policy: str
     binding: str
@@ -200,7 +200,7 @@ class BoundPolicy:
 
 
 def bound_policies(core: Core) -> tuple[BoundPolicy, ...]:
-    """All policies in effect, by name of policy and binding."""
+    """Return all policies in effect, sorted by the names of policy and binding."""
     found = []
     policies = core.named(POLICIES).objects
     for entry in core.named(BINDINGS).select(""):
@@ -236,10 +236,10 @@ def _matcher(spec: Mapping[str, Any], match: Mapping[str, Any], rules: Any) -> H
 
 
 def concerned(core: Core, bound: BoundPolicy, attributes: Attributes) -> bool:
-    """Whether a write is one that the policy judges. Match conditions are looked at with the rest."""
+    """Return whether the policy applies to a write. Match conditions are evaluated later."""
     resource = attributes.resource
     if resource.qualified in (POLICIES, BINDINGS):
-        return False  # nobody could repair a policy that stands in its own way
+        return False  # otherwise a broken policy could not be repaired
     return (
         matching(core, bound.wanted, attributes) is not None
         and matching(core, bound.narrowed, attributes) is not None
@@ -249,7 +249,7 @@ def concerned(core: Core, bound: BoundPolicy, attributes: Attributes) -> bool:
 
 
 def judge(core: Core, bound: BoundPolicy, attributes: Attributes, request: Json) -> None:
-    """Refuse, or warn of, what the policy does not let pass."""
+    """Reject the write, or add warnings, for each validation that fails."""
     namespace = core.named("namespaces").objects.get(attributes.namespace)
     variables: Json = {
         "object": attributes.obj,
@@ -268,7 +268,7 @@ def judge(core: Core, bound: BoundPolicy, attributes: Attributes, request: Json)
 
 
 def _faults(bound: BoundPolicy, variables: Json) -> Iterator[tuple[str, str]]:
-    """Message and reason of every validation that does not hold."""
+    """Yield message and reason of each failed validation."""
     ignored = bound.spec.get("failurePolicy") == "Ignore"
     try:
         if not conditions_hold(bound.wanted, variables):
@@ -280,7 +280,7 @@ def _faults(bound: BoundPolicy, variables: Json) -> Iterator[tuple[str, str]]:
         try:
             variables["variables"][variable["name"]] = compiled(variable["expression"]).evaluate(variables)
         except CelError:
-            continue  # who asks for it fails
+            continue  # an expression that uses the variable fails
     for validation in bound.spec.get("validations") or ():
         source = validation["expression"]
         try:

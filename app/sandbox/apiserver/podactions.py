@@ -1,4 +1,4 @@
-"""What can be done to a Pod beside writing it: bind it to a node, evict it, add ephemeral containers, resize it."""
+"""Actions on Pods: bind, evict, add ephemeral containers, and resize."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SUCCESS: Final = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status
 
 
 class PodActions:
-    """Carries them out."""
+    """Carries out actions on Pods."""
 
     def __init__(self, core: Core, kinds: Kinds, writer: Writer, deleter: Deleter) -> None:
         self._core = core
@@ -51,12 +51,7 @@ class PodActions:
             raise status.Refusal(404, "NotFound", message, {"name": name, "kind": "pods"})
         uid = metadata.get("uid") or ""
         if uid and uid != entry.obj["metadata"]["uid"]:
-            why = (
-                f"StorageError: invalid object, Code: 4, Key: /registry/pods/{entry.key}, ResourceVersion: 0, "
-                f"AdditionalErrorMsg: Precondition failed: UID in precondition: {uid}, UID in object meta: "
-                f"{entry.obj['metadata']['uid']}"
-            )
-            raise status.conflict(resource, name, why)
+            raise status.uid_conflict(resource, entry.key, uid, entry.obj["metadata"]["uid"])
         if problem := _unbindable(entry.obj, name):
             message = f'Operation cannot be fulfilled on pods/binding "{name}": {problem}'
             raise status.Refusal(409, "Conflict", message, {"name": name, "kind": "pods/binding"})
@@ -79,7 +74,7 @@ class PodActions:
     # ---- eviction
 
     async def evict(self, call: Call, eviction: Json) -> Json:
-        """Delete a Pod if the budgets that guard it allow."""
+        """Delete a Pod if its disruption budgets allow it."""
         name = (eviction.get("metadata") or {}).get("name") or ""
         if name != call.name:
             raise status.bad_request("name in URL does not match name in Eviction object")
@@ -155,7 +150,7 @@ class PodActions:
 
 
 class _AdmittedAlready:
-    """Admission that has been passed already, as the eviction."""
+    """Admission that allows everything, for a deletion that was admitted as an eviction."""
 
     def concerns(self, _attributes: Attributes) -> bool:
         return False
@@ -166,7 +161,7 @@ class _AdmittedAlready:
 
 
 def _unbindable(pod: Json, name: str) -> str:
-    """Why a Pod cannot be assigned; "" if it can."""
+    """Return why a Pod cannot be bound, or "" if it can."""
     spec = pod.get("spec") or {}
     if pod["metadata"].get("deletionTimestamp"):
         return f"pod {name} is being deleted, cannot be assigned to a host"
@@ -205,7 +200,7 @@ def _budget_refusal(cause: str, retry_after: int) -> status.Refusal:
 
 
 def only_ephemeral(wanted: Json, old: Json) -> Json:
-    """Of the wanted Pod only ephemeral containers count, those that are there first."""
+    """Return the old Pod with the requested ephemeral containers, in which the existing ones come first."""
     found: Json = fresh(old)
     given = (wanted.get("spec") or {}).get("ephemeralContainers") or []
     present = found["spec"].get("ephemeralContainers") or []
@@ -224,7 +219,7 @@ def only_ephemeral(wanted: Json, old: Json) -> Json:
 
 
 def only_resources(wanted: Json, old: Json) -> Json:
-    """Of the wanted Pod only the containers' resources and resize policies count."""
+    """Return the old Pod with the requested container resources and resize policies."""
     found: Json = fresh(old)
     for name in ("containers", "initContainers"):
         given = {one.get("name"): one for one in (wanted.get("spec") or {}).get(name) or ()}

@@ -1,7 +1,7 @@
-"""Objects in protobuf, as kubectl's typed clients send them: read into the JSON form. Answers are always JSON.
+"""Decodes protobuf objects, as kubectl's typed clients send them, into JSON. Responses are always JSON.
 
-The numbers of fields are recorded from the API's own files; which messages JSON writes into the one around them
-(``Volume.volumeSource``) follows from the schemas, which do not know such a field.
+Field numbers are recorded from the .proto files of the API. JSON inlines some messages into their parent
+(``Volume.volumeSource``): those are the fields that the OpenAPI schemas lack.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#protobuf-encoding
 """
@@ -29,7 +29,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 class ProtobufError(ValueError):
-    """Bytes that are no object in protobuf."""
+    """Bytes that are not a protobuf object."""
 
 
 @cache
@@ -39,7 +39,7 @@ def _messages() -> Mapping[str, Mapping[str, tuple[str, str, str]]]:
 
 
 def decode_object(body: bytes) -> Json:
-    """The object in a body. Raises :class:`ProtobufError`."""
+    """Decode the object in a body. Raises :class:`ProtobufError`."""
     if not body.startswith(_MAGIC):
         raise ProtobufError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     kind = api_version = ""
@@ -62,7 +62,7 @@ def decode_object(body: bytes) -> Json:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes | float]]:
-    """Field numbers and raw values of a message."""
+    """Yield field numbers and raw values of a message."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -126,14 +126,14 @@ def _message(name: str, data: bytes) -> Any:
         if times == "list":
             found.setdefault(field, []).append(value)
         elif known is not None and field not in known and isinstance(value, dict):
-            found |= value  # written into the object around it
+            found |= value  # inlined into the parent
         elif not _is_zero(field, kind, value, schema):
             found[field] = value
     return found
 
 
 def _is_zero(field: str, kind: str, value: Any, schema: Mapping[str, Any]) -> bool:
-    """Whether a value is one that Go leaves out of JSON: zero, in a field that is no pointer."""
+    """Return whether Go omits a value from JSON: a zero value in a field that is not a pointer."""
     if field in schema.get("required", ()):
         return False
     if value == "" or (value in (0, False) and type(value) in (int, bool)):
@@ -141,7 +141,7 @@ def _is_zero(field: str, kind: str, value: Any, schema: Mapping[str, Any]) -> bo
     return value in ({}, None) and kind.endswith((".Time", ".ObjectMeta", "Status"))
 
 
-#: Fields whose zero is a value of its own; in all others it is the same as nothing.
+#: Pointer fields, whose zero values are kept. Everywhere else zero equals missing.
 _POINTERS: Final = frozenset(
     [
         "activeDeadlineSeconds",

@@ -26,7 +26,7 @@ _EVENT: Final = tuple(
     f"involvedObject.{name}" for name in
     ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 )  # fmt: skip
-#: Fields a selector may name beside name and namespace, by resource.
+#: Selectable fields by resource, in addition to name and namespace.
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "pods": (
         "spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName", "spec.hostNetwork",
@@ -44,7 +44,7 @@ _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
                              "reportingController", "type"),
     "certificatesigningrequests.certificates.k8s.io": ("spec.signerName",),
 }  # fmt: skip
-#: Where a field of a selector stands under another name in the object.
+#: Paths of selectable fields whose name is not their path.
 _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
     "source": ("source", "component"),
     "status.successful": ("status", "succeeded"),
@@ -52,20 +52,20 @@ _PLACES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 
 
-#: Fields that are false where they are missing.
+#: Boolean fields, whose default is false.
 _BOOLEANS: Final = frozenset({("spec", "hostNetwork"), ("spec", "unschedulable")})
 
 
 @dataclass(frozen=True, slots=True)
 class FieldTerm:
-    """One condition: the field at ``place`` has this value, or has not."""
+    """One term of a field selector: the value at ``place`` equals, or does not equal, this value."""
 
     place: tuple[str, ...]
     value: str
     equal: bool
 
     def matches(self, obj: Mapping[str, Any]) -> bool:
-        """Whether the object fulfils it; a missing field counts as the empty text."""
+        """Return whether the object matches. A missing field equals the empty string."""
         found: Any = obj
         for key in self.place:
             found = found.get(key) if isinstance(found, dict) else None
@@ -85,7 +85,7 @@ def _text(value: Any) -> str:
 
 
 def parse_fields(text: str) -> list[tuple[str, str, bool]]:
-    """``a=b,c!=d`` as (field, value, whether equal); a backslash takes the next character as it stands."""
+    """Parse ``a=b,c!=d`` into (field, value, equal). A backslash escapes the next character."""
     terms: list[str] = [""]
     escaped = False
     for char in text:
@@ -111,7 +111,7 @@ def parse_fields(text: str) -> list[tuple[str, str, bool]]:
 
 
 def field_terms(resource: ResourceType, text: str) -> tuple[FieldTerm, ...]:
-    """The compiled field selector of a resource. Raises ``Refusal`` for fields that cannot be selected by."""
+    """Compile a field selector for a resource. Raises ``Refusal`` for fields that are not selectable."""
     known = _FIELDS.get(resource.qualified)
     extra = resource.custom.selectable_fields if resource.custom is not None else ()
     terms = []
@@ -128,7 +128,7 @@ def field_terms(resource: ResourceType, text: str) -> tuple[FieldTerm, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a list or watch is about: objects of a namespace (or all) that both selectors match."""
+    """The objects a list or watch covers: those of a namespace (or all) that match both selectors."""
 
     namespace: str
     labels: Selector
@@ -136,16 +136,16 @@ class Selection:
 
     @property
     def narrow(self) -> bool:
-        """Whether a selector leaves anything out."""
+        """Return whether a selector excludes anything."""
         return bool(self.fields) or not self.labels.empty
 
     @property
     def prefix(self) -> str:
-        """What the keys of the namespace begin with."""
+        """Return the key prefix of the namespace."""
         return f"{self.namespace}/" if self.namespace else ""
 
     def predicate(self) -> Callable[[Entry], bool] | None:
-        """The test of one entry, or None where all match."""
+        """Return the filter for entries, or None if all match."""
         prefix, labels, fields = self.prefix, self.labels, self.fields
         if not prefix and not self.narrow:
             return None
@@ -161,7 +161,7 @@ class Selection:
 
 
 def selection(call: Call) -> Selection:
-    """What a call's query selects. Raises ``Refusal`` where a selector cannot be read."""
+    """Return the selection in a call's query. Raises ``Refusal`` for invalid selectors."""
     labels = EVERYTHING
     if text := call.query.get("labelSelector", ""):
         try:
@@ -185,7 +185,7 @@ _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105  # not a secret
 
 
 def get(core: Core, call: Call) -> Entry:
-    """One object. A version that is yet to come is refused."""
+    """Return one object. Versions in the future are rejected."""
     _check_not_future(core, call.revision)
     return core.entry(call)
 
@@ -196,7 +196,7 @@ def _check_not_future(core: Core, revision: int) -> None:
 
 
 def read_token(token: str) -> tuple[int, str]:
-    """Version and first key of a continue token. Refuses what is none."""
+    """Return version and first key of a continue token. Invalid tokens are rejected."""
     try:
         found = orjson.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         version, revision, start = found["v"], found["rv"], found["start"]
@@ -217,7 +217,7 @@ def _why_no_token(token: str) -> str:
 
 
 def _listed_revision(call: Call) -> int:
-    """The version a list asks for. Refuses what is none."""
+    """Return the version a list requests. Invalid versions are rejected."""
     try:
         return call.revision
     except Refusal as refusal:
@@ -225,7 +225,7 @@ def _listed_revision(call: Call) -> int:
 
 
 def make_token(revision: int, start: str) -> str:
-    """The continue token of a list at a version; ``start``: the first key that is not shown yet."""
+    """Return the continue token of a list. ``start`` is the first key of the next page."""
     raw = orjson.dumps({"v": _TOKEN_VERSION, "rv": revision, "start": start})
     return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
 
@@ -272,7 +272,7 @@ def _check_options(errors: list[FieldError]) -> None:
 
 
 def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
-    """The entries of one page, and the metadata of the list."""
+    """Return the entries of one page and the list's metadata."""
     _check_options(_list_option_errors(call))
     selected = selection(call)
     limit = max(call.number("limit") or 0, 0)
@@ -308,7 +308,7 @@ def list_objects(core: Core, call: Call) -> tuple[list[Entry], dict[str, Any]]:
 
 
 def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> Collection:
-    """The collection as of a version. Refuses versions that are compacted or yet to come."""
+    """Return the collection as of a version. Compacted and future versions are rejected."""
     _check_not_future(core, revision)
     if revision < collection.compacted:
         if not start:
@@ -320,7 +320,7 @@ def _snapshot(core: Core, collection: Collection, revision: int, start: str) -> 
 
 
 def watch(core: Core, call: Call, form: AnyForm, convert: Convert | None = None) -> Watcher:
-    """Open a watch; it is told of all commits from now on, and has what came before in its first piece."""
+    """Open a watch. Its first chunk has everything up to now; later commits follow."""
     _check_options(_watch_option_errors(call))
     selected = selection(call)
     bookmarks, initial = call.flag("allowWatchBookmarks"), call.flag("sendInitialEvents")

@@ -13,9 +13,7 @@ from app.kube.fielderrors import FieldError, forbidden, invalid, not_supported, 
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver.kinds import Registry, ResourceType
 
-# Requests: from an HTTP method, a path and a query to a verb on a resource.
-#
-# Paths are those of every Kubernetes API server; what a query may say is read here, with the server's complaints.
+# Maps HTTP method, path and query to a verb on a resource, with a real server's paths and errors.
 
 FieldValidation: TypeAlias = Literal["Ignore", "Warn", "Strict"]
 
@@ -26,14 +24,14 @@ _VERBS: Final = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patc
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who asks. Everybody may do everything; webhooks are told the name."""
+    """The user of a request. All requests are authorized; webhooks receive the name."""
 
     name: str = "system:admin"
     groups: tuple[str, ...] = ("system:masters", "system:authenticated")
     uid: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """``authentication.k8s.io/v1 UserInfo``."""
+        """Return the user as ``authentication.k8s.io/v1 UserInfo``."""
         found: dict[str, object] = {"username": self.name, "groups": list(self.groups)}
         if self.uid:
             found["uid"] = self.uid
@@ -42,7 +40,7 @@ class User:
 
 @dataclass(slots=True)
 class Call:
-    """One request, taken apart. ``headers`` has lower-case names."""
+    """A parsed request. Names in ``headers`` are lower-case."""
 
     method: str
     path: str
@@ -54,38 +52,43 @@ class Call:
     namespace: str = ""
     name: str = ""
     subresource: str = ""
-    #: What stands after the subresource (proxy).
+    #: The path after the subresource (proxy).
     rest: str = ""
     verb: str = ""
-    #: One of the objects a deletion of many is about: the request itself names none.
+    #: Whether this deletes one object of a collection: the request itself names none.
     of_many: bool = False
     #: Whether the client sees managed fields.
     managed: bool = True
-    #: Shown to the client beside the answer.
+    #: Warnings for the client, sent with the response.
     warnings: list[str] = field(default_factory=list)
 
     @property
     def key(self) -> str:
-        """Where the object is stored in its collection."""
+        """Return the object's key in its collection."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may be changed. Refuses values other than ``All``."""
+        """Return whether the request is a dry run. Values other than ``All`` are rejected."""
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
             raise status.bad_request(f'Invalid value: []string{{"{value}"}}: unsupported dry run option')
         return bool(value)
 
     @property
+    def is_apply(self) -> bool:
+        """Return whether the body is a server-side apply patch."""
+        return self.headers.get("content-type", "").partition(";")[0].strip() == PatchType.APPLY
+
+    @property
     def field_manager(self) -> str:
-        """Who is noted in managed fields: the query says, else the user agent's first word."""
+        """Return the field manager: the query parameter, or else the first part of the user agent."""
         manager = self.query.get("fieldManager", "")
         return manager or self.headers.get("user-agent", "unknown").partition("/")[0][:128]
 
     @property
     def field_validation(self) -> FieldValidation:
-        """What happens with fields nobody knows."""
+        """Return how to handle unknown fields."""
         value = self.query.get("fieldValidation", "")
         match value:
             case "" | "Warn":
@@ -101,11 +104,11 @@ class Call:
         )
 
     def flag(self, name: str) -> bool:
-        """A boolean of the query: whatever is not said, ``false`` or ``0`` is true."""
+        """Return a boolean query parameter: false if missing, ``false`` or ``0``."""
         return name in self.query and self.query[name].lower() not in _FALSE
 
     def number(self, name: str) -> int | None:
-        """A whole number of the query."""
+        """Return an integer query parameter."""
         value = self.query.get(name, "")
         if not value:
             return None
@@ -115,7 +118,7 @@ class Call:
 
     @property
     def revision(self) -> int:
-        """``resourceVersion`` of the query; 0 where it says nothing."""
+        """Return the query's ``resourceVersion``, or 0."""
         value = self.query.get("resourceVersion", "")
         if not value:
             return 0
@@ -127,9 +130,9 @@ class Call:
 
 
 def route(call: Call, registry: Registry) -> bool:
-    """Find resource and verb of an API path. False for paths outside ``/api/v1`` and ``/apis/<group>/<version>``.
+    """Find the resource and verb of an API path. Returns False for paths outside ``/api/v1`` and ``/apis/<group>``.
 
-    Raises ``Refusal`` where the path is one of a resource but not served.
+    Raises ``Refusal`` for resource paths that are not served.
     """
     parts = call.path.split("/")
     if parts[1:2] == ["api"] and len(parts) > 3:
@@ -145,14 +148,14 @@ def route(call: Call, registry: Registry) -> bool:
     if "%" in call.path:
         rest = [unquote(part) for part in rest]
     watching = rest[0] == "watch" and len(rest) > 1
-    if watching:  # the old way to ask for a watch
+    if watching:  # the deprecated watch path
         rest = rest[1:]
     if rest[0] == "namespaces" and len(rest) > 2 and not (group == "" and rest[2] in ("status", "finalize")):
         call.namespace, rest = rest[1], rest[2:]
     resource = registry.find(group, version, rest[0])
     if resource is None and not any(served.group == group for served in registry.served()):
         raise status.page_not_found()
-    # Custom resources' paths are answered by another handler.
+    # Another handler serves the paths of custom resources.
     if registry.is_custom(group) and (resource is None or bool(call.namespace) > resource.namespaced):
         raise status.page_not_found()
     if resource is None or (call.namespace and not resource.namespaced):
@@ -204,10 +207,10 @@ _MANAGER_BYTES: Final = 128
 
 
 def check_options(call: Call) -> None:
-    """Refuse a create, update or patch whose options are wrong."""
+    """Reject a create, update or patch with invalid options."""
     kind = _KINDS.get(call.verb)
     if kind is None or not call.query.keys() & {"dryRun", "fieldManager", "fieldValidation", "force"}:
-        if kind == "PatchOptions" and _is_apply(call):
+        if kind == "PatchOptions" and call.is_apply:
             raise _refused(kind, [required("fieldManager", "is required for apply patch")])
         return
     errors = [*_patch_errors(call), *_manager_errors(call), *dry_run_errors(call.query.get("dryRun"))]
@@ -219,21 +222,17 @@ def check_options(call: Call) -> None:
 
 
 def dry_run_errors(value: Any) -> list[FieldError]:
-    """What is wrong with the kinds of dry run a request names; ``All`` is the only one."""
+    """Return an error for each dry run directive other than ``All``."""
     given = [value] if isinstance(value, str) and value else value or []
     if all(one == "All" for one in given):
         return []
     return [not_supported("dryRun", given, ("All",))]
 
 
-def _is_apply(call: Call) -> bool:
-    return call.headers.get("content-type", "").partition(";")[0].strip() == PatchType.APPLY
-
-
 def _patch_errors(call: Call) -> list[FieldError]:
     if call.verb != "patch":
         return []
-    if _is_apply(call):
+    if call.is_apply:
         missing = not call.query.get("fieldManager")
         return [required("fieldManager", "is required for apply patch")] if missing else []
     return [forbidden("force", "may not be specified for non-apply patch")] if "force" in call.query else []

@@ -1,4 +1,4 @@
-"""The scale subresource: what ``autoscaling/v1 Scale`` says of an object, and what it changes. Pure."""
+"""The scale subresource: reads ``autoscaling/v1 Scale`` from an object and applies it to the object."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MAX_REPLICAS: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ScalePaths:
-    """Where a kind keeps its replicas, wanted and there, and its selector."""
+    """The paths of a kind's desired replicas, current replicas and selector."""
 
     wanted: Place = ("spec", "replicas")
     present: Place = ("status", "replicas")
@@ -32,12 +32,12 @@ BUILT_IN: Final = ScalePaths()
 
 
 def paths_of(resource: ResourceType) -> ScalePaths:
-    """The places for a resource that has a scale."""
+    """Return the scale paths of a resource that has the subresource."""
     return resource.custom.scale if resource.custom is not None and resource.custom.scale else BUILT_IN
 
 
 def value_at(obj: Mapping[str, Any], place: Place) -> Any:
-    """What stands there; None where nothing does."""
+    """Return the value at a path, or None."""
     found: Any = obj
     for key in place:
         found = found.get(key) if isinstance(found, Mapping) else None
@@ -45,7 +45,7 @@ def value_at(obj: Mapping[str, Any], place: Place) -> Any:
 
 
 def scale_of(obj: Mapping[str, Any], paths: ScalePaths) -> Json:
-    """The Scale of an object."""
+    """Return the Scale of an object."""
     metadata = obj["metadata"]
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     replicas = value_at(obj, paths.wanted) or 0
@@ -67,7 +67,7 @@ def _selector_text(selector: Any) -> str:
     if not isinstance(selector, dict):
         return ""
     if selector and all(isinstance(value, str) for value in selector.values()):
-        selector = {"matchLabels": selector}  # a ReplicationController's
+        selector = {"matchLabels": selector}  # ReplicationController
     try:
         return to_query(selector)
     except SelectorError:
@@ -75,7 +75,7 @@ def _selector_text(selector: Any) -> str:
 
 
 def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
-    """The object with the replicas a Scale asks for, and its resourceVersion if it names one. ``obj`` is changed."""
+    """Set the replicas of a Scale, and its resourceVersion if present. Changes and returns ``obj``."""
     target = obj
     for key in paths.wanted[:-1]:
         target = target.setdefault(key, {})
@@ -87,7 +87,7 @@ def scaled(obj: Json, scale: Mapping[str, Any], paths: ScalePaths) -> Json:
 
 
 def scale_managed(managed: Managed | None, paths: ScalePaths) -> Managed | None:
-    """Who manages the replicas, as a Scale says it."""
+    """Return the managers of the replicas, in the terms of a Scale."""
     path = tuple(f"f:{name}" for name in paths.wanted)
     found = [
         replace(one, api_version="autoscaling/v1", fields={"f:spec": {"f:replicas": {}}})
@@ -98,7 +98,7 @@ def scale_managed(managed: Managed | None, paths: ScalePaths) -> Managed | None:
 
 
 def replica_errors(obj: Mapping[str, Any], paths: ScalePaths) -> list[FieldError]:
-    """What is wrong with the replicas of a custom resource that can be scaled.
+    """Validate the replicas of a scalable custom resource.
 
     Source: apiextensions-apiserver/pkg/registry/customresource/validator.go.
     """
@@ -116,7 +116,7 @@ def replica_errors(obj: Mapping[str, Any], paths: ScalePaths) -> list[FieldError
 
 
 def _number_at(obj: Mapping[str, Any], place: Place) -> tuple[int, str]:
-    """The number that stands there (0 where nothing does), or why there is none."""
+    """Return the number at a path (0 if missing), or an error message."""
     found: Any = obj
     for index, key in enumerate(place):
         if found is None:
@@ -151,7 +151,7 @@ def _go_type(value: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value as Go prints it."""
+    """Return a value as Go prints it."""
     match value:
         case bool():
             return str(value).lower()

@@ -1,8 +1,8 @@
-"""The types of objects: what every field is, and how patches merge it.
+"""Object schemas: the type of every field and how patches merge it.
 
-A :class:`Field` is one value of a kind: its type, its children, its list and merge keys. Built-in kinds come from data
-recorded from a real API server (:mod:`tests.conformance.record`), custom ones from their CRD's structural schema; both
-look the same afterwards. Everything is read and built on first use, so that importing this costs nothing.
+A :class:`Field` describes one value: its type, children, list type and merge keys. Built-in kinds are recorded from a
+real API server (:mod:`tests.conformance.record`); custom kinds come from the structural schema of their CRD. Both have
+the same form. Schemas are loaded and built on first use, so importing this module costs nothing.
 
     kind_field("apps/v1", "Deployment").at("spec", "template", "spec", "containers").merge_key     # "name"
 """
@@ -27,7 +27,7 @@ LIST_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ListMeta"
 
 
 class FieldType(StrEnum):
-    """What a value may be."""
+    """The type of a value."""
 
     OBJECT = "object"  # named fields
     MAP = "map"  # any keys, values of one type
@@ -45,10 +45,10 @@ class FieldType(StrEnum):
 class Field:
     """One value in an object.
 
-    ``type_name``: the full name of a named type, such as ``io.k8s.api.core.v1.PodSpec``, "" for an unnamed one.
-    ``list_type``: ``atomic``, ``set``, ``map`` or "" ; ``map_type``: ``atomic``, ``granular`` or "".
-    ``merge_key`` and ``patch_strategies`` are what a strategic merge patch goes by. ``schema`` is the schema itself,
-    for keywords that are rare (formats, defaults, enumerations of a custom resource).
+    ``type_name``: the full name of a named type, such as ``io.k8s.api.core.v1.PodSpec``, or "".
+    ``list_type``: ``atomic``, ``set``, ``map`` or "". ``map_type``: ``atomic``, ``granular`` or "".
+    Strategic merge patches use ``merge_key`` and ``patch_strategies``. ``schema`` is the raw schema, for rare keywords
+    (formats, defaults and enums of custom resources).
     """
 
     __slots__ = (
@@ -89,42 +89,42 @@ class Field:
 
     @property
     def short_name(self) -> str:
-        """The last part of the type's name, as Go messages name it: ``PodSpec``."""
+        """Return the last part of the type's name, as Go messages have it: ``PodSpec``."""
         return self.type_name.rpartition(".")[2]
 
     @property
     def properties(self) -> Mapping[str, Field]:
-        """The named fields; empty where there are none."""
+        """Return the named fields."""
         if self._properties is None:
             self._properties = self._types.properties(self)
         return self._properties
 
     @property
     def items(self) -> Field | None:
-        """What a list holds; None where that is free."""
+        """Return the type of a list's items, or None if it is not declared."""
         if self._items is None and isinstance(self.schema.get("items"), Mapping):
             self._items = self._types.field(self.schema["items"])
         return self._items
 
     @property
     def values(self) -> Field | None:
-        """What a map holds; None where that is free, or where this is no map."""
+        """Return the type of a map's values, or None if it is not declared."""
         if self._values is None and isinstance(self.schema.get("additionalProperties"), Mapping):
             self._values = self._types.field(self.schema["additionalProperties"])
         return self._values
 
     @property
     def is_object(self) -> bool:
-        """Whether the value is an object of named fields or a map."""
+        """Return whether the value is a map or an object with named fields."""
         return self.type in (FieldType.OBJECT, FieldType.MAP)
 
     def child(self, name: str) -> Field | None:
-        """The field of that name: a named one, or a map's value; None for an unknown one."""
+        """Return the type of a named field or a map's value, or None if unknown."""
         found = self.properties.get(name)
         return found if found is not None else self.values
 
     def at(self, *path: str) -> Field:
-        """The field at the end of a path; lists are passed through. Raises ``KeyError`` for an unknown one."""
+        """Return the field at a path, which skips list indexes. Raises ``KeyError`` if unknown."""
         field = self
         for name in path:
             while field.type is FieldType.LIST and field.items is not None:
@@ -155,7 +155,7 @@ def _field_type(schema: Schema, type_name: str) -> FieldType:
         return FieldType.OBJECT
     if isinstance(schema.get("additionalProperties"), Mapping):
         return FieldType.MAP
-    # A named type without fields is free JSON, except for the few that are empty structs.
+    # A named type without fields is free-form JSON, except for a few empty structs.
     if kind == "object" and not schema.get("x-kubernetes-preserve-unknown-fields") and type_name not in _FREE_TYPES:
         return FieldType.OBJECT
     return FieldType.ANY
@@ -166,27 +166,27 @@ _FREE_TYPES: Final = frozenset({f"{_META}.FieldsV1", f"{_META}.Patch", "io.k8s.a
 
 
 class Types:
-    """Named types that refer to one another, and the fields made from them (each type's only once)."""
+    """Named types that may refer to one another. Each type's field is built once."""
 
     def __init__(self, schemas: Mapping[str, Schema]) -> None:
         self.schemas = schemas
         self._named_properties: dict[str, Mapping[str, Field]] = {}
 
     def named(self, name: str) -> Field:
-        """The type of that full name; ``KeyError`` where there is none."""
+        """Return the type with a full name. Raises ``KeyError`` if unknown."""
         return Field(self.schemas[name], self, name)
 
     def field(self, schema: Schema) -> Field:
-        """A field from its schema, which may be a reference with keywords of the field's own beside it."""
+        """Build a field from its schema, which may be a reference with extra keywords."""
         name = reference(schema)
         if not name:
             return Field(schema, self)
-        # The keywords beside a reference belong to this use of the type: merge keys, list types, defaults.
+        # Keywords next to a reference (merge keys, list types, defaults) apply to this use of the type only.
         own = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         return Field({**self.schemas[name], **own}, self, name)
 
     def properties(self, field: Field) -> Mapping[str, Field]:
-        """The children of ``field`` by name."""
+        """Return the children of ``field`` by name."""
         if not field.type_name:
             return self._children(field.schema)
         found = self._named_properties.get(field.type_name)
@@ -199,7 +199,7 @@ class Types:
 
 
 def reference(schema: Schema) -> str:
-    """The name of the type that ``schema`` refers to, directly or as the one member of ``allOf``; else ""."""
+    """Return the name of the type ``schema`` refers to, directly or as the only member of ``allOf``, or ""."""
     one = schema.get("allOf")
     ref = schema.get("$ref") or (one[0].get("$ref") if one and len(one) == 1 else None)
     return ref.removeprefix(REF_PREFIX) if ref else ""
@@ -209,20 +209,20 @@ def reference(schema: Schema) -> str:
 
 
 def read_data(name: str) -> Any:
-    """A recorded data file, decoded."""
+    """Decode a recorded data file."""
     return orjson.loads(gzip.decompress((resources.files(__package__) / "data" / name).read_bytes()))
 
 
 @cache
 def builtin_types() -> Types:
-    """All types of the built-in kinds, without descriptions."""
+    """Return all types of built-in kinds, without descriptions."""
     schemas: Mapping[str, Schema] = read_data("schemas.json.gz")
     return Types(schemas)
 
 
 @cache
 def _builtin_names() -> Mapping[tuple[str, str], str]:
-    """Full type names by apiVersion and kind."""
+    """Return full type names by apiVersion and kind."""
     return {
         (f"{gvk['group']}/{gvk['version']}" if gvk["group"] else gvk["version"], gvk["kind"]): name
         for name, schema in builtin_types().schemas.items()
@@ -232,14 +232,14 @@ def _builtin_names() -> Mapping[tuple[str, str], str]:
 
 @cache
 def kind_field(api_version: str, kind: str) -> Field | None:
-    """The schema of a built-in kind (``apps/v1``, ``Deployment``; lists and subresources too); None for others."""
+    """Return the schema of a built-in kind, list or subresource (``apps/v1``, ``Deployment``), or None."""
     name = _builtin_names().get((api_version, kind))
     return builtin_types().named(name) if name is not None else None
 
 
 @cache
 def object_meta() -> Field:
-    """``ObjectMeta``, which all kinds share."""
+    """Return the schema of ``ObjectMeta``."""
     return builtin_types().named(OBJECT_META)
 
 
@@ -247,7 +247,7 @@ def object_meta() -> Field:
 
 
 class CustomTypes(Types):
-    """The types inside one custom resource: its own schema, and ObjectMeta from the built-in ones."""
+    """The types of one custom resource: its own schema and the built-in ObjectMeta."""
 
     def __init__(self) -> None:
         super().__init__(builtin_types().schemas)
@@ -259,11 +259,11 @@ class CustomTypes(Types):
         return children
 
     def envelope(self) -> Mapping[str, Field]:
-        """apiVersion, kind and metadata, as every object has them."""
+        """Return apiVersion, kind and metadata, which all objects have."""
         text = {"type": "string"}
         return {"apiVersion": self.field(text), "kind": self.field(text), "metadata": self.named(OBJECT_META)}
 
 
 def custom_field(schema: Schema) -> Field:
-    """The type of a custom resource whose version has this ``openAPIV3Schema``."""
+    """Return the type of a custom resource version with this ``openAPIV3Schema``."""
     return CustomTypes().field({**schema, "type": "object", "x-kubernetes-embedded-resource": True})

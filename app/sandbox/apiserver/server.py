@@ -42,17 +42,17 @@ from app.sandbox.apiserver.writing import Json, Writer
 
 
 class Server(Protocol):
-    """What answers requests."""
+    """Anything that answers requests."""
 
     async def serve(self, call: Call) -> Answer:
-        """The answer to one request."""
+        """Answer one request."""
         ...
 
 
 class InProcessTransport:
     """Implements ``app.kube.transport.Transport`` on a server in this process.
 
-    ``managed``: the client sees managed fields, as those over HTTPS do.
+    With ``managed`` the client sees managed fields, as HTTPS clients do.
     """
 
     def __init__(self, server: Server, user: User, *, managed: bool = False) -> None:
@@ -70,7 +70,7 @@ class InProcessTransport:
         return call
 
     async def request(self, request: Request) -> Response:
-        """Send, and read the whole answer."""
+        """Send a request and read the whole response."""
         answer = await self._server.serve(self._call(request))
         if isinstance(answer, Watcher):
             body = b"".join([chunk async for chunk in answer.chunks()])
@@ -79,7 +79,7 @@ class InProcessTransport:
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
-        """Send, and give the answer as it comes."""
+        """Send a request and stream the response."""
         answer = await self._server.serve(self._call(request))
         if isinstance(answer, Watcher):
             try:
@@ -90,7 +90,7 @@ class InProcessTransport:
             yield Stream(answer.status, answer.headers, _once(answer.body))
 
     async def close(self) -> None:
-        """Refuse further requests."""
+        """Reject further requests."""
         self._closed = True
 
 
@@ -103,17 +103,17 @@ async def _once(body: bytes) -> AsyncIterator[bytes]:
         yield body
 
 
-# ApiServer: an API server of Kubernetes in memory. It wires the parts, and answers requests.
+# ApiServer: an in-memory Kubernetes API server.
 #
 #     api = ApiServer(clock=SystemClock(), rng=Random(1))
 #     client = Client(api.transport(), clock)
 #
-# Whatever asks, in process or over HTTPS, goes through :meth:`ApiServer.serve`.
+# All requests, in process or over HTTPS, go through :meth:`ApiServer.serve`.
 
 logger = logging.getLogger(__name__)
 
 Answer: TypeAlias = Response | Watcher
-#: Told of every committed write: verb, resource, the object before and after (None where there is none).
+#: Called after every committed write: verb, resource, object before and after (None if there is none).
 OnWrite: TypeAlias = Callable[[Verb, Resource, Json | None, Json | None], None]
 
 _JSON: Final = "application/json"
@@ -122,13 +122,13 @@ _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system"
 
 
 class ApiServer:
-    """One control plane's API server. The same clock, seed and requests give the same history."""
+    """The API server of one control plane. The same clock, seed and requests produce the same history."""
 
     def __init__(self, *, clock: Clock, rng: Random) -> None:
         self.core = Core(clock, rng)
         self.catalog = Catalog()
         self.versions = Versions(self.core)
-        #: Where webhooks are: ``webhooks.services`` and ``webhooks.local``.
+        #: Resolves webhook addresses: ``webhooks.services`` and ``webhooks.local``.
         self.webhooks = HookCaller(clock)
         self.versions.webhook = WebhookConverter(self.webhooks, self.core.new_uid).convert
         self.admission = AdmissionChain(self.core, self.catalog, self.versions, self.webhooks)
@@ -144,14 +144,14 @@ class ApiServer:
     def transport(
         self, user: str = "system:admin", groups: tuple[str, ...] = ("system:masters",), *, managed_fields: bool = False
     ) -> Transport:
-        """A client's connection, in process, as this user.
+        """Return an in-process connection for this user.
 
-        ``managed_fields``: the client sees them, which costs something; nobody in process looks at them.
+        ``managed_fields``: whether the client sees managed fields. They cost time, and in-process clients ignore them.
         """
         return InProcessTransport(self, User(user, (*groups, "system:authenticated")), managed=managed_fields)
 
     def on_write(self, callback: OnWrite) -> None:
-        """Call back after every committed write, in the order of the commits."""
+        """Call back after every committed write, in commit order."""
 
         def listener(verb: Verb, collection: Collection, before: Entry | None, after: Entry | None) -> None:
             row = self.core.registry.named(collection.name)
@@ -162,27 +162,27 @@ class ApiServer:
         self.core.storage.listeners.append(listener)
 
     def objects(self, resource: Resource) -> list[Json]:
-        """All objects of a resource as they are stored, to look at and not to change."""
+        """Return all stored objects of a resource. They must not be changed."""
         row = self.core.registry.find(resource.group, resource.version, resource.plural)
         return [] if row is None else [entry.obj for entry in self.core.collection(row).objects.values()]
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget the history up to a version (the current one): watches from before get 410."""
+        """Forget the history up to a version (default: the current one). Watches from before it get 410."""
         self.core.storage.compact(revision)
 
     def close(self) -> None:
-        """Stop what runs in the background, and end all watches and connections."""
+        """Stop background work, and end all watches and connections."""
         self.collector.close()
         self.webhooks.abandon()
         self.end_watches()
 
     async def aclose(self) -> None:
-        """The same, and wait for the connections to webhooks to be closed."""
+        """Close, and wait until the connections to webhooks are closed."""
         await self.webhooks.close()
         self.close()
 
     def end_watches(self) -> None:
-        """End all watches, as a server does that starts anew."""
+        """End all watches, like a server that restarts."""
         for collection in self.core.storage.collections.values():
             for sink in tuple(collection.sinks):
                 if isinstance(sink, Watcher):
@@ -204,7 +204,7 @@ class ApiServer:
     # ---- answering
 
     async def serve(self, call: Call) -> Answer:
-        """The answer to one request; a watch is answered with its watcher."""
+        """Answer one request. The answer to a watch is its watcher."""
         try:
             return await self._serve(call)
         except Refusal as refusal:
@@ -267,14 +267,13 @@ class ApiServer:
         metadata = obj.get("metadata") if isinstance(obj.get("metadata"), dict) else {}
         name = (metadata or {}).get("name") or ""
         if name != call.name:
-            message = f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-            raise status.bad_request(message if name else _NAME_MISSING.format(call.name))
+            raise status.name_mismatch(name, call.name)
         namespace = (metadata or {}).get("namespace")
         if namespace and call.namespace and namespace != call.namespace:
-            raise status.bad_request(_NAMESPACE_DIFFERS)
+            raise status.namespace_mismatch()
         uid = (metadata or {}).get("uid") or ""
         if metadata and (document.get("metadata") or {}).get("managedFields") == []:
-            metadata["managedFields"] = [{}]  # an empty list takes managed fields away; reading drops empty lists
+            metadata["managedFields"] = [{}]  # an empty list resets managed fields, but decoding drops empty lists
         allow = call.resource.create_on_update and not call.subresource
         entry, created = await self.writer.update(call, lambda _old: fresh(obj), allow_create=allow, uid=uid)
         return await self._object(call, entry, 201 if created else 200)
@@ -354,22 +353,20 @@ class ApiServer:
 
 
 _INCLUDED: Final = ("", "Metadata", "Object", "None")
-_NAMESPACE_DIFFERS: Final = "the namespace of the provided object does not match the namespace sent on the request"
 _DEPRECATED: Final = {
     "endpoints": "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
 }
-_NAME_MISSING: Final = "the name of the object ({} based on URL) was undeterminable: name must be provided"
 
 
 def _deprecated(resource: ResourceType) -> str:
-    """What a client is told that asks for something that is to go."""
+    """Return the warning for a deprecated resource, or ""."""
     if resource.custom is not None:
         return resource.custom.deprecation
     return _DEPRECATED.get(resource.key, "")
 
 
 def _go_type(call: Call, suffix: str = "") -> str:
-    """The type of what is shown, as messages name it."""
+    """Return the Go type of the response, as messages name it."""
     resource = call.resource
     if resource.custom is not None:
         return f"*unstructured.Unstructured{suffix}"

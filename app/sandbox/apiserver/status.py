@@ -1,6 +1,6 @@
-"""Refusals: ``metav1.Status`` with the words, reasons and codes of a Kubernetes API server.
+"""Error responses: ``metav1.Status`` with the messages, reasons and codes of a Kubernetes API server.
 
-Each function builds the exception for one reason, as apimachinery's ``errors`` package does.
+Each function builds the exception for one reason, like apimachinery's ``errors`` package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MODIFIED_MESSAGE = "the object has been modified; please apply your changes to t
 
 
 class Refusal(Exception):
-    """A request that is answered with a failed ``Status``."""
+    """An error response, usually a failed ``Status``."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -25,15 +25,15 @@ class Refusal(Exception):
         self.reason = reason
         self.message = message
         self.details = details or {}
-        #: A few refusals say details although there are none.
+        #: A few responses have details that are empty.
         self.shows_details = details is not None
-        #: What is answered instead of a ``Status``.
+        #: Plain text to send instead of a ``Status``.
         self.text: str | None = None
-        #: Listing may go on from here although its token has expired.
+        #: Token to continue a list whose own token has expired.
         self.continue_token = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The ``Status`` object."""
+        """Return the ``Status`` object."""
         metadata = {"continue": self.continue_token} if self.continue_token else {}
         found: dict[str, Any] = {
             "kind": "Status",
@@ -50,7 +50,7 @@ class Refusal(Exception):
         return found
 
     def body(self) -> bytes:
-        """The ``Status`` as JSON."""
+        """Return the ``Status`` as JSON."""
         return orjson.dumps(self.as_json()) + b"\n"
 
 
@@ -60,24 +60,24 @@ def _details(resource: ResourceType, name: str) -> dict[str, Any]:
 
 
 def not_found(resource: ResourceType, name: str) -> Refusal:
-    """No such object."""
+    """The object does not exist."""
     return Refusal(404, "NotFound", f"{resource.qualified} {quote(name)} not found", _details(resource, name))
 
 
 def no_such_path() -> Refusal:
-    """Nothing is served there."""
+    """The path is not served."""
     return Refusal(404, "NotFound", "the server could not find the requested resource", {})
 
 
 def page_not_found() -> Refusal:
-    """Not even the group is served: the answer is no ``Status``."""
+    """The group is not served: the response is plain text."""
     refusal = no_such_path()
     refusal.text = "404 page not found\n"
     return refusal
 
 
 def already_exists(resource: ResourceType, name: str, *, deleting: bool = False) -> Refusal:
-    """A create met an object of that name."""
+    """An object of this name exists already."""
     message = f"{resource.qualified} {quote(name)} already exists"
     if deleting:
         message = f"object is being deleted: {message}"
@@ -85,25 +85,34 @@ def already_exists(resource: ResourceType, name: str, *, deleting: bool = False)
 
 
 def no_free_name(resource: ResourceType, name: str) -> Refusal:
-    """All generated names were taken."""
+    """All generated names are taken."""
     message = f"{resource.qualified} {quote(name)} already exists, the server was not able to generate a unique name"
     details = {**_details(resource, name), "retryAfterSeconds": 1}
     return Refusal(409, "AlreadyExists", f"{message} for the object", details)
 
 
 def conflict(resource: ResourceType, name: str, why: str = MODIFIED_MESSAGE) -> Refusal:
-    """The object is not (any more) what the request counts on."""
+    """The object has changed, or does not meet a precondition."""
     message = f"Operation cannot be fulfilled on {resource.qualified} {quote(name)}: {why}"
     return Refusal(409, "Conflict", message, _details(resource, name))
 
 
+def uid_conflict(resource: ResourceType, key: str, asked: str, found: str) -> Refusal:
+    """The object under this key does not have the UID of the precondition."""
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: /registry/{resource.key}/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
+    )
+    return conflict(resource, key.rpartition("/")[2], why)
+
+
 def invalid(resource: ResourceType, name: str, errors: Sequence[FieldError], *, kind: str = "") -> Refusal:
-    """The object does not validate."""
+    """The object is invalid."""
     return invalid_kind(resource.group, kind or resource.kind, name, errors)
 
 
 def invalid_kind(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> Refusal:
-    """What was sent does not validate; it need not be an object of a resource."""
+    """A posted document is invalid. It need not be an object of a resource."""
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": [error.as_cause() for error in errors]}
     details = {key: value for key, value in details.items() if value}
@@ -112,42 +121,59 @@ def invalid_kind(group: str, kind: str, name: str, errors: Sequence[FieldError])
 
 
 def bad_request(message: str) -> Refusal:
-    """The request makes no sense."""
+    """The request is malformed."""
     return Refusal(400, "BadRequest", message)
 
 
+def name_mismatch(name: str, named: str) -> Refusal:
+    """The object's name is not the one in the URL, ``named``."""
+    if not name:
+        return bad_request(f"the name of the object ({named} based on URL) was undeterminable: name must be provided")
+    return bad_request(f"the name of the object ({name}) does not match the name on the URL ({named})")
+
+
+def namespace_mismatch() -> Refusal:
+    """The object's namespace is not the one in the URL."""
+    return bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def patch_failed(details: dict[str, Any] | None = None) -> Refusal:
+    """A JSON patch does not apply. Real servers do not report the cause either."""
+    return Refusal(422, "Invalid", "the server rejected our request due to an error in our request", details)
+
+
 def forbidden(resource: ResourceType, name: str, why: str) -> Refusal:
-    """Admission refuses."""
+    """Admission rejects the request."""
     named = f"{resource.qualified} {quote(name)}" if name else resource.qualified
     return Refusal(403, "Forbidden", f"{named} is forbidden: {why}", _details(resource, name))
 
 
 def method_not_allowed() -> Refusal:
-    """The path is served, but not with this verb."""
+    """The path does not support this method."""
     return Refusal(405, "MethodNotAllowed", "the server does not allow this method on the requested resource", {})
 
 
 def not_supported(resource: ResourceType, action: str) -> Refusal:
-    """The resource lacks this action."""
+    """The resource does not support this action."""
     details = _details(resource, "")
     message = f"{action} is not supported on resources of kind {quote(resource.qualified)}"
     return Refusal(405, "MethodNotAllowed", message, details)
 
 
 def expired(message: str) -> Refusal:
-    """The version asked for is known no more."""
+    """The requested version is no longer available."""
     return Refusal(410, "Expired", message)
 
 
 def too_large_version(asked: int, current: int) -> Refusal:
-    """The version asked for does not exist yet."""
+    """The requested version does not exist yet."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     message = f"Timeout: Too large resource version: {asked}, current: {current}"
     return Refusal(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1})
 
 
 def too_many_requests(message: str, retry_after: int, details: dict[str, Any] | None = None) -> Refusal:
-    """Not now."""
+    """The request must be retried later."""
     found = dict(details or {})
     if retry_after:
         found["retryAfterSeconds"] = retry_after
@@ -155,45 +181,45 @@ def too_many_requests(message: str, retry_after: int, details: dict[str, Any] | 
 
 
 def internal(message: str) -> Refusal:
-    """The server, or a webhook it calls, failed."""
+    """The server, or a webhook it calls, has failed."""
     return Refusal(500, "InternalError", f"Internal error occurred: {message}", {"causes": [{"message": message}]})
 
 
 def plain_error(message: str) -> Refusal:
-    """A failure for which the server has no reason word."""
+    """An error without a reason code."""
     return Refusal(500, "", message)
 
 
 def not_available(accepted: Sequence[str]) -> Refusal:
-    """The client accepts no encoding that the server has."""
+    """The server has none of the encodings that the client accepts."""
     shown = ", ".join(accepted)
     message = f"406: Not Acceptable\n\nAvailable representations: {shown}"
     return Refusal(406, "NotAcceptable", message, {})
 
 
 def wrong_form(message: str) -> Refusal:
-    """The form the client asks for does not fit what it asks for."""
+    """The object cannot be shown in the requested form."""
     return Refusal(406, "NotAcceptable", message)
 
 
 def not_acceptable(accepted: Sequence[str]) -> Refusal:
-    """None of the content types the client accepts is available."""
+    """The server has none of the content types that the client accepts."""
     message = f"only the following media types are accepted: {', '.join(accepted)}"
     return Refusal(406, "NotAcceptable", message)
 
 
 def unsupported_media_type(known: Sequence[str]) -> Refusal:
-    """The body's content type is not understood."""
+    """The body's content type is not supported."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(known)}"
     return Refusal(415, "UnsupportedMediaType", message)
 
 
 def not_implemented(what: str) -> Refusal:
-    """The sandbox lacks this on purpose: see docs/sandbox.md."""
+    """The sandbox does not implement this; see docs/sandbox.md."""
     return Refusal(501, "NotImplemented", f"the sandbox's API server does not do this: {what}")
 
 
 def success(resource: ResourceType, name: str, uid: str) -> dict[str, Any]:
-    """The ``Status`` that tells of a deletion that is complete."""
+    """Return the ``Status`` of a completed deletion."""
     details = {**_details(resource, name), "uid": uid}
     return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

@@ -18,7 +18,7 @@ Json: TypeAlias = dict[str, Any]
 
 
 def keep_outside(call: Call, obj: Json, old: Json) -> None:
-    """What the endpoint does not write stays as it is: status, or everything but status."""
+    """Restore the parts that the endpoint does not write: the status, or everything but the status."""
     if call.subresource == "status":
         for key in old.keys() | obj.keys():
             if key not in ("metadata", "status", "kind", "apiVersion"):
@@ -35,7 +35,7 @@ def keep_outside(call: Call, obj: Json, old: Json) -> None:
 
 
 def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
-    """A status write changes of the metadata only what it means to: nothing that others count on."""
+    """Restore the metadata that a status write cannot change."""
     metadata, before = obj["metadata"], old["metadata"]
     if call.resource.custom is not None:
         obj["metadata"] = {**before, "resourceVersion": metadata.get("resourceVersion")}
@@ -48,7 +48,7 @@ def _keep_metadata(call: Call, obj: Json, old: Json) -> None:
 
 
 def metadata_of(obj: Json) -> Json:
-    """The metadata of an object, made where there are none."""
+    """Return the metadata of an object, created if missing."""
     metadata = obj.get("metadata")
     if not isinstance(metadata, dict):
         metadata = obj["metadata"] = {}
@@ -56,13 +56,13 @@ def metadata_of(obj: Json) -> Json:
 
 
 def key_of(metadata: Json) -> str:
-    """Where an object is in its collection."""
+    """Return an object's key in its collection."""
     namespace = metadata.get("namespace")
     return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def ordered(resource: ResourceType, obj: Json) -> Json:
-    """The object with its type first, as the bytes of lists count on."""
+    """Return the object with its type first, as encoded lists require."""
     api_version = resource.stored_api_version
     found = {"kind": resource.kind, "apiVersion": api_version, "metadata": obj["metadata"]}
     found.update(obj)
@@ -71,7 +71,7 @@ def ordered(resource: ResourceType, obj: Json) -> Json:
 
 
 def is_complete(obj: Json, old: Json) -> bool:
-    """Whether the last finalizer went away from an object that waits for just that."""
+    """Return whether an update completes a deletion by removing the last finalizer."""
     before = old["metadata"]
     return (
         bool(before.get("deletionTimestamp"))
@@ -81,34 +81,24 @@ def is_complete(obj: Json, old: Json) -> bool:
 
 
 def check_namespace(resource: ResourceType, metadata: Json, namespace: str) -> None:
-    """Put an object into the namespace it is written to; refuse another one."""
+    """Set the namespace of an object from the request. Rejects a different one."""
     given = metadata.get("namespace") or ""
     if not resource.namespaced:
         metadata.pop("namespace", None)
     elif not given:
         metadata["namespace"] = namespace
     elif given != namespace:
-        raise status.bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request"
-        )
-
-
-def uid_mismatch(call: Call, asked: str, found: str) -> str:
-    """Why an update does not mean the object there is."""
-    return (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{call.resource.key}/{call.key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {asked}, UID in object meta: {found}"
-    )
+        raise status.namespace_mismatch()
 
 
 def fresh(value: Any) -> Any:
-    """A copy that shares nothing."""
+    """Return a deep copy."""
     return orjson.loads(orjson.dumps(value))
 
 
 @dataclass(slots=True)
 class Attributes:
-    """A write as admission sees it. ``obj`` may be replaced by mutating admission."""
+    """A write as admission sees it. Mutating admission may replace ``obj``."""
 
     operation: str
     resource: ResourceType
@@ -121,36 +111,36 @@ class Attributes:
     dry_run: bool
     options: Json
     warnings: list[str]
-    #: Who manages what in ``obj`` and ``old``: remote webhooks are shown it.
+    #: Managers of the fields in ``obj`` and ``old``, shown to remote webhooks.
     managed: Managed | None = None
     old_managed: Managed | None = None
-    #: The kind of what is posted to a subresource, where it is not that of the resource.
+    #: The kind posted to a subresource, if it differs from the resource's.
     kind: Json | None = None
 
 
 class Admission(Protocol):
-    """What may change or refuse a write before it is committed."""
+    """Mutates or rejects writes before they are committed."""
 
     async def mutate(self, attributes: Attributes) -> None:
-        """Change ``attributes.obj`` (by putting another there), or refuse."""
+        """Mutate by replacing ``attributes.obj``, or reject the write."""
         ...
 
     async def validate(self, attributes: Attributes) -> None:
-        """Refuse what must not be."""
+        """Reject invalid writes."""
         ...
 
     def concerns(self, attributes: Attributes) -> bool:
-        """Whether there is anything to ask; saves the copies that asking needs."""
+        """Return whether any webhook or policy applies; without one, the copies for admission are saved."""
         ...
 
 
 class Kinds(Protocol):
-    """What is known of kinds beyond their row: strategies, and the reading of bodies."""
+    """Strategies and schemas of kinds."""
 
     def strategy(self, resource: ResourceType) -> Strategy:
-        """How objects of the resource are written."""
+        """Return how objects of the resource are written."""
         ...
 
     def schema(self, resource: ResourceType) -> Field | None:
-        """The type of its objects."""
+        """Return the type of the resource's objects."""
         ...

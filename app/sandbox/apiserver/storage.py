@@ -17,34 +17,34 @@ from app.sandbox.apiserver.kinds import Registry, ResourceType
 from app.sandbox.apiserver.managing import Managed, with_managed
 from app.sandbox.apiserver.requests import Call
 
-# Storage: what etcd is to a real server. Objects by key, one counter of versions, and a history of changes to watch.
+# Storage takes etcd's place: objects by key, one revision counter, and a history of changes for watches.
 #
-# Everything here is synchronous: a commit is one step, after which every watcher has its event. Stored objects are
-# never changed; a write puts a new :class:`Entry` in place of the old one.
+# Everything here is synchronous: a commit is atomic and reaches every watcher at once. Stored objects never change; a
+# write replaces the :class:`Entry`.
 
 Json: TypeAlias = dict[str, Any]
 EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
 Verb: TypeAlias = Literal["create", "update", "delete"]
 
-#: Changes of one resource that are remembered, by number and by size, for watches that resume.
+#: Changes kept per resource for watches that resume.
 HISTORY_EVENTS: Final = 10_000
 HISTORY_BYTES: Final = 32 * 2**20
 
 
 class Entry:
-    """One version of one object: parsed, and as bytes made when first asked for."""
+    """One version of one object. JSON is encoded on first use."""
 
     __slots__ = ("_full", "_obj", "_raw", "api_version", "converted", "key", "labels", "managed", "revision")
 
     def __init__(self, key: str, obj: Json, revision: int, managed: Managed | None = None) -> None:
         self.key = key
         self.revision = revision
-        #: The version it is stored in, which need not be the one that is asked for.
+        #: The stored API version, which may differ from the requested one.
         self.api_version: str = obj["apiVersion"]
-        #: The same in other versions, by apiVersion.
+        #: Conversions to other versions, by apiVersion.
         self.converted: dict[str, Entry] | None = None
         self.labels: dict[str, str] = obj["metadata"].get("labels") or {}
-        #: Who manages what: shown to those who see managed fields.
+        #: The managers of each field, shown only to clients that see managed fields.
         self.managed = managed
         self._obj: Json | None = obj
         self._raw: bytes | None = None
@@ -52,26 +52,26 @@ class Entry:
 
     @property
     def obj(self) -> Json:
-        """The object. It must not be changed."""
+        """Return the object. It must not be changed."""
         if self._obj is None:
             return orjson.loads(self.raw)  # type: ignore[no-any-return]
         return self._obj
 
     @property
     def raw(self) -> bytes:
-        """The object as JSON."""
+        """Return the object as JSON."""
         if self._raw is None:
             self._raw = orjson.dumps(self._obj)
         return self._raw
 
     @property
     def full(self) -> Json:
-        """The object with its managed fields. It must not be changed."""
+        """Return the object with its managed fields. It must not be changed."""
         return with_managed(self.obj, self.managed)
 
     @property
     def full_raw(self) -> bytes:
-        """The object with its managed fields, as JSON."""
+        """Return the object with its managed fields, as JSON."""
         if self.managed is None:
             return self.raw
         if self._full is None:
@@ -79,14 +79,14 @@ class Entry:
         return self._full
 
     def shrink(self) -> None:
-        """Keep the bytes alone: the version is history."""
+        """Keep the JSON only: the version is no longer current."""
         if self._obj is not None:
             _ = self.raw
             self._obj = self._full = None
 
 
 class Event:
-    """A committed change. The lines that watchers get are encoded once and kept."""
+    """A committed change. Each line sent to watchers is encoded once."""
 
     __slots__ = ("after", "before", "lines", "revision", "type")
 
@@ -94,38 +94,38 @@ class Event:
         self.type = type_
         self.revision = revision
         self.before = before
-        #: For a deletion: the last state, with the deletion's own version.
+        #: For a deletion: the last state with the version of the deletion.
         self.after = after
         self.lines: dict[Any, bytes] = {}
 
 
 class EventSink(Protocol):
-    """Somebody who watches a collection."""
+    """An observer of a collection."""
 
     def offer(self, event: Event) -> None:
-        """Told of each event at the moment it is committed."""
+        """Receive an event at the moment it is committed."""
         ...
 
 
 class Stale(Exception):
-    """The entry a write was based on is not the current one."""
+    """A write is based on an entry that is no longer current."""
 
 
 @dataclass
 class Collection:
-    """The objects of one resource. Keys are ``namespace/name``, or the name for cluster-scoped kinds."""
+    """The objects of one resource. Keys are ``namespace/name``, or ``name`` for cluster-scoped kinds."""
 
     name: str
     objects: dict[str, Entry] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     history: deque[Event] = field(default_factory=deque)
     history_bytes: int = 0
-    #: Changes up to this version are forgotten.
+    #: Changes up to this version are no longer available.
     compacted: int = 0
     sinks: dict[EventSink, None] = field(default_factory=dict)
 
     def select(self, namespace: str, start: str = "") -> Iterator[Entry]:
-        """The entries of a namespace, or all, in order of their keys, from ``start`` on."""
+        """Yield the entries of a namespace (or all) in key order, starting at ``start``."""
         prefix = f"{namespace}/" if namespace else ""
         for position in range(bisect_left(self.keys, max(prefix, start)), len(self.keys)):
             key = self.keys[position]
@@ -134,7 +134,7 @@ class Collection:
             yield self.objects[key]
 
     def as_of(self, revision: int) -> Collection:
-        """The collection as it was at a version that is not compacted."""
+        """Return the collection as of a version that is not compacted."""
         past = Collection(self.name, dict(self.objects))
         for event in reversed(self.history):
             if event.revision <= revision:
@@ -147,7 +147,7 @@ class Collection:
         return past
 
     def since(self, revision: int) -> Iterator[Event]:
-        """The changes after a version, oldest first."""
+        """Yield the changes after a version, oldest first."""
         found: list[Event] = []
         for event in reversed(self.history):
             if event.revision <= revision:
@@ -162,7 +162,7 @@ class Collection:
         self.compacted = max(self.compacted, revision)
 
     def record(self, event: Event) -> None:
-        """Append to the history, and forget what is too much."""
+        """Append to the history and drop the oldest events over the limits."""
         self.history.append(event)
         self.history_bytes += len(event.after.raw)
         while len(self.history) > HISTORY_EVENTS or (self.history_bytes > HISTORY_BYTES and len(self.history) > 1):
@@ -179,37 +179,37 @@ Listener: TypeAlias = Callable[[Verb, Collection, Entry | None, Entry | None], N
 
 
 class Storage:
-    """All collections, and the version that counts their writes."""
+    """All collections, and the revision counter they share."""
 
     def __init__(self) -> None:
         self.revision = 1
-        #: Changes up to this version are forgotten, of whatever resource.
+        #: Changes up to this version are no longer available for any resource.
         self.compacted = 0
         self.collections: dict[str, Collection] = {}
         self.listeners: list[Listener] = []
-        #: Owner's uid → the objects that name it: (collection, key).
+        #: Owner UID → its dependents as (collection, key).
         self.dependents: dict[str, dict[tuple[str, str], None]] = {}
 
     def collection(self, name: str) -> Collection:
-        """The collection of that name, made when first asked for."""
+        """Return the collection of a name, created on first use."""
         found = self.collections.get(name)
         if found is None:
             found = self.collections[name] = Collection(name, compacted=self.compacted)
         return found
 
     def reread(self, collection: Collection, change: Callable[[Json], Json]) -> None:
-        """Have objects look otherwise from now on; nobody has written them, so versions stay and nobody is told."""
+        """Change stored objects in place, without new versions or events."""
         for key, entry in collection.objects.items():
             if (obj := change(entry.obj)) != entry.obj:
                 collection.objects[key] = Entry(key, obj, entry.revision, entry.managed)
 
     def begin(self, name: str) -> None:
-        """Have a collection whose history begins now, unless it is there already."""
+        """Create the collection, if missing, with a history that starts now."""
         if name not in self.collections:
             self.collections[name] = Collection(name, compacted=self.revision)
 
     def create(self, collection: Collection, key: str, obj: Json, managed: Managed | None = None) -> Entry:
-        """Store a new object. Raises :class:`Stale` where there is one under that key."""
+        """Store a new object. Raises :class:`Stale` if the key exists."""
         if key in collection.objects:
             raise Stale(key)
         entry = self._entry(key, obj, managed)
@@ -219,14 +219,14 @@ class Storage:
         return entry
 
     def update(self, collection: Collection, current: Entry, obj: Json) -> Entry:
-        """Put a new version in place of ``current``. Raises :class:`Stale` if that is not the current one.
+        """Replace ``current`` by a new version with the same managers. Raises :class:`Stale` if it is not current.
 
-        Who manages what stays as it is: the server's own writes belong to nobody.
+        The server's own writes use this: they have no field manager.
         """
         return self.replace(collection, current, obj, current.managed)
 
     def replace(self, collection: Collection, current: Entry, obj: Json, managed: Managed | None) -> Entry:
-        """The same, with who manages what in the new version."""
+        """Replace ``current`` by a new version and its managers. Raises :class:`Stale` if it is not current."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
         entry = self._entry(current.key, obj, managed)
@@ -235,7 +235,7 @@ class Storage:
         return entry
 
     def delete(self, collection: Collection, current: Entry, obj: Json | None = None) -> Entry:
-        """Remove ``current``; watchers see ``obj``, else its last state. Raises :class:`Stale` as update does."""
+        """Remove ``current``. Watchers see ``obj``, or else its last state. Raises :class:`Stale` if not current."""
         if collection.objects.get(current.key) is not current:
             raise Stale(current.key)
         last = self._entry(current.key, dict(obj if obj is not None else current.obj), current.managed)
@@ -282,52 +282,52 @@ class Storage:
             self.dependents.setdefault(uid, {})[place] = None
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget all changes up to a version (the current one): older watches and continue tokens are refused."""
+        """Forget all changes up to a version (default: the current one). Older watches and tokens are rejected."""
         self.compacted = max(self.compacted, self.revision if revision is None else revision)
         for collection in self.collections.values():
             collection.compact(self.compacted)
 
 
 def owner_uids(obj: Json) -> tuple[str, ...]:
-    """The uids of an object's owners."""
+    """Return the UIDs of an object's owners."""
     owners = obj["metadata"].get("ownerReferences")
     return tuple(owner.get("uid", "") for owner in owners) if owners else ()
 
 
-#: Letters of generated names: no vowels and nothing that looks like something else.
+#: Letters of generated names: no vowels, no ambiguous characters.
 NAME_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _MAX_GENERATED_BASE: Final = 58
 
 
 @dataclass
 class Core:
-    """The shared state of one server."""
+    """State shared by all parts of one server."""
 
     clock: Clock
     rng: Random
     storage: Storage = field(default_factory=Storage)
     registry: Registry = field(default_factory=Registry.built_in)
-    #: The last second that was written out, and how.
+    #: The last formatted second and its text.
     _second: int = -1
     _text: str = ""
 
     def collection(self, resource: ResourceType) -> Collection:
-        """Where the objects of a resource are, whatever the version."""
+        """Return the collection of a resource, which its versions share."""
         return self.storage.collection(resource.key)
 
     def named(self, qualified: str) -> Collection:
-        """A built-in collection by its name (``pods``, ``replicasets.apps``)."""
+        """Return a built-in collection by name (``pods``, ``replicasets.apps``)."""
         return self.storage.collection(qualified)
 
     def entry(self, call: Call) -> Entry:
-        """The object a call names. Refuses where there is none."""
+        """Return the object a call names, or reject with 404."""
         found = self.collection(call.resource).objects.get(call.key)
         if found is None:
             raise status.not_found(call.resource, call.name)
         return found
 
     def now(self) -> str:
-        """The time as objects carry it."""
+        """Return the time in the format of object metadata."""
         moment = self.clock.now()
         second = int(moment.timestamp())
         if second != self._second:
@@ -335,12 +335,12 @@ class Core:
         return self._text
 
     def new_uid(self) -> str:
-        """A random (version 4) UUID, the next of this server's history."""
+        """Return a random (version 4) UUID from this server's generator."""
         bits = self.rng.getrandbits(128)
         bits = bits & ~(0xF << 76) & ~(0x3 << 62) | (0x4 << 76) | (0x2 << 62)
         text = f"{bits:032x}"
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def generated_name(self, base: str) -> str:
-        """``base`` and five random letters."""
+        """Return ``base`` with five random letters appended."""
         return base[:_MAX_GENERATED_BASE] + "".join(self.rng.choices(NAME_LETTERS, k=5))

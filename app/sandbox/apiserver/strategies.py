@@ -1,4 +1,4 @@
-"""Strategies: what is special about a kind when it is written, and metadata that the server sets."""
+"""Strategies: how each kind is defaulted, prepared and validated, and the rules of object metadata."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.kube.validation import validate_labels as label_errors
 from app.sandbox.apiserver.kinds import ResourceType
 
 Json: TypeAlias = dict[str, Any]
-#: The complaints about a name; prefixes of generated names may end in a hyphen.
+#: Returns the errors of a name. Prefixes of generated names may end in a hyphen.
 NameRule: TypeAlias = Callable[[str], list[str]]
 
 ORPHAN: Final = "orphan"
@@ -26,20 +26,20 @@ _WIPED: Final = ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", 
 
 
 def wipe(metadata: Json) -> None:
-    """Take away what only the server sets."""
+    """Remove the metadata that only the server sets."""
     for name in _WIPED:
         metadata.pop(name, None)
 
 
 def path_segment_errors(name: str) -> list[str]:
-    """What no name may be or hold, whatever the kind."""
+    """Return the errors of a name that no kind allows."""
     if name in (".", ".."):
         return [f"may not be '{name}'"]
     return [f"may not contain '{char}'" for char in "/%" if char in name]
 
 
 def prefixed(rule: NameRule, prefix: str) -> list[str]:
-    """The complaints about the prefix of a generated name."""
+    """Return the errors of a generated name's prefix."""
     if prefix.endswith("-") and len(prefix) > 1:
         prefix = f"{prefix[:-2]}a"
     return rule(prefix)
@@ -48,14 +48,14 @@ def prefixed(rule: NameRule, prefix: str) -> list[str]:
 def updated_metadata_errors(
     metadata: Mapping[str, Any], old: Mapping[str, Any], *, namespaced: bool
 ) -> list[FieldError]:
-    """The same of an update: what is as it was stored was found right then."""
+    """Return the errors of updated metadata. Unchanged metadata was valid when it was stored."""
     if all(metadata.get(name) == old.get(name) for name in _CHECKED):
         return []
     return metadata_errors(metadata, namespaced=namespaced, rule=path_segment_errors)
 
 
 def metadata_errors(metadata: Mapping[str, Any], *, namespaced: bool, rule: NameRule) -> list[FieldError]:
-    """Everything wrong with an object's metadata, in the server's order."""
+    """Return all errors of an object's metadata, in the server's order."""
     errors: list[FieldError] = []
     name, namespace = metadata.get("name") or "", metadata.get("namespace") or ""
     if generate := metadata.get("generateName") or "":
@@ -94,7 +94,7 @@ def _common_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
 
 
 def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
-    """What built-in kinds demand of finalizers: a domain, unless they are the server's own."""
+    """Return the finalizers that built-in kinds reject: those without a domain that are not standard."""
     detail = "name is neither a standard finalizer name nor is it fully qualified"
     return [
         invalid(_METADATA.child("finalizers").index(index), finalizer, detail)
@@ -104,7 +104,7 @@ def finalizer_errors(metadata: Mapping[str, Any]) -> list[FieldError]:
 
 
 def finalizer_warnings(metadata: Mapping[str, Any]) -> list[str]:
-    """The same of custom resources, where it is only advice."""
+    """Return the warnings for such finalizers on custom resources."""
     advice = "prefer a domain-qualified finalizer name to avoid accidental conflicts with other finalizer writers"
     return [f"metadata.finalizers: {quote(str(error.value))}: {advice}" for error in finalizer_errors(metadata)]
 
@@ -141,7 +141,7 @@ def _owner_errors(owners: list[Json]) -> list[FieldError]:
 
 
 def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:
-    """Put back what an update cannot change, so that clients may leave it out."""
+    """Restore metadata that an update cannot change and may omit."""
     metadata["generation"] = old.get("generation")
     if metadata["generation"] is None:
         del metadata["generation"]
@@ -159,7 +159,7 @@ def keep_server_fields(metadata: Json, old: Mapping[str, Any]) -> None:
 
 
 def update_errors(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:
-    """What of the metadata an update may not do."""
+    """Return the errors of immutable metadata in an update."""
     errors: list[FieldError] = []
     if old.get("deletionTimestamp"):
         fresh = sorted(set(metadata.get("finalizers") or ()) - set(old.get("finalizers") or ()))
@@ -178,19 +178,16 @@ def update_errors(metadata: Mapping[str, Any], old: Mapping[str, Any]) -> list[F
 
 
 def subdomain_rule(name: str) -> list[str]:
-    """Most kinds: names are DNS subdomains."""
+    """Return the errors of a DNS subdomain, the rule for most names."""
     return is_dns1123_subdomain(name)
 
 
 def label_rule(name: str) -> list[str]:
-    """Namespaces: names are DNS labels."""
+    """Return the errors of a DNS label, the rule for namespaces."""
     return is_dns1123_label(name)
 
 
-# What is special about a kind when it is written: defaults, what the server sets, what may not change.
-#
-# A kind without a row here is treated like any other. The rows are data; the functions they name stand with their
-# kinds.
+# The strategy of each kind: defaults, server-set fields, immutable fields. Kinds without one follow the general rules.
 
 
 def _nothing(_obj: Json) -> None:
@@ -217,47 +214,47 @@ def _no_update_errors(_obj: Json, _old: Json) -> list[FieldError]:
 class Strategy:
     """How objects of one resource are written."""
 
-    #: Fills in what may be left out; runs whenever an object is decoded.
+    #: Sets defaults; runs whenever an object is decoded.
     default: Callable[[Json], None] = _nothing
-    #: The same of a write of the status, which leaves all else as it is; None: ``default`` is used.
+    #: Sets defaults in a status write, which changes nothing else. None: use ``default``.
     default_status: Callable[[Json], None] | None = None
-    #: After status was taken away, before the object is validated.
+    #: Runs after the status was removed and before validation.
     prepare_create: Callable[[Json], None] = _nothing
     prepare_update: Callable[[Json, Json], None] = _no_change
-    #: The same of a write of the status.
+    #: Prepares a status write.
     prepare_status: Callable[[Json, Json], None] = _no_change
     errors: Callable[[Json], list[FieldError]] = _no_errors
     #: Errors of a create in addition to ``errors``.
     create_errors: Callable[[Json], list[FieldError]] = _no_errors
     #: Errors of an update in addition to ``errors``.
     update_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
-    #: All errors of a write of the status.
+    #: All errors of a status write.
     status_errors: Callable[[Json, Json], list[FieldError]] = _no_update_errors
-    #: Subresources that write a part of the spec, each with what is checked in place of the rest.
+    #: Validation of subresources that write a part of the spec, in place of all other validation.
     part_errors: Mapping[str, Callable[[Json, Json], list[FieldError]]] = field(default_factory=dict)
     name_rule: NameRule = subdomain_rule
-    #: What a client is warned of although it is accepted.
+    #: Warnings for an object that is accepted.
     warnings: Callable[[Json], list[str]] = _no_warnings
-    #: Seconds of grace for a deletion that asks for none in particular; None where deletions are immediate.
+    #: Default grace period of a deletion in seconds. None: deletions are immediate.
     grace: Callable[[Json, int | None], int | None] | None = None
-    #: A create keeps the status it carries.
+    #: Whether a create keeps the status in the request.
     keeps_status: bool = False
 
 
 def new_errors(errors: list[FieldError], before: list[FieldError]) -> list[FieldError]:
-    """The errors that were not there before: what was wrong under an older schema may stay so."""
+    """Return errors that did not exist before: values that an older schema allowed may remain."""
     known = set(map(str, before))
     return [error for error in errors if str(error) not in known]
 
 
 def without_status(resource: ResourceType, obj: Json) -> None:
-    """Status is nothing that a create may set."""
+    """Remove the status, which a create cannot set."""
     if resource.has_status:
         obj.pop("status", None)
 
 
 def changed_outside_metadata(obj: Mapping[str, Any], old: Mapping[str, Any], *, status: bool) -> bool:
-    """Whether anything but metadata differs; status counts only where it is no subresource."""
+    """Return whether anything but metadata differs. A status subresource is ignored too."""
     skipped = {"metadata", "apiVersion", "kind"} if status else {"metadata", "apiVersion", "kind", "status"}
     keys = (obj.keys() | old.keys()) - skipped
     return any(obj.get(key) != old.get(key) for key in keys)

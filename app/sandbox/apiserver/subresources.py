@@ -1,4 +1,4 @@
-"""Subresources: the parts of an object that have an endpoint of their own, and the actions on Pods."""
+"""Subresources: parts of an object with their own endpoint, and actions on Pods."""
 
 from __future__ import annotations
 
@@ -30,10 +30,9 @@ from app.sandbox.apiserver.writing import Transform, Writer
 
 Json: TypeAlias = dict[str, Any]
 Found: TypeAlias = Response | tuple[Entry, int]
-#: Gives the log of a container: namespace, Pod, container, and the options of the query.
+#: Returns the log of a container: namespace, Pod, container and query options.
 LogSource: TypeAlias = Callable[[str, str, str, Mapping[str, str]], Awaitable[bytes | AsyncIterator[bytes]]]
 
-_REJECTED: Final = "the server rejected our request due to an error in our request"
 _STREAMS: Final = frozenset({"attach", "exec", "portforward", "proxy"})
 _NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
     "ephemeralcontainers": only_ephemeral,
@@ -42,18 +41,18 @@ _NARROWED: Final[Mapping[str, Callable[[Json, Json], Json]]] = {
 
 
 class Subresources:
-    """Answers requests below an object."""
+    """Answers requests for subresources."""
 
     def __init__(self, core: Core, catalog: Catalog, writer: Writer, deleter: Deleter) -> None:
         self._core = core
         self._catalog = catalog
         self._writer = writer
         self._pods = PodActions(core, catalog, writer, deleter)
-        #: Where logs come from: the simulated kubelets set it.
+        #: The source of logs, set by the simulated kubelets.
         self.logs: LogSource | None = None
 
     async def answer(self, call: Call) -> Found | None:
-        """The answer; None where the ordinary verb does what is wanted (status)."""
+        """Return the answer, or None if the ordinary verb handles the subresource (status)."""
         name = call.subresource
         if name in _STREAMS:
             entry = self._core.entry(call)
@@ -73,7 +72,7 @@ class Subresources:
         return None
 
     async def post(self, call: Call) -> Response:
-        """What can only be posted: actions, reviews, tokens."""
+        """Answer kinds that can only be posted: actions, reviews, tokens."""
         if call.verb != "create":
             raise status.method_not_allowed()
         kind, api_version = call.resource.kind, call.resource.api_version
@@ -113,7 +112,7 @@ class Subresources:
     # ---- narrowed writes
 
     async def _replace(self, call: Call, narrow: Callable[[Json, Json], Json]) -> tuple[Entry, int]:
-        """An update or patch of which only a part counts."""
+        """Update or patch a part of an object."""
         if call.verb == "patch":
             kind = patch_type(call)
             change = transform(call, kind, self._catalog.schema(call.resource), self._catalog.checker(call.resource))
@@ -147,8 +146,7 @@ class Subresources:
                 wanted = check_types(call, document, checker, duplicates)
                 name = (wanted.get("metadata") or {}).get("name") or call.name
                 if name != call.name:
-                    message = f"the name of the object ({name}) does not match the name on the URL ({call.name})"
-                    raise status.bad_request(message)
+                    raise status.name_mismatch(name, call.name)
 
         def change(old: Json | None) -> Json:
             if old is None:
@@ -173,7 +171,7 @@ class Subresources:
             else:
                 found = patches.merge_patch(scale, document)
         except patching.JsonPatchError:
-            raise status.Refusal(422, "Invalid", _REJECTED) from None
+            raise status.patch_failed() from None
         except patches.PatchError as error:
             raise status.bad_request(str(error)) from None
         checker = self._catalog.checker_of("autoscaling/v1", "Scale")
@@ -230,7 +228,7 @@ def _narrowed(change: Transform, narrow: Callable[[Json, Json], Json]) -> Transf
 
 
 def _only(part: str) -> Callable[[Json, Json], Json]:
-    """Everything as it was but one part (and what says which version is meant)."""
+    """Keep the old object except for one part and the fields that identify the version."""
 
     def narrow(wanted: Json, old: Json) -> Json:
         found: Json = fresh(old)

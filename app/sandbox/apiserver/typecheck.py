@@ -1,7 +1,7 @@
-"""Types of what clients send: wrong ones are refused in the server's words, unknown fields told or dropped.
+"""Checks the types in documents from clients, with the server's messages, and reports or drops unknown fields.
 
-Nearly every document is right, so a quick look comes first: closures made once per type, without paths. Only where it
-finds something unusual the document is gone through again, slowly, with the path of everything.
+Nearly all documents are valid, so a fast check runs first: closures compiled once per type, which track no paths. Only
+a document that fails it goes through the slow check, which tracks the path of every value.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _QUANTITY_MESSAGE: Final = "quantities must match the regular expression '^([+-]
 
 
 class WrongType(ValueError):
-    """A value is not of the type its field has; the text is what Go's decoder says."""
+    """A value of the wrong type. The text is the message of Go's decoder."""
 
 
 class Reader(Protocol):
-    """Reads documents of one kind."""
+    """Decodes documents of one kind."""
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
-        """The document as it is kept, and the paths of unknown fields. Raises :class:`WrongType`."""
+        """Return the cleaned document and the paths of unknown fields. Raises :class:`WrongType`."""
         ...
 
 
 @dataclass(slots=True)
 class Findings:
-    """What the slow look found beside wrong types."""
+    """Unknown fields that the slow check found."""
 
     unknown: list[str] = field(default_factory=list)
 
@@ -53,27 +53,28 @@ class Checker:
     def __init__(self, top: Field) -> None:
         self._top = top
         self._named: dict[str, Check] = {}
-        #: The quick looks at the fields of each type (unnamed: of each place).
+        #: The fast checks of each type's fields. Unnamed types are keyed by their field.
         self._tables: dict[str | Field, dict[str, Check]] = {}
         self._quick = self._compile(top)
 
     def read(self, value: Any) -> tuple[Any, list[str]]:
-        """The document without nulls, empty lists and unknown fields, and the paths of the latter.
+        """Return the document without nulls, empty lists and unknown fields, and the paths of the latter.
 
-        Raises :class:`WrongType`. A document in which nothing is unusual is given back itself.
+        A document that needs no change is returned itself. Raises :class:`WrongType`.
         """
         if self._quick(value):
             return value, []
         findings = Findings()
         return _Slow(findings, self._tables).read(self._top, value, "", ""), findings.unknown
 
+    # ---- the fast check
     # ---- the quick look
 
     def _compile(self, wanted: Field) -> Check:
         if wanted.type_name and wanted.type is FieldType.OBJECT:
             name = wanted.type_name
             if name not in self._named:
-                # A type may hold itself: whoever refers to it meanwhile looks it up when it is needed.
+                # A type may contain itself: references made meanwhile resolve it when they are called.
                 self._named[name] = lambda value: self._named[name](value)
                 self._named[name] = self._object(wanted)
             return self._named[name]
@@ -127,7 +128,7 @@ class Checker:
 
 @lru_cache(1024)
 def _base64_fault(text: str) -> int:
-    """Where a text stops being base64; -1 where it is."""
+    """Return the position of the first byte that is not base64, or -1."""
     try:
         base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -142,7 +143,7 @@ def _anything(_value: Any) -> bool:
 
 @lru_cache(4096)
 def _canonical(text: str) -> str:
-    """The quantity as the server writes it, "" for none."""
+    """Return the quantity in canonical form, or ""."""
     try:
         return canonical(text)
     except QuantityError:
@@ -165,14 +166,14 @@ _SIMPLE: Final[dict[FieldType, Check]] = {
 
 
 class _Slow:
-    """Goes through a document with the path of everything, where a quick look finds something unusual."""
+    """The slow check: walks a document with the path of every value."""
 
     def __init__(self, findings: Findings, tables: Mapping[str | Field, Mapping[str, Check]]) -> None:
         self._findings = findings
         self._tables = tables
 
     def read(self, wanted: Field, value: Any, path: str, struct: str) -> Any:
-        """A cleaned copy. ``struct``: the innermost named type around it, as Go messages name it."""
+        """Return a cleaned copy. ``struct`` is the innermost named type around it, as Go messages name it."""
         match wanted.type:
             case FieldType.OBJECT:
                 return self._object(wanted, value, path, struct)
@@ -181,7 +182,7 @@ class _Slow:
                 values = wanted.values
                 if values is None:
                     return value
-                # Go's decoder names the fields on the way to a value, not the keys of maps.
+                # The path in Go's message has fields, but no map keys.
                 simple = values.type is not FieldType.OBJECT
                 return {
                     key: self.read(values, item, path if simple else _child(path, key), struct)
@@ -193,7 +194,7 @@ class _Slow:
             case FieldType.ANY:
                 return value
             case FieldType.STRING if value is None:
-                return ""  # a null in a map of strings is an empty one
+                return ""  # a null in a map of strings becomes ""
         return _scalar(wanted, value, path, struct)
 
     def _object(self, wanted: Field, value: Any, path: str, struct: str) -> Any:
@@ -301,5 +302,5 @@ def _child(path: str, name: str) -> str:
 
 
 def strict_errors(unknown: Iterable[str], duplicates: Iterable[str] = ()) -> list[str]:
-    """What a strict decoder complains about: fields that occur twice, and unknown ones."""
+    """Return a strict decoder's errors for unknown and duplicate fields."""
     return [f'duplicate field "{name}"' for name in duplicates] + [f'unknown field "{name}"' for name in unknown]

@@ -1,4 +1,4 @@
-"""Objects in another version of their group: autoscalers and events."""
+"""Converts objects between the versions of their group: autoscalers, events and custom resources."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from app.sandbox.apiserver.kinds import ResourceType
 from app.sandbox.apiserver.storage import Core, Entry
 from app.sandbox.apiserver.watching import Convert
 
-# HorizontalPodAutoscalers in two versions: ``autoscaling/v1`` knows the share of CPU alone. Pure.
-#
-# What v1 has no field for it carries in annotations, so that who writes v1 loses nothing.
+# HorizontalPodAutoscalers: ``autoscaling/v1`` knows CPU utilization only. Annotations preserve what v1 cannot express.
 
 Json: TypeAlias = dict[str, Any]
 
@@ -23,7 +21,7 @@ _BEHAVIOR: Final = f"{_PREFIX}behavior"
 
 
 def simple(scaler: Json) -> Json:
-    """A v2 autoscaler as v1."""
+    """Convert an autoscaler from v2 to v1."""
     spec, status = dict(scaler.get("spec") or {}), dict(scaler.get("status") or {})
     metrics = spec.pop("metrics", None) or []
     cpu = next((one for one in metrics if _is_cpu(one)), None)
@@ -42,7 +40,7 @@ def simple(scaler: Json) -> Json:
 
 
 def full(scaler: Json) -> Json:
-    """A v1 autoscaler as v2."""
+    """Convert an autoscaler from v1 to v2."""
     spec, status = dict(scaler.get("spec") or {}), dict(scaler.get("status") or {})
     annotations = scaler["metadata"].get("annotations") or {}
     metrics = orjson.loads(annotations.get(_METRICS, "[]"))
@@ -84,7 +82,7 @@ def _as(api_version: str, scaler: Json, spec: Json, status: Json, annotations: d
     }
 
 
-#: Field of v1 → field of events.k8s.io/v1, where they differ.
+#: Fields of v1 that events.k8s.io/v1 renames.
 _NAMES: Final[Mapping[str, str]] = {
     "involvedObject": "regarding",
     "message": "note",
@@ -97,14 +95,14 @@ _NAMES: Final[Mapping[str, str]] = {
 
 
 def new_event(event: Json) -> Json:
-    """A v1 Event as ``events.k8s.io/v1``."""
+    """Convert an Event from v1 to ``events.k8s.io/v1``."""
     empty: Json = {"deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}
     found = _renamed(event, _NAMES, "events.k8s.io/v1")
     return {**found, **{name: value for name, value in empty.items() if name not in found}}
 
 
 def core_event(event: Json) -> Json:
-    """An ``events.k8s.io/v1`` Event as v1."""
+    """Convert an Event from ``events.k8s.io/v1`` to v1."""
     return _renamed(event, {new: old for old, new in _NAMES.items()}, "v1")
 
 
@@ -115,20 +113,20 @@ def _renamed(event: Json, names: Mapping[str, str], api_version: str) -> Json:
     }
 
 
-#: Asks a webhook to convert objects of a resource to an apiVersion.
+#: Converts objects of a resource to an apiVersion through a webhook.
 Converter: TypeAlias = Callable[[ResourceType, Sequence[Json], str], Awaitable[list[Json]]]
 
 
 class Versions:
-    """Converts between the stored version of an object and the one that is asked for."""
+    """Converts objects between the stored and the requested version."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        #: Set where webhooks can be called.
+        #: Set if webhooks can be called.
         self.webhook: Converter | None = None
 
     async def shown(self, resource: ResourceType, entries: Sequence[Entry]) -> Sequence[Entry]:
-        """The entries in the version of ``resource``."""
+        """Return the entries in the version of ``resource``."""
         wanted = resource.api_version
         missing = [
             entry
@@ -145,13 +143,13 @@ class Versions:
         ]
 
     async def stored(self, resource: ResourceType, obj: Json) -> Json:
-        """An object of ``resource`` in the version it is stored in."""
+        """Return an object of ``resource`` in its stored version."""
         if resource.api_version == resource.stored_api_version:
             return obj
         return (await self.convert(resource, [obj], resource.stored_api_version))[0]
 
     def watched(self, resource: ResourceType) -> Convert | None:
-        """How a watch brings entries into the version of ``resource``; None where they are stored in it."""
+        """Return the conversion for a watch on ``resource``, or None if it watches the stored version."""
         collection = self._core.collection(resource)
         alike = resource.api_version == resource.stored_api_version
         if alike and all(entry.api_version == resource.api_version for entry in collection.objects.values()):
@@ -163,7 +161,7 @@ class Versions:
         return convert
 
     async def convert(self, resource: ResourceType, objects: Sequence[Json], wanted: str) -> list[Json]:
-        """The objects in the version that is wanted, each with what only the server sets as it was."""
+        """Convert objects to the requested version. Metadata that only the server sets is kept."""
         if resource.key == "events":
             view = new_event if wanted == "events.k8s.io/v1" else core_event
             return [view(obj) for obj in objects]
@@ -181,7 +179,7 @@ class Versions:
 
 
 def _merged_metadata(old: Mapping[str, Any], new: Json) -> Json:
-    """A conversion may change labels and annotations only; everything else of the metadata stays."""
+    """Return the old metadata with the new labels and annotations, all that a conversion may change."""
     metadata = dict(old.get("metadata") or {})
     for part in ("labels", "annotations"):
         metadata.pop(part, None)

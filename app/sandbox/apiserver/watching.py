@@ -1,7 +1,7 @@
-"""Watching: one watcher per open watch, told of every commit at the moment it happens.
+"""Watchers: one per open watch. Each receives every commit at the moment it happens.
 
-A line is encoded once per event and form, for all watchers together. A watcher that does not read falls behind only up
-to a bound; then its watch ends, and the client resumes where it was.
+A line is encoded once per event and form, for all watchers. A watcher whose client reads too slowly is ended at a
+bound, and the client resumes from its last version.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from app.kube.wire import INITIAL_EVENTS_END
 from app.sandbox.apiserver.status import Refusal
 from app.sandbox.apiserver.storage import Collection, Entry, Event, EventType, Storage
 
-#: Brings entries into the version that is watched.
+#: Converts entries to the watched version.
 Convert: TypeAlias = Callable[[Sequence[Entry]], Awaitable[Sequence[Entry]]]
 
-#: Lines a watcher may be behind before its watch is ended.
+#: Lines a watcher may buffer before its watch is ended.
 MAX_BEHIND: Final = 20_000
-#: Seconds between bookmarks, as real servers send them.
+#: Seconds between bookmarks, as on real servers.
 BOOKMARK_SECONDS: Final = 60.0
-#: Without ``timeoutSeconds`` a watch lasts between this and twice this.
+#: Without ``timeoutSeconds``, a watch lasts between this and twice as long.
 MIN_WATCH_SECONDS: Final = 1800.0
 
 
 class Form(Protocol):
-    """How an entry is shown: as the object, as a row of a table, as its metadata …"""
+    """How entries are shown: as objects, table rows or metadata."""
 
     @property
     def key(self) -> object:
-        """Forms with equal keys show the same."""
+        """Return the key of the form. Forms with equal keys encode alike."""
         ...
 
     def encode(self, entry: Entry) -> bytes:
-        """The entry as JSON."""
+        """Return the entry as JSON."""
         ...
 
     def bookmark(self, metadata: dict[str, object]) -> bytes:
-        """An object of the form that has nothing but metadata."""
+        """Return an object with metadata only."""
         ...
 
 
 class Watcher:
-    """The lines of one watch, as pieces of bytes; :meth:`chunks` ends when the watch does."""
+    """The lines of one watch as byte chunks. :meth:`chunks` ends with the watch."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Watcher:
         self._matches = matches
         self._form = form
         self._bookmarks = bookmarks
-        #: Where objects are stored in another version than they are watched in, lines wait to be made.
+        #: Set if the stored version differs from the watched one; lines are then encoded on delivery.
         self._convert = convert
         self._lines: list[bytes | tuple[EventType, Entry]] = []
         self._waiter: asyncio.Future[None] | None = None
@@ -73,7 +73,7 @@ class Watcher:
     # ---- filling
 
     def start(self, seconds: float) -> None:
-        """Be told of every commit from now on, for so many seconds."""
+        """Receive every commit from now on, for this many seconds."""
         self._collection.sinks[self] = None
         loop = asyncio.get_running_loop()
         self._timers = [loop.call_later(seconds, self._expire)]
@@ -81,7 +81,7 @@ class Watcher:
             self._timers.append(loop.call_later(BOOKMARK_SECONDS, self._tick))
 
     def existing(self, *, announce_end: bool) -> None:
-        """Begin with an ADDED event per object there is; ``announce_end``: and a bookmark after them."""
+        """Begin with an ADDED event per existing object; with ``announce_end``, a bookmark follows."""
         for entry in self._collection.select(""):
             if self._matches is None or self._matches(entry):
                 self._push(self._shown("ADDED", entry))
@@ -89,17 +89,17 @@ class Watcher:
             self.bookmark({INITIAL_EVENTS_END: "true"})
 
     def replay(self, revision: int) -> None:
-        """Begin with what happened after a version."""
+        """Begin with the changes after a version."""
         for event in self._collection.since(revision):
             self.offer(event)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Begin with an ERROR event, and end."""
+        """Begin with an ERROR event and end."""
         self._push(b'{"type":"ERROR","object":' + orjson.dumps(refusal.as_json()) + b"}\n")
         self._ended = True
 
     def offer(self, event: Event) -> None:
-        """Take over an event, if it concerns an object that is or was selected."""
+        """Receive an event if its object is or was selected."""
         matches = self._matches
         if matches is None:
             self._push(self._encoded(event, event.type, event.after))
@@ -111,7 +111,7 @@ class Watcher:
         elif matches(event.after):
             self._push(self._encoded(event, "MODIFIED" if before else "ADDED", event.after))
         elif before and event.before is not None:
-            # It left the selection: gone for this watcher, in the state last seen but with the new version.
+            # The object left the selection: send its last selected state with the new version.
             last = event.before.obj
             metadata = {**last["metadata"], "resourceVersion": str(event.revision)}
             entry = Entry(event.before.key, {**last, "metadata": metadata}, event.revision, event.before.managed)
@@ -130,7 +130,7 @@ class Watcher:
         return line
 
     def bookmark(self, annotations: dict[str, str] | None = None) -> None:
-        """Tell up to which version everything has been sent."""
+        """Send a bookmark with the current version."""
         if not self._bookmarks or self._ended:
             return
         metadata: dict[str, object] = {"resourceVersion": str(self._storage.revision), "creationTimestamp": None}
@@ -166,11 +166,11 @@ class Watcher:
     # ---- emptying
 
     def close(self) -> None:
-        """End the watch: nobody reads any more."""
+        """End the watch."""
         self._expire()
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """All lines that have come since the last piece, as one piece."""
+        """Yield all lines since the last chunk, joined."""
         try:
             while True:
                 if self._lines:
@@ -185,7 +185,7 @@ class Watcher:
             self._expire()
 
     async def _made(self, lines: list[bytes | tuple[EventType, Entry]]) -> list[bytes]:
-        """The lines, those that wait for a conversion made."""
+        """Return the lines, after converting and encoding those that need it."""
         waiting = [line[1] for line in lines if isinstance(line, tuple)]
         if not waiting or self._convert is None:
             return [line for line in lines if isinstance(line, bytes)]
@@ -200,5 +200,5 @@ def _line(type_: str, encoded: bytes) -> bytes:
 
 
 def watch_seconds(asked: int | None, rng: Random) -> float:
-    """How long a watch lasts: as asked, else half an hour and up to as much again."""
+    """Return the duration of a watch: as requested, or a random 30 to 60 minutes."""
     return float(asked) if asked else MIN_WATCH_SECONDS * (1 + rng.random())

@@ -1,7 +1,7 @@
-"""Create and update: every write passes the same steps in the same order, whatever the kind and the verb.
+"""Create and update. Every write goes through the same steps in the same order:
 
-decode → default → mutating admission → prepare → validate → validating admission → commit. While a webhook is awaited
-others may write; then the steps are taken again from the newest state, as a real server does.
+decode → default → mutating admission → prepare → validate → validating admission → commit. Other writes may commit
+while a webhook is awaited; the steps then run again on the newest state, as on a real server.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from app.kube.client import PatchType
 from app.kube.fielderrors import FieldError, GoLiteral, invalid
 from app.sandbox.apiserver import status
 from app.sandbox.apiserver import strategies as meta
@@ -32,14 +31,13 @@ from app.sandbox.apiserver.steps import (
     key_of,
     metadata_of,
     ordered,
-    uid_mismatch,
 )
 from app.sandbox.apiserver.storage import Core, Entry, Stale
 from app.sandbox.apiserver.strategies import Strategy, changed_outside_metadata, new_errors, without_status
 from app.sandbox.apiserver.versions import Versions
 
 Json: TypeAlias = dict[str, Any]
-#: From the object as it is to the object as it is wanted: a fresh document that may be changed.
+#: Returns the desired object for the current one. The result is new and may be changed.
 Transform: TypeAlias = Callable[[Json | None], Json]
 
 _NAME_ATTEMPTS: Final = 8
@@ -58,7 +56,7 @@ class Writer:
     # ---- create
 
     async def create(self, call: Call, obj: Json) -> Entry:
-        """Store a new object and give it back as it was stored (with dry run: as it would be)."""
+        """Store a new object. Returns it as stored, or as it would be in a dry run."""
         resource = call.resource
         metadata = metadata_of(obj)
         meta.wipe(metadata)
@@ -134,9 +132,9 @@ class Writer:
     async def update(
         self, call: Call, transform: Transform, *, allow_create: bool = False, uid: str = ""
     ) -> tuple[Entry, bool]:
-        """Replace an object by what ``transform`` makes of it; the result, and whether it was created.
+        """Replace an object by the result of ``transform``. Returns the entry and whether it was created.
 
-        ``uid``: the object must have this one, else it is another of the same name.
+        ``uid``: if set, the object must have this UID.
         """
         resource = call.resource
         collection = self._core.collection(resource)
@@ -150,8 +148,8 @@ class Writer:
             shown = (await self._versions.shown(resource, [entry]))[0]
             old = shown.obj
             if uid and old["metadata"].get("uid") != uid:
-                raise status.conflict(resource, call.name, uid_mismatch(call, uid, old["metadata"].get("uid", "")))
-            obj = transform(shown.full if _speaks_of_managers(call) else old)
+                raise status.uid_conflict(resource, call.key, uid, old["metadata"].get("uid", ""))
+            obj = transform(shown.full if _touches_managers(call) else old)
             try:
                 return await self._update(call, entry, obj, old), False
             except Stale:
@@ -227,14 +225,14 @@ class Writer:
     # ---- managed fields
 
     def _manager(self, call: Call) -> Manager:
-        # Who scales is noted without the time.
+        # Managers of the scale subresource have no timestamp.
         time = self._core.now() if call.subresource != "scale" else ""
         return Manager(call.field_manager, UPDATE, call.resource.api_version, call.subresource, time)
 
     def _created_by(self, call: Call, obj: Json) -> Managed | None:
-        """Who manages a new object: what admission adds belongs to nobody."""
+        """Return the managers of a new object. Fields that admission adds have none."""
         given = managers_of(obj["metadata"].pop("managedFields", None))
-        if _is_apply(call):
+        if call.is_apply:
             return Managed(given)
         field, has_status = self._kinds.schema(call.resource), call.resource.has_status
         manager = self._manager(call)
@@ -244,11 +242,11 @@ class Writer:
         return Managed(given) if change is None else Managed(given).changed(change)
 
     def _updated_by(self, call: Call, current: Managed | None, given: Any, obj: Json, old: Json) -> Managed | None:
-        """Who manages an object after an update.
+        """Return the managers of an updated object.
 
-        ``given``: what the client says of it, which counts; an empty entry ends the account.
+        ``given``: the managers in the request, which take precedence. An empty entry resets them.
         """
-        if _is_apply(call):
+        if call.is_apply:
             return Managed(managers_of(given))
         if given is not None and not call.subresource:
             if managers := managers_of(given):
@@ -281,17 +279,17 @@ class Writer:
         if call.dry_run:
             return Entry(entry.key, obj, entry.revision, managed)
         if is_complete(obj, old):
-            # Watchers are told of the object as it was stored last: still with its finalizers.
+            # Watchers see the last stored object, still with its finalizers.
             self._core.storage.delete(collection, entry, old)
             return Entry(entry.key, obj, entry.revision, managed)
         if obj == old and (managed is entry.managed or (managed is not None and managed.same(entry.managed))):
-            return entry  # nothing changed: no new version, no event
+            return entry  # unchanged: no new version, no event
         return self._core.storage.replace(collection, entry, obj, managed)
 
     # ---- admission
 
     async def admit(self, call: Call, name: str, obj: Json) -> None:
-        """Let admission judge something that is posted but not stored (an eviction, a binding)."""
+        """Run admission on a posted document that is not stored (an eviction, a binding)."""
         attributes = self._attributes(call, "CREATE", name, obj, None)
         group, _, version = str(obj.get("apiVersion", "")).rpartition("/")
         attributes.kind = {"group": group, "version": version, "kind": obj.get("kind", "")}
@@ -335,7 +333,7 @@ class Writer:
 
 
 def _scale_view(attributes: Attributes) -> None:
-    """Admission sees the Scale that is written, not the object it is a view of."""
+    """Show admission the written Scale instead of the object."""
     paths = paths_of(attributes.resource)
     attributes.obj = scale_of(attributes.obj or {}, paths)
     attributes.old = scale_of(attributes.old or {}, paths)
@@ -344,10 +342,6 @@ def _scale_view(attributes: Attributes) -> None:
     attributes.kind = {"group": "autoscaling", "version": "v1", "kind": "Scale"}
 
 
-def _is_apply(call: Call) -> bool:
-    return call.headers.get("content-type", "").startswith(PatchType.APPLY)
-
-
-def _speaks_of_managers(call: Call) -> bool:
-    """Whether a patch is laid on managed fields too."""
-    return call.method == "PATCH" and (_is_apply(call) or b"managedFields" in call.body)
+def _touches_managers(call: Call) -> bool:
+    """Return whether a patch touches managed fields."""
+    return call.method == "PATCH" and (call.is_apply or b"managedFields" in call.body)

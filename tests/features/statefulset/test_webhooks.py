@@ -119,9 +119,9 @@ def test_in_place_only_keeps_the_qos_class() -> None:
     ("template", "classes", "refused"),
     [
         (claim("2Gi"), {"": True}, ""),
-        (claim("2Gi"), {"": False}, "does not let the claims of data grow"),
+        (claim("2Gi"), {"": False}, "does not allow the claims of data to grow"),
         (claim("2Gi"), {}, ""),
-        (claim("2Gi", storageClassName="fast"), {"fast": None}, 'storage class "fast" is not there'),
+        (claim("2Gi", storageClassName="fast"), {"fast": None}, 'storage class "fast" does not exist'),
         (claim(accessModes=["ReadWriteMany"]), {}, "spec.accessModes: Forbidden"),
         (claim(name="other"), {}, "cannot be added, removed or renamed"),
     ],

@@ -1,1 +1,1 @@
-"""What is special about built-in kinds: defaults, validation, and what may not change."""
+"""Rules of built-in kinds: defaults, validation and immutable fields."""

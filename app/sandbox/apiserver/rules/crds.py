@@ -1,4 +1,4 @@
-"""Rules of CustomResourceDefinitions, and of the schemas in them."""
+"""Rules of CustomResourceDefinitions and the schemas in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import orjson
 
@@ -17,8 +16,9 @@ from app.kube.regex import PatternError, compile_re2
 from app.kube.validation import is_dns1035_label, is_dns1123_subdomain
 from app.sandbox.apiserver.cel import RULE_VARIABLES, fault
 from app.sandbox.apiserver.customvalidation import schema_errors
+from app.sandbox.apiserver.rules.webhooks import url_errors
 
-# Schemas of CustomResourceDefinitions: structural rules, defaults that must fit, lists that are sets or maps.
+# Schemas: structural rules, valid defaults, list types.
 #
 # Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apiserver/schema and pkg/apis/apiextensions/validation.
 
@@ -30,13 +30,13 @@ _INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 _LIST_TYPES: Final = ("atomic", "set", "map")
 _RULES: Final = "x-kubernetes-validations"
 _JUNCTORS: Final = ("allOf", "anyOf", "oneOf")
-#: What only the schema itself may say, not the alternatives inside it.
+#: Keywords that only the schema itself may have, not the alternatives inside it.
 _STRUCTURAL: Final = ("additionalProperties", "default", "description", "nullable", "title", "type", _PRESERVE)
 
 
 def root_errors(schema: Json, path: Path) -> list[FieldError]:
-    """Everything wrong with the schema of a version."""
-    # Worked out once: schemas are long, and nearly every write of a definition leaves them as they are.
+    """Return all errors of a version's schema."""
+    # Cached: schemas are long, and most writes of a CRD leave them unchanged.
     return list(_root_errors(orjson.dumps(schema), path))
 
 
@@ -81,7 +81,7 @@ def _errors(schema: Json, path: Path, *, top: bool = False) -> Iterator[FieldErr
 
 
 def _words(schema: Json, path: Path) -> Iterator[FieldError]:
-    """Keywords that are not allowed, or not with these values."""
+    """Report forbidden keywords and forbidden values of keywords."""
     if schema.get("uniqueItems"):
         detail = "uniqueItems cannot be set to true since the runtime complexity becomes quadratic"
         yield forbidden(path.child("uniqueItems"), detail)
@@ -136,7 +136,7 @@ def _default_errors(schema: Json, path: Path) -> Iterator[FieldError]:
 
 
 def _rule_faults(schema: Json, path: Path, *, top: bool) -> Iterator[FieldError]:
-    """Rules in CEL that do not compile."""
+    """Report CEL rules that do not compile."""
     for index, rule in enumerate(schema.get(_RULES) or ()):
         if wrong := fault(rule.get("rule") or "", RULE_VARIABLES, schema, top=top):
             shown = {
@@ -154,7 +154,7 @@ def _rule_faults(schema: Json, path: Path, *, top: bool) -> Iterator[FieldError]
 
 
 def _bare_errors(schema: Json, path: Path, around: Json) -> Iterator[FieldError]:
-    """An alternative may only judge what the schema around it describes."""
+    """Report alternatives that describe more than the schema around them does."""
     int_or_string = around.get(_INT_OR_STRING)
     for name in _STRUCTURAL:
         if schema.get(name) and not (int_or_string and name == "type"):
@@ -163,33 +163,33 @@ def _bare_errors(schema: Json, path: Path, around: Json) -> Iterator[FieldError]
         yield from _bare_errors(child, path.child("properties").key(name), {})
 
 
-# CustomResourceDefinitions: what a new one starts with, and what is wrong with one.
+# CustomResourceDefinitions: initial status and validation.
 #
-# Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server keeps once what all
-# versions have in common, and its messages name it there: ``spec.validation`` where every version has one schema.
+# Source: Kubernetes 1.34, apiextensions-apiserver/pkg/apis/apiextensions/validation. A real server moves what all
+# versions have in common to the top level, where its messages name it: ``spec.validation`` if all schemas are equal.
 
 SPEC: Final = Path("spec")
 _COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 _COLUMN_FORMATS: Final = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
-#: Fields of a version that are kept once where all versions agree, and where messages then place them.
+#: Fields of a version that move to the top level if all versions agree.
 _SHARED: Final = ("schema", "subresources", "additionalPrinterColumns", "selectableFields")
 _APPROVAL: Final = "api-approved.kubernetes.io"
 
 
 def prepare(crd: Json) -> None:
-    """A new definition is served once its names are accepted; until then nothing is known of it."""
+    """Initialize the status of a new definition: it is served only after its names are accepted."""
     stored = [version["name"] for version in crd["spec"].get("versions") or () if version.get("storage")][:1]
     names = {"kind": "", "plural": ""}
     crd["status"] = {"conditions": None, "acceptedNames": names, "storedVersions": stored}
 
 
 def errors(crd: Json) -> list[FieldError]:
-    """Everything wrong with a definition."""
+    """Return all errors of a definition."""
     spec = crd.get("spec") or {}
     names = spec.get("names") or {}
     found: list[FieldError] = []
     wanted = f"{names.get('plural', '')}.{spec.get('group', '')}"
-    # An existing definition keeps its name and its group.
+    # The name and group of an existing definition are immutable.
     if crd["metadata"].get("name") != wanted and not crd["metadata"].get("resourceVersion"):
         found.append(invalid("metadata.name", crd["metadata"].get("name") or "", _NAME_MESSAGE))
     found += _group_errors(spec.get("group") or "")
@@ -223,7 +223,7 @@ def _group_errors(group: str) -> list[FieldError]:
 
 
 def _approval_errors(crd: Json) -> list[FieldError]:
-    """Groups of Kubernetes' own need a word of approval."""
+    """Require an approval annotation for groups owned by Kubernetes."""
     group = (crd.get("spec") or {}).get("group") or ""
     if not group.endswith((".k8s.io", ".kubernetes.io")) or (crd["metadata"].get("annotations") or {}).get(_APPROVAL):
         return []
@@ -285,7 +285,7 @@ def _version_errors(given: list[Json] | None) -> list[FieldError]:
 
 
 def _shared_errors(version: Json, shared: set[str]) -> list[FieldError]:
-    """What is wrong with the parts that all versions share, and with the name of the first."""
+    """Validate the parts that all versions share, and the name of the first version."""
     name = version.get("name") or ""
     found = [invalid(SPEC.child("version"), name, message) for message in is_dns1035_label(name)]
     for part, judge in (("additionalPrinterColumns", _columns), ("subresources", _subresources)):
@@ -307,7 +307,7 @@ def _schema_errors(version: Json, here: Path, shared: Path | None, *, first: boo
 
 
 def _internal(versions: list[Json], shared: set[str]) -> list[Json]:
-    """Versions as the server keeps them."""
+    """Return the versions in the server's internal form."""
     return [
         {
             "Name": version.get("name", ""),
@@ -322,7 +322,7 @@ def _internal(versions: list[Json], shared: set[str]) -> list[Json]:
 
 
 def _invalid(at: Path, value: Any, detail: str) -> FieldError:
-    """An error whose value is shown as JSON, null without quotes."""
+    """Return an error whose value is shown as JSON, with an unquoted null."""
     return invalid(at, GoLiteral("null") if value is None else value, detail)
 
 
@@ -373,7 +373,7 @@ def _subresources(declared: Json | None, path: Path) -> list[FieldError]:
 
 
 def _selectable(version: Json, path: Path) -> list[FieldError]:
-    """A selectable field is a simple one that the schema names."""
+    """Require selectable fields to be simple paths to fields of the schema."""
     found: list[FieldError] = []
     for index, field in enumerate(version.get("selectableFields") or ()):
         here: Any = (version.get("schema") or {}).get("openAPIV3Schema") or {}
@@ -406,32 +406,14 @@ def _conversion_errors(conversion: Json, path: Path) -> list[FieldError]:
         if not client:
             found.append(required(at, "required when strategy is set to Webhook"))
         elif client.get("url"):
-            found += _url_errors(client["url"], at.child("url"))
+            found += url_errors(client["url"], at.child("url"))
         if not versions:
             found.append(required(path.child("conversionReviewVersions")))
     return found
 
 
-def _url_errors(url: str, at: Path) -> list[FieldError]:
-    """Source: apiserver/pkg/util/webhook/validation.go."""
-    parts = urlsplit(url)
-    found: list[FieldError] = []
-    form = "; desired format: https://host[/path]"
-    if parts.scheme != "https":
-        found.append(invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{form}"))
-    if not parts.netloc:
-        found.append(invalid(at, parts.netloc, f"host must be specified{form}"))
-    if parts.username is not None:
-        found.append(invalid(at, parts.username, "user information is not permitted in the URL"))
-    if parts.fragment:
-        found.append(invalid(at, parts.fragment, "fragments are not permitted in the URL"))
-    if parts.query:
-        found.append(invalid(at, parts.query, "query parameters are not permitted in the URL"))
-    return found
-
-
 def update_errors(crd: Json, old: Json) -> list[FieldError]:
-    """What of an established definition cannot change, and versions that objects are still stored in."""
+    """Return errors for immutable fields of an established definition, and for removed versions still in storage."""
     new, before = crd["spec"], old.get("spec") or {}
     found: list[FieldError] = []
     if new.get("group") != before.get("group"):

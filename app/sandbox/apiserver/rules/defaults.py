@@ -1,7 +1,7 @@
-"""Defaults of built-in kinds, as data: where, and what is filled in where nothing stands.
+"""Defaults of built-in kinds as data: paths and the values that fill them.
 
-A place is a path of keys; ``[]`` goes through every item of a list, ``!`` after a key makes the object if it is missing
-(otherwise what is below it is left alone). Source: Kubernetes 1.34, pkg/apis/*/v*/defaults.go.
+In a path, ``[]`` visits every item of a list, and ``!`` creates a missing object (otherwise its defaults are skipped).
+Source: Kubernetes 1.34, pkg/apis/*/v*/defaults.go.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ DEFAULTS: Final[Mapping[str, Rows]] = {
         ("spec.conversion.webhook.clientConfig.service.port", 443),
     ),
 }
-#: Where kinds hold Pod templates.
+#: The paths of Pod templates, by kind.
 TEMPLATES: Final[Mapping[str, tuple[str, ...]]] = {
     "podtemplates": ("template",),
     "deployments.apps": ("spec", "template"),
@@ -169,7 +169,7 @@ def _steps(place: str) -> tuple[str, ...]:
 
 
 def fill_in(qualified: str, obj: Json) -> None:
-    """Fill in the defaults of the resource, in place."""
+    """Fill in the defaults of a resource, in place."""
     for place, value in DEFAULTS.get(qualified, ()):
         _fill(obj, _steps(place), value)
 
@@ -183,7 +183,7 @@ def _fill(target: Any, steps: tuple[str, ...], value: Any) -> None:
     if not isinstance(target, dict):
         return
     if not rest:
-        # Go cannot tell an empty text from a missing one; everything else that is there stays.
+        # Go cannot tell an empty string from a missing one; all other values are kept.
         if target.get(step) is None or (target[step] == "" and isinstance(value, str)):
             target[step] = json_copy(value)
         return

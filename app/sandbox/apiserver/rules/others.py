@@ -24,7 +24,7 @@ _IMMUTABLE: Final = "field is immutable"
 
 
 def default_secret(obj: Json) -> None:
-    """``stringData`` is written into ``data``."""
+    """Merge ``stringData`` into ``data``."""
     given = obj.pop("stringData", None)
     if given:
         encoded = {key: base64.b64encode(value.encode()).decode() for key, value in given.items()}
@@ -32,7 +32,7 @@ def default_secret(obj: Json) -> None:
 
 
 def config_map_errors(obj: Json) -> list[FieldError]:
-    """Keys, keys that are in both maps, and the size."""
+    """Validate keys, keys in both maps, and the total size."""
     found: list[FieldError] = []
     data, binary = obj.get("data") or {}, obj.get("binaryData") or {}
     size = 0
@@ -49,7 +49,7 @@ def config_map_errors(obj: Json) -> list[FieldError]:
 
 
 def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
-    """What is marked immutable stays as it is."""
+    """Reject changes of immutable data."""
     if not old.get("immutable"):
         return []
     message = "field is immutable when `immutable` is set"
@@ -61,13 +61,13 @@ def frozen_data_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def secret_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A Secret keeps its type."""
+    """Reject changes of a Secret's type."""
     found = [invalid(Path("type"), obj.get("type"), _IMMUTABLE)] if obj.get("type") != old.get("type") else []
     return found + frozen_data_stays(obj, old)
 
 
 def secret_key_errors(obj: Json) -> list[FieldError]:
-    """Keys of a Secret."""
+    """Validate the keys of a Secret."""
     return [
         invalid(Path("data").key(key), key, message)
         for key in sorted(obj.get("data") or {})
@@ -76,7 +76,7 @@ def secret_key_errors(obj: Json) -> list[FieldError]:
 
 
 def secret_warnings(secret: Json) -> list[str]:
-    """Advice about a Secret: a certificate that is none."""
+    """Warn about a certificate that is not PEM."""
     data = secret.get("data") or {}
     if secret.get("type") != "kubernetes.io/tls" or "tls.crt" not in data:
         return []
@@ -88,7 +88,7 @@ def secret_warnings(secret: Json) -> list[str]:
 
 
 SPEC: Final = Path("spec")
-#: Keys that a Secret of a type must have.
+#: Required keys by type of Secret.
 _SECRET_KEYS: Final = {
     "kubernetes.io/tls": ("tls.crt", "tls.key"),
     "kubernetes.io/dockercfg": (".dockercfg",),
@@ -100,14 +100,14 @@ _CRON_FIELDS: Final = 5
 
 
 def secret_errors(obj: Json) -> list[FieldError]:
-    """Keys, and those that the type demands."""
+    """Validate keys, including those that the type requires."""
     data = obj.get("data") or {}
     wanted = _SECRET_KEYS.get(obj.get("type", ""), ())
     return secret_key_errors(obj) + [required(Path("data").key(key)) for key in wanted if key not in data]
 
 
 def claim_errors(obj: Json) -> list[FieldError]:
-    """A claim says how it is used and how much it wants."""
+    """Require access modes and a size in a claim."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     if not spec.get("accessModes"):
@@ -118,7 +118,7 @@ def claim_errors(obj: Json) -> list[FieldError]:
 
 
 def budget_errors(obj: Json) -> list[FieldError]:
-    """A budget is told in one way, not in two."""
+    """Reject budgets with both minAvailable and maxUnavailable."""
     spec = obj.get("spec") or {}
     if spec.get("minAvailable") is None or spec.get("maxUnavailable") is None:
         return []
@@ -132,7 +132,7 @@ def budget_errors(obj: Json) -> list[FieldError]:
 
 
 def role_errors(obj: Json) -> list[FieldError]:
-    """A rule names verbs, and groups with resources."""
+    """Require verbs, and API groups with resources, in the rules of a role."""
     found: list[FieldError] = []
     for index, rule in enumerate(obj.get("rules") or ()):
         at = Path("rules").index(index)
@@ -148,7 +148,7 @@ def role_errors(obj: Json) -> list[FieldError]:
 
 
 def lease_errors(obj: Json) -> list[FieldError]:
-    """Durations are positive, transitions not negative."""
+    """Require positive durations and non-negative transitions in a Lease."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     seconds, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
@@ -160,7 +160,7 @@ def lease_errors(obj: Json) -> list[FieldError]:
 
 
 def priority_errors(obj: Json) -> list[FieldError]:
-    """The highest priorities are the system's."""
+    """Reject priorities reserved for the system."""
     if obj.get("value", 0) > _HIGHEST_USER_PRIORITY and not obj["metadata"].get("name", "").startswith("system-"):
         message = f"maximum allowed value of a user defined priority is {_HIGHEST_USER_PRIORITY}"
         return [forbidden("value", message)]
@@ -168,12 +168,12 @@ def priority_errors(obj: Json) -> list[FieldError]:
 
 
 def job_errors(obj: Json) -> list[FieldError]:
-    """Pods of a Job end."""
+    """Require a restart policy under which a Job's Pods terminate."""
     return _ending(obj.get("spec") or {}, SPEC)
 
 
 def cron_job_errors(obj: Json) -> list[FieldError]:
-    """A schedule of five fields (or by name), and Pods that end."""
+    """Validate the schedule and the restart policy of a CronJob."""
     spec = obj.get("spec") or {}
     schedule = spec.get("schedule") or ""
     at = SPEC.child("schedule")
@@ -197,7 +197,7 @@ def _ending(spec: Json, path: Path) -> list[FieldError]:
 
 
 def endpoints_errors(obj: Json) -> list[FieldError]:
-    """Several ports have names."""
+    """Require names if there are several ports."""
     return [
         required(Path("subsets").index(number).child("ports").index(index).child("name"))
         for number, subset in enumerate(obj.get("subsets") or ())
@@ -207,7 +207,7 @@ def endpoints_errors(obj: Json) -> list[FieldError]:
 
 
 def autoscaler_errors(obj: Json) -> list[FieldError]:
-    """A range of replicas, and something to scale."""
+    """Validate the replica range and the target of an autoscaler."""
     spec = obj.get("spec") or {}
     found: list[FieldError] = []
     least, most = spec.get("minReplicas"), spec.get("maxReplicas") or 0
@@ -225,7 +225,7 @@ def autoscaler_errors(obj: Json) -> list[FieldError]:
 
 
 def ingress_errors(obj: Json) -> list[FieldError]:
-    """An Ingress leads somewhere."""
+    """Require a backend or rules in an Ingress."""
     spec = obj.get("spec") or {}
     if spec.get("rules") or spec.get("defaultBackend"):
         return []
@@ -237,7 +237,7 @@ def ingress_errors(obj: Json) -> list[FieldError]:
 
 
 def deployment_status_errors(obj: Json, _old: Json) -> list[FieldError]:
-    """Counts that are counts, and no part larger than the whole."""
+    """Validate the replica counts of a Deployment's status."""
     status, at = obj.get("status") or {}, Path("status")
     names = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas")
     counts = {name: status.get(name) or 0 for name in (*names, "observedGeneration", "collisionCount")}
@@ -258,7 +258,7 @@ def deployment_status_errors(obj: Json, _old: Json) -> list[FieldError]:
 
 
 def namespace_status_errors(obj: Json, _old: Json) -> list[FieldError]:
-    """A namespace is being deleted, or it is not."""
+    """Require the phase to agree with the deletion timestamp."""
     phase, deleted = (obj.get("status") or {}).get("phase"), obj["metadata"].get("deletionTimestamp")
     if deleted and phase != "Terminating":
         return [invalid("status.Phase", phase or "", "may only be 'Terminating' if `deletionTimestamp` is not empty")]
@@ -268,7 +268,7 @@ def namespace_status_errors(obj: Json, _old: Json) -> list[FieldError]:
 
 
 def default_service(obj: Json) -> None:
-    """Target ports, addresses' families and traffic policies."""
+    """Set target ports, IP families and traffic policies."""
     spec = obj["spec"]
     for port in spec.get("ports") or ():
         if port.get("targetPort") in (None, "", 0):
@@ -282,17 +282,17 @@ def default_service(obj: Json) -> None:
 
 
 def prepare_service(obj: Json) -> None:
-    """The families of addresses."""
+    """Set the IP families."""
     spec = obj["spec"]
     if spec["type"] != "ExternalName":
-        # Nothing is allotted to a Service that others give its endpoints: it may have both families.
+        # A headless Service without selector has no allocated address, so it may have both families.
         both = spec.get("clusterIP") == "None" and not spec.get("selector")
         spec.setdefault("ipFamilies", ["IPv4", "IPv6"] if both else ["IPv4"])
         spec.setdefault("ipFamilyPolicy", "RequireDualStack" if both else "SingleStack")
 
 
 def keep_families(obj: Json, old: Json) -> None:
-    """What was allotted stays where an update says nothing of it."""
+    """Keep allocated IP families that an update omits."""
     spec, before = obj["spec"], old.get("spec") or {}
     if spec["type"] != "ExternalName":
         for name in ("ipFamilies", "ipFamilyPolicy"):
@@ -302,7 +302,7 @@ def keep_families(obj: Json, old: Json) -> None:
 
 
 def service_errors(obj: Json) -> list[FieldError]:
-    """Ports of a Service."""
+    """Validate the ports of a Service."""
     spec = obj.get("spec") or {}
     ports = spec.get("ports") or []
     at = SPEC.child("ports")
@@ -331,7 +331,7 @@ def service_errors(obj: Json) -> list[FieldError]:
 
 
 def service_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A Service keeps its address."""
+    """Reject changes of a Service's cluster IP."""
     new, before = obj["spec"], old.get("spec") or {}
     if new.get("type") == "ExternalName" or before.get("type") == "ExternalName":
         return []
@@ -347,7 +347,7 @@ service_name_errors = is_dns1035_label
 
 
 def service_warnings(service: Json) -> list[str]:
-    """Advice about a Service."""
+    """Warn about session affinity on headless Services."""
     spec = service.get("spec") or {}
     if spec.get("clusterIP") == "None" and spec.get("sessionAffinity"):
         return ["spec.SessionAffinity is ignored for headless services"]

@@ -25,7 +25,7 @@ from app.kube.quantities import parse
 from app.kube.validation import validate_labels
 from app.sandbox.apiserver.strategies import Strategy
 
-# Pods and templates of Pods: defaults, quality of service, and which fields of a Pod may still change.
+# Pods and Pod templates: defaults, quality of service and mutable fields.
 #
 # Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go, pkg/apis/core/validation, pkg/registry/core/pod.
 
@@ -54,7 +54,7 @@ _MUTABLE: Final = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
 
 
 def default_pod_spec(spec: Json) -> None:
-    """The defaults every Pod spec gets, in a Pod or in a template."""
+    """Set the defaults of a Pod spec, in a Pod or a template."""
     for key, value in _POD_SPEC.items():
         if not spec.get(key):
             spec[key] = value
@@ -72,7 +72,7 @@ def default_pod_spec(spec: Json) -> None:
 
 @lru_cache(1024)
 def _defaulted_containers(raw: bytes) -> bytes:
-    """Containers with their defaults. Pods of one template have the same ones, so the work is done once."""
+    """Return containers with defaults. Cached, since Pods of one template have the same containers."""
     containers = orjson.loads(raw)
     for container in containers:
         default_container(container, startup_probe=True)
@@ -82,7 +82,7 @@ def _defaulted_containers(raw: bytes) -> bytes:
 
 @lru_cache(1024)
 def _defaulted_volumes(raw: bytes) -> bytes:
-    """Volumes with their defaults."""
+    """Return volumes with defaults."""
     volumes = orjson.loads(raw)
     for volume in volumes:
         default_volume(volume, every=True)
@@ -90,13 +90,13 @@ def _defaulted_volumes(raw: bytes) -> bytes:
 
 
 def default_template(template: Json) -> None:
-    """The defaults of a Pod template."""
+    """Set the defaults of a Pod template."""
     template.setdefault("metadata", {})
     default_pod_spec(template.setdefault("spec", {}))
 
 
 def default_pod(pod: Json) -> None:
-    """The defaults of a Pod: those of its spec, and requests from limits."""
+    """Set the defaults of a Pod: those of its spec, and requests from limits."""
     spec = pod.setdefault("spec", {})
     pod.setdefault("status", {})
     default_pod_spec(spec)
@@ -114,7 +114,7 @@ def default_pod(pod: Json) -> None:
 
 
 def default_status(pod: Json) -> None:
-    """What a write of the status leaves out."""
+    """Set the defaults of a Pod's status."""
     pod.setdefault("status", {})
 
 
@@ -122,7 +122,7 @@ def default_status(pod: Json) -> None:
 
 
 def quality_of_service(spec: Mapping[str, Any]) -> str:
-    """Guaranteed, Burstable or BestEffort."""
+    """Return Guaranteed, Burstable or BestEffort."""
     containers = [container for name in _LISTS for container in spec.get(name) or ()]
     return _class_of(orjson.dumps([container.get("resources") or {} for container in containers]))
 
@@ -155,7 +155,7 @@ def _prepare_create(pod: Json) -> None:
 
 
 def _prepare_status(pod: Json, old: Json) -> None:
-    """Quality of service is no kubelet's to say; conditions and containers have all their parts."""
+    """Keep the quality of service, which is computed from the spec, and complete conditions and container statuses."""
     status = pod.setdefault("status", {})
     if quality := (old.get("status") or {}).get("qosClass"):
         status["qosClass"] = quality
@@ -169,7 +169,7 @@ def _prepare_status(pod: Json, old: Json) -> None:
 
 
 def grace_period(pod: Json, asked: int | None) -> int:
-    """Seconds a Pod has to stop: none where nothing runs."""
+    """Return a Pod's grace period in seconds: 0 if nothing runs."""
     spec = pod.get("spec") or {}
     period = asked if asked is not None else spec.get("terminationGracePeriodSeconds")
     if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded"):
@@ -183,9 +183,9 @@ def grace_period(pod: Json, asked: int | None) -> int:
 
 
 def spec_errors(spec: Json, path: Path) -> list[FieldError]:
-    """What is wrong with a Pod spec: containers and volumes in full, of the rest what scenarios get wrong."""
+    """Validate a Pod spec: containers and volumes in full, other fields as far as scenarios need."""
     parts = [spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or []]
-    # Pods of one template have the same containers: what was found for one holds for all.
+    # Cached, since Pods of one template have the same containers.
     errors = list(_container_errors(orjson.dumps(parts), path))
     if not parts[0]:
         errors.append(required(path.child("containers")))
@@ -212,7 +212,7 @@ def _errors(pod: Json) -> list[FieldError]:
 
 
 def _update_errors(pod: Json, old: Json) -> list[FieldError]:
-    """Which changes of a Pod's spec are refused."""
+    """Reject changes of immutable fields in a Pod's spec."""
     new, before = pod["spec"], old.get("spec") or {}
     if new == before:
         return []
@@ -237,7 +237,7 @@ def _update_errors(pod: Json, old: Json) -> list[FieldError]:
 
 
 def _munged(new: Json, before: Json) -> Json:
-    """The new spec with everything that may change as it was."""
+    """Return the new spec with all mutable fields as they were."""
     munged = dict(new)
     for name in _LISTS:
         if name in munged:
@@ -253,7 +253,7 @@ def _munged(new: Json, before: Json) -> Json:
     if grace is not None and grace < 0 and new.get("terminationGracePeriodSeconds") == 1:
         munged["terminationGracePeriodSeconds"] = grace
     if before.get("schedulingGates"):
-        # A Pod that no scheduler looks at yet may still be told where to go.
+        # The node selector of a gated Pod is mutable.
         if "nodeSelector" in before:
             munged["nodeSelector"] = before["nodeSelector"]
         else:
@@ -266,7 +266,7 @@ def _munged(new: Json, before: Json) -> Json:
 
 
 def differences(before: Any, after: Any, path: str = "spec") -> Iterator[str]:
-    """The places where two specs differ, as lines."""
+    """Yield the differences between two specs, a line each."""
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             if before.get(key) != after.get(key):
@@ -332,17 +332,17 @@ STRATEGY: Final = Strategy(
 )
 
 
-# What may be written of a Pod through its subresources: new ephemeral containers, other resources.
+# Writes through subresources of a Pod: new ephemeral containers, resized resources.
 #
 # Source: Kubernetes 1.34, pkg/apis/core/validation: ValidatePodEphemeralContainersUpdate, ValidatePodResize.
 
 _EPHEMERAL: Final = Path("spec").child("ephemeralContainers")
-#: What has no meaning for a container that may come at any time.
+#: Fields that ephemeral containers do not support.
 _NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy")
 
 
 def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
-    """What is wrong with the ephemeral containers of a Pod: those that are there stay as they are."""
+    """Validate the ephemeral containers of a Pod: existing ones are immutable."""
     spec = pod.get("spec") or {}
     others = [one.get("name") for key in ("containers", "initContainers") for one in spec.get(key) or ()]
     found: list[FieldError] = []
@@ -370,7 +370,7 @@ def ephemeral_errors(pod: Json, old: Json) -> list[FieldError]:
 
 
 def resize_errors(pod: Json, old: Json) -> list[FieldError]:
-    """What a resize may not do beside what is wrong with any Pod."""
+    """Return the errors of a resize, in addition to those of any Pod."""
     before = quality_of_service(old["spec"])
     if quality_of_service(pod["spec"]) != before:
         return [invalid("spec", before, "Pod QOS Class may not change as a result of resizing")]

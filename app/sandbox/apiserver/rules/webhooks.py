@@ -1,4 +1,4 @@
-"""Webhook configurations: what is wrong with one.
+"""Validation of webhook configurations.
 
 Source: Kubernetes 1.34, pkg/apis/admissionregistration/validation.
 """
@@ -19,12 +19,12 @@ _OPERATIONS: Final = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _SIDE_EFFECTS: Final = ("None", "NoneOnDryRun")
 _KNOWN_REVIEWS: Final = ("v1", "v1beta1")
 _MAX_SECONDS: Final = 30
-#: Lists of a rule in which ``*`` stands for everything, with what they are lists of.
+#: Lists in a rule where ``*`` means everything, with their names in messages.
 _ALONE: Final = {"apiGroups": "API groups", "apiVersions": "API versions", "operations": "operations"}
 
 
 def errors(configuration: Json) -> list[FieldError]:
-    """Everything wrong with the webhooks of a configuration."""
+    """Return all errors of a configuration's webhooks."""
     found: list[FieldError] = []
     names: set[str] = set()
     for index, hook in enumerate(configuration.get("webhooks") or ()):
@@ -110,7 +110,7 @@ def _rule_errors(rule: Json, at: Path) -> list[FieldError]:
 
 
 def _resource_errors(resources: list[str], at: Path) -> list[FieldError]:
-    """Resources that others in the list include already."""
+    """Report resources that other entries of the list include already."""
     found: list[FieldError] = []
     with_all_below: set[str] = set()
     below_all: set[str] = set()
@@ -147,7 +147,7 @@ def _client_errors(config: Json, at: Path) -> list[FieldError]:
 
 
 def url_errors(url: str, at: Path) -> list[FieldError]:
-    """What is wrong with a webhook's URL."""
+    """Validate a webhook's URL. Source: apiserver/pkg/util/webhook/validation.go."""
     form = "; desired format: https://host[/path]"
     if ":" in url and not url.partition(":")[0]:
         return [required(at, f"url must be a valid URL: parse {quote(url)}: missing protocol scheme{form}")]
@@ -156,8 +156,8 @@ def url_errors(url: str, at: Path) -> list[FieldError]:
     if parts.scheme != "https":
         found.append(invalid(at, parts.scheme, f"'https' is the only allowed URL scheme{form}"))
     if not parts.netloc.rpartition("@")[2]:
-        found.append(invalid(at, parts.netloc, f"host must be specified{form}"))
-    if parts.username:
+        found.append(invalid(at, "", f"host must be specified{form}"))
+    if parts.username is not None:
         found.append(invalid(at, parts.username, "user information is not permitted in the URL"))
     if parts.fragment:
         found.append(invalid(at, parts.fragment, "fragments are not permitted in the URL"))
@@ -167,8 +167,8 @@ def url_errors(url: str, at: Path) -> list[FieldError]:
 
 
 def service_errors(service: Json, at: Path) -> list[FieldError]:
-    """What is wrong with a reference to a webhook's Service."""
-    # A real server takes the two for one another when it says which is missing.
+    """Validate a reference to a webhook's Service."""
+    # A real server swaps the two when it reports the missing one.
     swapped = (("namespace", "name"), ("name", "namespace"))
     found = [required(at.child(shown)) for shown, name in swapped if not service.get(name)]
     port = service.get("port")

@@ -1,4 +1,4 @@
-"""Workloads and the like: the defaults that depend on other fields, and what is checked.
+"""Rules of workloads and related kinds: defaults that depend on other fields, and validation.
 
 Source: Kubernetes 1.34, pkg/apis/{apps,batch,core}/v1/defaults.go and validation.
 """
@@ -30,28 +30,28 @@ _ROLLING: Final = {"maxUnavailable": "25%", "maxSurge": "25%"}
 
 
 def default_deployment(obj: Json) -> None:
-    """A rolling update has its two numbers."""
+    """Set maxSurge and maxUnavailable of a rolling update."""
     strategy = obj["spec"]["strategy"]
     if strategy["type"] == "RollingUpdate":
         strategy["rollingUpdate"] = {**_ROLLING, **(strategy.get("rollingUpdate") or {})}
 
 
 def default_stateful_set(obj: Json) -> None:
-    """A rolling update has its partition."""
+    """Set the partition of a rolling update."""
     strategy = obj["spec"]["updateStrategy"]
     if strategy["type"] == "RollingUpdate":
         strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
 
 
 def default_daemon_set(obj: Json) -> None:
-    """A rolling update has its two numbers, and an old annotation counts templates."""
+    """Set maxUnavailable and maxSurge of a rolling update."""
     strategy = obj["spec"]["updateStrategy"]
     if strategy["type"] == "RollingUpdate":
         strategy["rollingUpdate"] = {"maxUnavailable": 1, "maxSurge": 0} | (strategy.get("rollingUpdate") or {})
 
 
 def default_job(obj: Json) -> None:
-    """One Pod, unless more are asked for."""
+    """Run one Pod unless completions or parallelism say otherwise."""
     spec = obj["spec"]
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
@@ -59,7 +59,7 @@ def default_job(obj: Json) -> None:
 
 
 def default_replication_controller(obj: Json) -> None:
-    """The selector is the template's labels."""
+    """Set selector and labels from the template's labels."""
     spec = obj["spec"]
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels")
     if labels and not spec.get("selector"):
@@ -69,7 +69,7 @@ def default_replication_controller(obj: Json) -> None:
 
 
 def default_limit_range(obj: Json) -> None:
-    """Limits and requests of containers that follow from one another."""
+    """Derive default limits and requests of containers from one another."""
     for item in (obj.get("spec") or {}).get("limits") or ():
         if item.get("type") == "Container":
             limits = {**(item.get("max") or {}), **(item.get("default") or {})}
@@ -78,7 +78,7 @@ def default_limit_range(obj: Json) -> None:
 
 
 def default_role_binding(obj: Json) -> None:
-    """Groups of subjects and of the role."""
+    """Set the API groups of subjects and role."""
     group = "rbac.authorization.k8s.io"
     reference = obj.get("roleRef")
     if isinstance(reference, dict):
@@ -89,7 +89,7 @@ def default_role_binding(obj: Json) -> None:
 
 
 def default_crd(obj: Json) -> None:
-    """The names that follow from the kind."""
+    """Derive the other names from the kind."""
     names = obj.get("spec", {}).get("names") or {}
     kind = names.get("kind")
     if kind:
@@ -98,7 +98,7 @@ def default_crd(obj: Json) -> None:
 
 
 def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -> Callable[[Json], None]:
-    """A function that fills in the defaults of the template at ``place``, and ``more``."""
+    """Return a function that sets the defaults of the template at ``place``, and calls ``more``."""
 
     def default(obj: Json) -> None:
         holder: Any = obj
@@ -118,7 +118,7 @@ def with_template(place: tuple[str, ...], more: Callable[[Json], None] | None) -
 def workload_errors(
     *, policies: tuple[str, ...] = ("Always",), selector: bool = True
 ) -> Callable[[Json], list[FieldError]]:
-    """Errors of a workload: replicas, a selector (which must be there) that selects its own Pods, the template."""
+    """Return the validation of a workload: replicas, template, and a required selector that matches the template."""
 
     def errors(obj: Json) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -158,10 +158,10 @@ def _selector_errors(spec: Json, *, demanded: bool) -> list[FieldError]:
 
 
 def template_errors(template: Json, path: Path, policies: tuple[str, ...]) -> list[FieldError]:
-    """Errors of a Pod template."""
+    """Validate a Pod template."""
     found: list[FieldError] = []
     labels = (template.get("metadata") or {}).get("labels") or {}
-    found += validate_labels(labels, path.child("labels"))  # thus named by API servers
+    found += validate_labels(labels, path.child("labels"))  # real servers omit ``metadata`` from this path
     spec = template.get("spec") or {}
     found += spec_errors(spec, path.child("spec"))
     policy = spec.get("restartPolicy")
@@ -171,12 +171,12 @@ def template_errors(template: Json, path: Path, policies: tuple[str, ...]) -> li
 
 
 def pod_template_errors(obj: Json) -> list[FieldError]:
-    """Errors of a PodTemplate, whose Pods may end as any."""
+    """Validate a PodTemplate, whose Pods may have any restart policy."""
     return template_errors(obj.get("template") or {}, Path("template"), ("Always", "OnFailure", "Never"))
 
 
 def deployment_errors(obj: Json) -> list[FieldError]:
-    """Errors of a Deployment."""
+    """Validate a Deployment."""
     found = workload_errors()(obj)
     strategy = obj["spec"]["strategy"]
     rolling = strategy.get("rollingUpdate") or {}
@@ -194,13 +194,13 @@ def _counts(value: Any) -> bool:
 
 
 def selector_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A workload keeps its selector."""
+    """Reject changes of a workload's selector."""
     new, before = obj["spec"].get("selector"), (old.get("spec") or {}).get("selector")
     return [invalid(SPEC.child("selector"), new, _IMMUTABLE)] if new != before else []
 
 
 def stateful_set_stays(obj: Json, old: Json) -> list[FieldError]:
-    """Of a StatefulSet only a few fields may change."""
+    """Reject changes of a StatefulSet's immutable fields."""
     may = ("replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit",
            "persistentVolumeClaimRetentionPolicy", "minReadySeconds")  # fmt: skip
     new = {key: value for key, value in obj["spec"].items() if key not in may}
@@ -215,7 +215,7 @@ def stateful_set_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def job_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A Job keeps selector, template and completions."""
+    """Reject changes of a Job's selector, template and completions."""
     found = []
     before = old.get("spec") or {}
     for name in ("selector", "template", "completionMode"):
@@ -225,14 +225,14 @@ def job_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def role_reference_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A binding keeps its role."""
+    """Reject changes of a binding's role."""
     if obj.get("roleRef") == old.get("roleRef"):
         return []
     return [invalid(Path("roleRef"), obj.get("roleRef"), "cannot change roleRef")]
 
 
 def priority_stays(obj: Json, old: Json) -> list[FieldError]:
-    """A PriorityClass keeps its value."""
+    """Reject changes of a PriorityClass's value."""
     found = []
     for name in ("value", "preemptionPolicy"):
         if obj.get(name) != old.get(name):
@@ -242,7 +242,7 @@ def priority_stays(obj: Json, old: Json) -> list[FieldError]:
 
 
 def default_autoscaler(scaler: Json) -> None:
-    """Without metrics the share of CPU decides."""
+    """Default to CPU utilization if no metrics are set."""
     spec = scaler.setdefault("spec", {})
     if scaler.get("apiVersion") == "autoscaling/v1":
         return

@@ -1,1 +1,1 @@
-"""Tables: what ``kubectl get`` prints, made by the server."""
+"""Tables: the server-side columns of ``kubectl get``."""

@@ -1,4 +1,4 @@
-"""Tables of the core group, with the status of a Pod as ``kubectl`` words it."""
+"""Tables of the core group, with Pod statuses as ``kubectl`` shows them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PodObject: TypeAlias = Mapping[str, Any]
 
 @dataclass(slots=True)
 class PodSummary:
-    """What is counted while going through a Pod's containers. ``last_restart``: RFC 3339, "" for never."""
+    """Counts over a Pod's containers. ``last_restart`` is RFC 3339, or "" for never."""
 
     reason: str
     total: int
@@ -49,7 +49,7 @@ class PodSummary:
 
 
 def summarise(pod: PodObject) -> PodSummary:
-    """READY, STATUS and RESTARTS of a Pod."""
+    """Return READY, STATUS and RESTARTS of a Pod."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     conditions = status.get("conditions") or []
     sidecars = {one["name"] for one in spec.get("initContainers") or () if one.get("restartPolicy") == "Always"}
@@ -75,7 +75,7 @@ def summarise(pod: PodObject) -> PodSummary:
 def _add_init_containers(
     summary: PodSummary, of_sidecars: PodSummary, spec: PodObject, status: PodObject, sidecars: set[str]
 ) -> None:
-    """Up to the first init container that is not done."""
+    """Add init containers up to the first that has not completed."""
     for index, one in enumerate(status.get("initContainerStatuses") or ()):
         summary.count(one)
         sidecar = one.get("name") in sidecars
@@ -110,7 +110,7 @@ def _add_containers(summary: PodSummary, status: PodObject, conditions: Iterable
         elif one.get("ready") and state.get("running") is not None:
             running = True
             summary.ready += 1
-    # A container that ended well does not make a Pod completed while another one runs.
+    # A Pod is not completed while another container runs.
     if summary.reason == "Completed" and running:
         summary.reason = "Running" if _is_true(conditions, "Ready") else "NotReady"
 
@@ -299,7 +299,7 @@ def _persistent_volume_claim(one: Object, now: datetime) -> list[Any]:
 
 
 def _event(one: Object, now: datetime) -> list[Any]:
-    """Events of both groups: the names of the fields differ, their meaning does not."""
+    """Return the cells of an event of either group; they name the fields differently."""
     first = one.get("firstTimestamp") or one.get("deprecatedFirstTimestamp") or one.get("eventTime")
     last = one.get("lastTimestamp") or one.get("deprecatedLastTimestamp") or first
     count = one.get("count") or one.get("deprecatedCount") or 1
@@ -339,7 +339,7 @@ def _resource_quota(one: Object, now: datetime) -> list[Any]:
     return [name_of(one), ", ".join(texts[False]), ", ".join(texts[True]), age_of(one, now)]
 
 
-#: How resources of the group are printed, by plural.
+#: Cells of the group's resources, by plural.
 CELLS: Final[Mapping[str, Cells]] = {
     "pods": _pod,
     "podtemplates": _pod_template,

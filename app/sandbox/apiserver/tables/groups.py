@@ -1,4 +1,4 @@
-"""Tables of all other groups."""
+"""Tables of all groups but the core."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _autoscaler(one: Object, now: datetime) -> list[Any]:
 
 
 def _metrics(one: Object) -> str:
-    """Current and wanted values of the first two metrics."""
+    """Return current and target values of the first two metrics."""
     spec, current = spec_of(one), status_of(one).get("currentMetrics") or []
     metrics = list(spec.get("metrics") or ())
     if not metrics and "targetCPUUtilizationPercentage" in spec:
@@ -223,7 +223,7 @@ def _metric(metric: Object, current: Object) -> str:
     return f"{reached.get('value', UNKNOWN)}/{target.get('value', '0')}"
 
 
-#: How resources of the group are printed, by plural.
+#: Cells of the groups' resources, by plural.
 CELLS: Final[Mapping[str, Cells]] = {
     "poddisruptionbudgets": _pod_disruption_budget,
     "endpointslices": _endpoint_slice,
@@ -251,7 +251,7 @@ CELLS: Final[Mapping[str, Cells]] = {
 
 
 def _workload(one: Object) -> list[Any]:
-    """The wide columns of what has a template and a selector."""
+    """Return the wide columns of a kind with a template and a selector."""
     return [*container_cells(spec_of(one).get("template")), selector_text(spec_of(one).get("selector"))]
 
 
@@ -342,7 +342,7 @@ def _cron_job(one: Object, now: datetime) -> list[Any]:
     ]
 
 
-#: How resources of the group are printed, by plural.
+#: Cells of workloads, by plural.
 WORKLOAD_CELLS: Final[Mapping[str, Cells]] = {
     "deployments": _deployment,
     "replicasets": _replica_set,

@@ -1,8 +1,8 @@
-"""JSONPath as Kubernetes reads it in printer columns: fields, indexes, slices, unions, filters and ``..``.
+"""JSONPath in printer columns, as Kubernetes reads it: fields, indexes, slices, unions, filters and ``..``.
 
     parse(".status.conditions[?(@.type=='Ready')].status").find(obj)      # ["True"]
 
-Missing fields give nothing. What makes no sense for the value found (an index out of bounds) raises ``JsonPathError``.
+Missing fields yield nothing. A path that does not fit the value (an index out of bounds) raises ``JsonPathError``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _COMPARE: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class JsonPathError(ValueError):
-    """A path that cannot be read, or that does not fit the value."""
+    """A path that is invalid, or that does not fit the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class JsonPath:
     steps: Sequence[Step]
 
     def find(self, value: Any) -> list[Any]:
-        """All values at the path."""
+        """Return all values at the path."""
         found = [value]
         for step in self.steps:
             found = step(found)
@@ -51,7 +51,7 @@ class JsonPath:
 
 @cache
 def parse(text: str) -> JsonPath:
-    """Read a path such as ``.spec.replicas``; raises ``JsonPathError``."""
+    """Parse a path such as ``.spec.replicas``. Raises ``JsonPathError``."""
     steps: list[Step] = []
     position = 0
     while position < len(text):
@@ -60,7 +60,7 @@ def parse(text: str) -> JsonPath:
 
 
 def _parse_step(text: str, at: int, steps: list[Step]) -> int:
-    """Append the step that begins at ``at``; where the next one begins."""
+    """Append the step that starts at ``at``. Returns where the next step starts."""
     if text.startswith("[?(", at):
         end = _filter_end(text, at + 3)
         steps.append(_filter(text[at + 3 : end]))

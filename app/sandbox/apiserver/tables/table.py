@@ -1,6 +1,6 @@
-"""A Table of objects: column definitions, rows, and the objects beside them.
+"""Tables: column definitions, rows and the objects attached to them.
 
-The columns of built-in kinds are recorded from a real API server; those of custom resources are JSONPaths of their CRD.
+Columns of built-in kinds are recorded from a real API server; those of custom resources are JSONPaths in their CRD.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from app.sandbox.apiserver.tables.jsonpath import JsonPathError, parse
 from app.sandbox.apiserver.tables.words import Cells, Object, age
 
 Document: TypeAlias = dict[str, Any]
-#: By the plural of the resource; no two built-in groups print resources of one name differently.
+#: Keyed by plural: no two built-in groups print resources of the same plural differently.
 _CELLS: Final[Mapping[str, Cells]] = {**core.CELLS, **groups.WORKLOAD_CELLS, **groups.CELLS}
 _META: Final = "meta.k8s.io/v1"
 _COMPLETED: Final = {
@@ -31,7 +31,7 @@ _COMPLETED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class TableKind:
-    """How objects of one resource are printed: column definitions, and the cells that go with them."""
+    """Column definitions of a resource and the function that computes its cells."""
 
     columns: Sequence[Mapping[str, Any]]
     cells: Cells
@@ -45,8 +45,11 @@ class TableKind:
         include_object: str = "Metadata",
         headers: bool = True,
     ) -> Document:
-        """A Table. ``metadata``: of the list (or the one object's resourceVersion). ``include_object``: as in the
-        request: None, Metadata or Object (which must then carry apiVersion and kind)."""
+        """Return a Table.
+
+        ``metadata``: of the list, or the resourceVersion of a single object. ``include_object``: None, Metadata or
+        Object as in the request; for Object, the objects must have apiVersion and kind.
+        """
         rows = [self._row(one, now, include_object) for one in objects]
         found: Document = {"kind": "Table", "apiVersion": _META, "metadata": dict(metadata or {})}
         found["columnDefinitions"] = [dict(column) for column in self.columns] if headers else None
@@ -70,7 +73,7 @@ class TableKind:
 
 
 def partial_object(one: Object) -> Document:
-    """PartialObjectMetadata of an object."""
+    """Return the PartialObjectMetadata of an object."""
     return {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": one.get("metadata", {})}
 
 
@@ -82,13 +85,13 @@ def _recorded_columns() -> Mapping[str, Sequence[Mapping[str, Any]]]:
 
 @cache
 def builtin_table(api_version: str, plural: str) -> TableKind:
-    """How a built-in resource is printed (``apps/v1``, ``deployments``)."""
+    """Return the table of a built-in resource (``apps/v1``, ``deployments``)."""
     columns = _recorded_columns()[f"{api_version}/{plural}"]
     return TableKind(columns, _CELLS.get(plural, _name_and_creation))
 
 
 def _name_and_creation(one: Object, _now: datetime) -> list[Any]:
-    """Kinds without columns of their own."""
+    """Return the cells of a kind without columns of its own."""
     return [one["metadata"]["name"], one["metadata"].get("creationTimestamp")]
 
 
@@ -98,7 +101,7 @@ _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTim
 
 
 def custom_table(version: Mapping[str, Any]) -> TableKind:
-    """How a custom resource is printed: ``version`` is an element of its CRD's ``spec.versions``."""
+    """Return the table of a custom resource. ``version`` is an element of its CRD's ``spec.versions``."""
     declared = version.get("additionalPrinterColumns") or [_AGE | {"description": _described("Age")}]
     name = {"name": "Name", "type": "string", "format": "name", "description": _described("Name"), "priority": 0}
     columns = [name, *(_custom_column(column) for column in declared)]
@@ -111,7 +114,7 @@ def custom_table(version: Mapping[str, Any]) -> TableKind:
 
 @cache
 def _described(column: str) -> str:
-    """The words all kinds have for their name and age."""
+    """Return the description that all kinds share for a metadata column."""
     columns = _recorded_columns()["v1/configmaps"]
     return next(str(one["description"]) for one in columns if one["name"] == column)
 
@@ -136,7 +139,7 @@ def _custom_cell(column: Mapping[str, Any], one: Object, now: datetime) -> Any:
 
 
 def _typed_cell(kind: str, value: Any, now: datetime) -> Any:
-    """The cell of a JSON value; None where it is not of the column's type."""
+    """Return the cell of a JSON value, or None if its type is not the column's."""
     if kind == "string":
         return _text(value)
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""What cells of Tables are made of: durations, labels, selectors, lists with an end."""
+"""Cells shared by tables: durations, labels, selectors, shortened lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from app.kube.quantities import QuantityError, parse
 from app.kube.selectors import to_query
 
 Object: TypeAlias = Mapping[str, Any]
-#: From an object and the present time to the cells of its row.
+#: Returns the cells of an object's row at the current time.
 Cells: TypeAlias = Callable[[Object, datetime], list[Any]]
 
 NONE: Final = "<none>"
@@ -19,7 +19,7 @@ UNKNOWN: Final = "<unknown>"
 
 
 def human_duration(duration: timedelta) -> str:
-    """A duration in two or three figures: ``95s``, ``4m5s``, ``3h12m``, ``5d7h``, ``2y40d``."""
+    """Return a duration with one or two units: ``95s``, ``4m5s``, ``3h12m``, ``5d7h``, ``2y40d``."""
     total = duration.total_seconds()
     seconds = int(total)
     if seconds < -1:
@@ -49,61 +49,61 @@ def human_duration(duration: timedelta) -> str:
 
 
 def age(timestamp: str | None, now: datetime) -> str:
-    """How long ago an RFC 3339 time was."""
+    """Return the time since an RFC 3339 timestamp."""
     return human_duration(now - datetime.fromisoformat(timestamp)) if timestamp else UNKNOWN
 
 
 def name_of(one: Object) -> str:
-    """The object's name."""
+    """Return the object's name."""
     return str(one["metadata"].get("name", ""))
 
 
 def age_of(one: Object, now: datetime) -> str:
-    """How old the object is."""
+    """Return the object's age."""
     return age(one["metadata"].get("creationTimestamp"), now)
 
 
 def spec_of(one: Object) -> Object:
-    """The spec; empty where there is none."""
+    """Return the spec, or an empty object."""
     return one.get("spec") or {}
 
 
 def status_of(one: Object) -> Object:
-    """The status; empty where there is none."""
+    """Return the status, or an empty object."""
     return one.get("status") or {}
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
-    """``a=b,c=d``, sorted."""
+    """Return labels as ``a=b,c=d``, sorted."""
     return ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items())) or NONE
 
 
 def selector_text(selector: Object | None) -> str:
-    """A label selector as a query."""
+    """Return a label selector in query form."""
     return (to_query(selector) if selector else "") or NONE
 
 
 def container_cells(template: Object | None) -> list[str]:
-    """Names and images, each joined by commas."""
+    """Return container names and images, each joined by commas."""
     containers = spec_of(template or {}).get("containers") or ()
     return [",".join(one.get(key, "") for one in containers) for key in ("name", "image")]
 
 
 def is_true(one: Object, condition: str) -> bool:
-    """Whether the status has this condition, and it is true."""
+    """Return whether a condition of the status is true."""
     conditions = status_of(one).get("conditions") or ()
     return next((found["status"] == "True" for found in conditions if found["type"] == condition), False)
 
 
 def some(items: Sequence[str], most: int, empty: str) -> str:
-    """The first ``most`` items, and how many more there are."""
+    """Return the first ``most`` items and the number of the rest."""
     if len(items) > most:
         return f"{','.join(items[:most])} + {len(items) - most} more..."
     return ",".join(items) or empty
 
 
 def quantity_text(value: Any) -> str:
-    """A quantity as the API server writes it."""
+    """Return a quantity in the API server's format."""
     try:
         return str(parse(str(value)))
     except QuantityError:
@@ -111,13 +111,13 @@ def quantity_text(value: Any) -> str:
 
 
 def ingress_points(one: Object) -> list[str]:
-    """Addresses of a load balancer, sorted."""
+    """Return the addresses of a load balancer, sorted."""
     points = (status_of(one).get("loadBalancer") or {}).get("ingress") or ()
     return sorted({point.get("ip") or point.get("hostname") for point in points} - {None, ""})
 
 
 def replica_cells(one: Object, now: datetime) -> list[Any]:
-    """Name, wanted, present and ready replicas, and age."""
+    """Return name, desired, current and ready replicas, and age."""
     status = status_of(one)
     wanted = spec_of(one).get("replicas", 0)
     return [name_of(one), wanted, status.get("replicas", 0), status.get("readyReplicas", 0), age_of(one, now)]

@@ -212,7 +212,7 @@ def test_what_keeps_a_pod_from_being_available_is_told() -> None:
     text = explained(resolved(replicas=1, lifecycle=lifecycle), [sick], sick)
     assert "not available; lifecycle state PreparingUpdate" in text
     assert 'condition KruisePodReady is False: [{"userAgent":"me","key":"hold"}]' in text
-    assert f"its update waits until these are taken away: finalizer {HOLD}" in text
+    assert f"its update waits until these are removed: finalizer {HOLD}" in text
 
 
 @pytest.mark.behaviour("CLI-7")

@@ -111,12 +111,12 @@ def test_a_huge_set_is_shown_in_part() -> None:
         (pod(7), ["ordinal 7: surplus", "will be deleted in step 1"]),
         (pod(2, terminating=True), ["it is terminating"]),
         (pod(2, ready=False), ["not available; lifecycle state Normal", "  condition Ready is False"]),
-        (pod(2, phase="Pending"), ["  its phase is Pending, on no node yet"]),
+        (pod(2, phase="Pending"), ["  its phase is Pending, not scheduled yet"]),
         (pod(2, marked=True), ["its deletion was requested"]),
         (pod("x"), ["not counted"]),
         (
             pod(2, hooked=True, state="PreparingDelete"),
-            ["its deletion waits until these are taken away: finalizer example.com/hold"],
+            ["its deletion waits until these are removed: finalizer example.com/hold"],
         ),
     ],
 )
