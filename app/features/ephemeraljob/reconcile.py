@@ -49,6 +49,7 @@ from app.workloads.jobs import End, JobReconciler, JobState, write_each
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
+NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23 or newer"
 #: Indexes of the open jobs by selector and by UID.
 BY_SELECTOR: Final = "selector of open jobs"
 BY_UID: Final = "uid of open jobs"
@@ -295,8 +296,11 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
                 subresource="ephemeralcontainers",
                 decode=decode_metadata,
             )
-        except NotFound:
+        except NotFound as error:
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)
+            if error.status.details is None or not error.status.details.name:  # not about this Pod
+                self.record_event(job, "Warning", "CreateFailed", NO_SUBRESOURCE)
+                return error
         except Conflict as error:
             # Either another Pod has the name, which the cache will show, or it was changed just now.
             self.expected.observe(key, ScaleAction.CREATE, metadata.name)

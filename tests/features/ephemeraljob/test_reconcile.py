@@ -16,6 +16,7 @@ from app.features.ephemeraljob.plan import Candidate, candidate
 from app.kube.objects import Pod
 from app.kube.resources import PODS
 from tests.features.jobs.world import NAMESPACE, World, in_world
+from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]
 JOBS = EPHEMERAL_JOB.resource()
@@ -178,6 +179,30 @@ def test_refusals_are_told_and_lost_answers_put_nothing_in_twice() -> None:
         await there.settled(60.0)
         assert await injected(there) == ["p0", "p1"]
         assert all(len(one["spec"]["ephemeralContainers"]) == 1 for one in await there.pods())
+
+    scenario(told)
+
+
+def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason() -> None:
+    """Kubernetes before 1.23: the subresource is unknown, which is no sign that the Pod is gone."""
+
+    async def told(there: World) -> None:
+        await pods(there, 1)
+        answered = there.manager.request
+
+        async def request(one: Any) -> Any:
+            if one.path.endswith("/ephemeralcontainers"):
+                unknown = "the server could not find the requested resource"
+                return json_response(404, status_body(404, "NotFound", unknown, details={}))
+            return await answered(one)
+
+        there.manager.request = request  # type: ignore[method-assign]
+        await job(there)
+        await there.settled(3.0)
+        assert "CreateFailed" in await there.reasons()
+        there.manager.request = answered  # type: ignore[method-assign]
+        await there.settled(60.0)
+        assert await injected(there) == ["p0"]
 
     scenario(told)
 
