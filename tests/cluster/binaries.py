@@ -1,8 +1,9 @@
 """The Kubernetes commands: found in `$KUBEBUILDER_ASSETS`, or built from the pinned Go module and cached.
 
 The module (go.mod, tools.go, go.sum in this folder) pins every source by checksum, so the cache is keyed by go.sum.
-`$KUBERNETES` selects another version, such as `1.30.14`: it is built from a module made of Kubernetes' own go.mod and
-go.sum, with checksums from Go's database, and cached by version.
+`$KUBERNETES` selects another version of Kubernetes' servers, such as `1.30.14`: they are built from a module made of
+Kubernetes' own go.mod and go.sum, with checksums from Go's database, and cached by version. etcd and kubectl are always
+those of the pinned module.
 """
 
 import hashlib
@@ -38,6 +39,7 @@ _PACKAGES = {
     PROXY: "k8s.io/kubernetes/cmd/kube-proxy",
     ETCD: "go.etcd.io/etcd/server/v3",
 }
+_ALWAYS_PINNED = (ETCD, KUBECTL)
 
 
 def pinned_version() -> str:
@@ -63,10 +65,12 @@ def minor_version() -> int:
     return int(kubernetes_version().split(".")[1])
 
 
-def built_dir() -> Path:
-    """The cache folder for the commands of the selected version: the pinned one's is that of the present go.sum."""
+def built_dir(name: str = API_SERVER) -> Path:
+    """The cache folder with the command `name`: the pinned module's, or that of the selected version."""
     version = kubernetes_version()
-    return module_dir("cluster", SOURCE) if version == pinned_version() else cache_dir() / f"kubernetes-{version}"
+    if name in _ALWAYS_PINNED or version == pinned_version():
+        return module_dir("cluster", SOURCE)
+    return cache_dir() / f"kubernetes-{version}"
 
 
 def module_dir(name: str, module: Path) -> Path:
@@ -82,7 +86,7 @@ def find(name: str) -> Path | None:
     """
     assets = os.environ.get("KUBEBUILDER_ASSETS") if not os.environ.get("KUBERNETES") else None
     folders = [Path(assets)] if assets else []
-    for folder in [*folders, built_dir()]:
+    for folder in [*folders, built_dir(name)]:
         if os.access(folder / name, os.X_OK):
             return folder / name
     return None
@@ -96,17 +100,27 @@ def ensure(*names: str) -> dict[str, Path]:
 
 
 def build(names: Collection[str] = tuple(_PACKAGES)) -> Path:
-    """Build these commands unless that has been done, and return their folder. Safe to call from two processes."""
-    version = kubernetes_version()
+    """Build these commands unless that has been done, and return the folder of the API server. Safe to call from two
+    processes."""
+    pinned, version = pinned_version(), kubernetes_version()
+    of_pinned = {name for name in names if version == pinned or name in _ALWAYS_PINNED}
+    if of_pinned:
+        _build(module_dir("cluster", SOURCE), SOURCE, _packages(of_pinned), _stamped(pinned))
+    if others := set(names) - of_pinned:
+        with tempfile.TemporaryDirectory(prefix="pykruise-kubernetes-") as module:
+            _write_module(Path(module), version)
+            _build(built_dir(), Path(module), _packages(others), _stamped(version), mode="mod")
+    return built_dir()
+
+
+def _packages(names: Collection[str]) -> dict[str, str]:
+    return {name: package for name, package in _PACKAGES.items() if name in names}
+
+
+def _stamped(version: str) -> dict[str, str]:
     major, minor = version.removeprefix("v").split(".")[:2]
     stamp = "k8s.io/component-base/version"
-    values = {f"{stamp}.gitVersion": version, f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor}
-    packages = {name: package for name, package in _PACKAGES.items() if name in names}
-    if version == pinned_version():
-        return _build(built_dir(), SOURCE, packages, values)
-    with tempfile.TemporaryDirectory(prefix="pykruise-kubernetes-") as module:
-        _write_module(Path(module), version)
-        return _build(built_dir(), Path(module), packages, values, mode="mod")
+    return {f"{stamp}.gitVersion": version, f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor}
 
 
 def _write_module(module: Path, version: str) -> None:

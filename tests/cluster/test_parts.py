@@ -117,18 +117,20 @@ def test_another_version_is_built_from_its_own_module_and_cached_apart(
     monkeypatch.setenv("PATH", f"{go.parent}:{os.environ['PATH']}")
     pinned = binaries.built_dir()
     pinned.mkdir()
-    (pinned / "etcd").touch(mode=0o755)
+    for name in ("etcd", "kubelet"):
+        (pinned / name).touch(mode=0o755)
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(pinned))  # of another version than the one selected below
     monkeypatch.setenv("KUBERNETES", "1.30.14")
+    built = cache / "kubernetes-v1.30.14" / "kubelet"
     for _ in range(2):
-        assert binaries.ensure("etcd") == {"etcd": cache / "kubernetes-v1.30.14" / "etcd"}
+        assert binaries.ensure("etcd", "kubelet") == {"etcd": pinned / "etcd", "kubelet": built}
     assert (cache / "builds").read_text() == "built\n"
-    assert (cache / "kubernetes-v1.30.14" / "etcd").read_text() == (
+    assert built.read_text() == (
         "module pykruise.test/kubernetes\ngo 1.22\nrequire k8s.io/api v0.0.0\n"
         "replace k8s.io/api => k8s.io/api v0.30.14\n\nrequire k8s.io/kubernetes v1.30.14\n"
     )
     monkeypatch.setenv("KUBERNETES", binaries.pinned_version().removeprefix("v"))
-    assert binaries.ensure("etcd") == {"etcd": pinned / "etcd"}
+    assert binaries.ensure("kubelet") == {"kubelet": pinned / "kubelet"}
 
 
 @pytest.mark.parametrize("named", ["1.30", "1.30.x", "latest", "1.30.1/../x"])
