@@ -95,7 +95,7 @@ def _kubeconfig(_: argparse.Namespace) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    print(binaries.build())
+    print(binaries.build(binaries.CONTROL_PLANE) if options.no_nodes else binaries.build())
     print(helm.ensure().parent)
     if not options.no_nodes:
         packages.ensure()

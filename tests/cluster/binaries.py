@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from tests.cluster.errors import ClusterError
@@ -39,7 +39,11 @@ _PACKAGES = {
     PROXY: "k8s.io/kubernetes/cmd/kube-proxy",
     ETCD: "go.etcd.io/etcd/server/v3",
 }
+CONTROL_PLANE = (ETCD, API_SERVER, CONTROLLER_MANAGER, SCHEDULER, KUBECTL)
 _ALWAYS_PINNED = (ETCD, KUBECTL)
+# How other versions are built: checksums of their own modules are added to go.sum, and the cloud providers that
+# Kubernetes before 1.31 contains are left out, for they take longer than all the rest.
+_RELEASED = ("-mod=mod", "-tags=providerless")
 
 
 def pinned_version() -> str:
@@ -109,7 +113,7 @@ def build(names: Collection[str] = tuple(_PACKAGES)) -> Path:
     if others := set(names) - of_pinned:
         with tempfile.TemporaryDirectory(prefix="pykruise-kubernetes-") as module:
             _write_module(Path(module), version)
-            _build(built_dir(), Path(module), _packages(others), _stamped(version), mode="mod")
+            _build(built_dir(), Path(module), _packages(others), _stamped(version), _RELEASED)
     return built_dir()
 
 
@@ -158,7 +162,11 @@ def _go() -> str:
 
 
 def _build(
-    target: Path, module: Path, packages: Mapping[str, str], values: Mapping[str, str], mode: str = "readonly"
+    target: Path,
+    module: Path,
+    packages: Mapping[str, str],
+    values: Mapping[str, str],
+    more: Sequence[str] = ("-mod=readonly",),
 ) -> Path:
     flags = " ".join(["-s -w", *(f"-X {variable}={value}" for variable, value in values.items())])
     with locked(target.with_name(f"{target.name}.lock")):
@@ -169,7 +177,7 @@ def _build(
             print(f"building {name} ({package})", file=sys.stderr, flush=True)
             # A command appears under its name by a rename, so none is seen that was cut short.
             unfinished = target.with_name(f"{target.name}.building")
-            options = ["-trimpath", "-buildvcs=false", f"-mod={mode}", "-ldflags", flags]
+            options = ["-trimpath", "-buildvcs=false", *more, "-ldflags", flags]
             command = ["nice", "-n", "10", _go(), "build", *options, "-o", str(unfinished), package]
             environment = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
             if subprocess.run(command, cwd=module, env=environment, stdin=subprocess.DEVNULL, check=False).returncode:
