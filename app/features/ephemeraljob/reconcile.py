@@ -49,7 +49,7 @@ from app.workloads.jobs import End, JobReconciler, JobState, write_each
 
 OWNER: Final = EPHEMERAL_JOB.resource()
 FINALIZER: Final = names.EPHEMERAL_JOB_CLEANUP
-NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23 or newer"
+NO_SUBRESOURCE: Final = "the API server has no subresource pods/ephemeralcontainers: upgrade to Kubernetes 1.23"
 #: Indexes of the open jobs by selector and by UID.
 BY_SELECTOR: Final = "selector of open jobs"
 BY_UID: Final = "uid of open jobs"
