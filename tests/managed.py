@@ -3,7 +3,7 @@ an agent on each node."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from app.api.crd import manifest
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES
 from app.manager.features import kinds
 from app.sandbox.kubelet.program import Pace
-from tests.kit.virtualtime import run
+from tests.kit.cluster import scenarios
 from tests.kube.fakes import running
 from tests.sandbox.cluster import Simulated, simulated
 from tests.simulation.faults import CALM, FaultyTransport, Weather
@@ -59,14 +59,7 @@ async def managed(
             yield there
 
 
-def in_managed(scenario: Callable[[Simulated], Coroutine[Any, Any, None]], *flags: str, **options: Any) -> None:
-    """Run the scenario there, on virtual time."""
-
-    async def main() -> None:
-        async with managed(*flags, **options) as there:
-            await scenario(there)
-
-    run(main())
+in_managed = scenarios(managed)
 
 
 async def events_of(there: Simulated, name: str, reason: str) -> list[Json]:

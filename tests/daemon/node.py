@@ -19,6 +19,7 @@ from app.kube.client import Client
 from app.kube.errors import AlreadyExists, NotFound
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, SECRETS, Resource
 from app.sandbox.apiserver.server import ApiServer
+from tests.kit.cluster import scenarios
 from tests.kit.runtime import SimulatedContainer, SimulatedRuntime
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running
@@ -244,10 +245,14 @@ async def node_with_agent(**options: Any) -> AsyncIterator[tuple[Node, Agent]]:
             yield found, agent
 
 
+on_bare_node = scenarios(node)
+on_node = scenarios(node_with_agent, arguments=2)
+
+
 def tag(name: str, version: int = 0, **more: Any) -> dict[str, Any]:
     """A tag as a job asks for it."""
     policy = {"timeoutSeconds": 100, "backoffLimit": 1, "ttlSecondsAfterFinished": 300, **more.pop("policy", {})}
     return {"tag": name, "version": version, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy, **more}
 
 
-__all__ = ["NAMESPACE", "NODE", "Node", "node", "node_with_agent", "tag"]
+__all__ = ["NAMESPACE", "NODE", "Agent", "Node", "node", "node_with_agent", "on_bare_node", "on_node", "tag"]

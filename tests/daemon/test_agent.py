@@ -18,7 +18,7 @@ from app.daemon.objects import NODE_IMAGES, NODE_POD_PROBES, RECREATE_REQUESTS, 
 from app.kube.client import Client
 from app.kube.resources import PODS
 from app.kube.wire import Request
-from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
+from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent, on_bare_node, on_node, tag
 from tests.kit.runtime import SimulatedRuntime
 from tests.kube.fakes import running, virtual
 
@@ -68,21 +68,20 @@ def test_it_watches_what_is_its_nodes_own(less: bool) -> None:
 
 
 @pytest.mark.behaviour("KD-12")
-@virtual
-async def test_a_request_is_for_the_runtime_that_its_container_ids_name() -> None:
-    async with node() as one:
-        other = SimulatedRuntime(one.clock, name="cri-o")
-        agent = Agent(NODE, one.client, [one.runtime, other], Random(1))
-        pod = await one.pod({"name": "app"})
-        second = other.start(pod["metadata"]["uid"], "app")
-        pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{second.id}"
-        await one.request(pod, "app")
-        await one.node_image(nginx={"tags": [tag("1")]})
-        async with running(agent.run()):
-            await one.pulled("nginx", **{"1": "Succeeded"})
-            await one.clock.sleep(10)
-        assert (len(one.runtime.pulls), len(other.pulls)) == (1, 0)
-        assert (len(one.runtime.stops), len(other.stops)) == (0, 1)
+@on_bare_node
+async def test_a_request_is_for_the_runtime_that_its_container_ids_name(one: Node) -> None:
+    other = SimulatedRuntime(one.clock, name="cri-o")
+    agent = Agent(NODE, one.client, [one.runtime, other], Random(1))
+    pod = await one.pod({"name": "app"})
+    second = other.start(pod["metadata"]["uid"], "app")
+    pod["status"]["containerStatuses"][0]["containerID"] = f"cri-o://{second.id}"
+    await one.request(pod, "app")
+    await one.node_image(nginx={"tags": [tag("1")]})
+    async with running(agent.run()):
+        await one.pulled("nginx", **{"1": "Succeeded"})
+        await one.clock.sleep(10)
+    assert (len(one.runtime.pulls), len(other.pulls)) == (1, 0)
+    assert (len(one.runtime.stops), len(other.stops)) == (0, 1)
 
 
 @pytest.mark.behaviour("KD-91")
@@ -109,70 +108,68 @@ async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
 
 
 @pytest.mark.behaviour("KD-2")
-@virtual
-async def test_a_name_that_is_no_nodes_is_told_and_waited_for(caplog: pytest.LogCaptureFixture) -> None:
-    async with node() as one:
-        agent = Agent("nobody", one.client, [one.runtime], Random(1))
-        async with running(agent.run()):
-            await one.clock.sleep(3600)
-            told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-            assert told == [
-                "NodeImage nobody does not exist: if the manager is running, NODE_NAME is not the name of a Ready node"
-            ]
-            assert agent.failing() == ""
-            body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "nobody"}}
-            images = {"nginx": {"tags": [tag("1")]}}
-            await one.client.create(NODE_IMAGES, {**body, "spec": {"images": images}})
-
-            async def pulled() -> bool:
-                status = (await one.client.get(NODE_IMAGES, "nobody")).get("status", {})
-                return bool(status.get("succeeded") == 1)
-
-            await one.until(pulled)
-
-
-@virtual
-async def test_many_hostile_objects_do_not_keep_it_from_its_work() -> None:
-    async with node_with_agent() as (one, agent):
-        pod = await one.pod({"name": "app"}, annotations={"apps.kruise.io/runtime-containers-meta": "{" * 9000})
-        for number in range(5):
-            body = {
-                "apiVersion": "apps.kruise.io/v1beta1",
-                "kind": "ContainerRecreateRequest",
-                "metadata": {
-                    "name": f"bad-{number}",
-                    "labels": {"crr.apps.kruise.io/node-name": NODE, "crr.apps.kruise.io/active": "true"},
-                },
-                "spec": {"podName": "web-0", "containers": [{"name": "app"}] * number},
-            }
-            await one.client.create(RECREATE_REQUESTS, body, NAMESPACE)
-        await one.probes(
-            {
-                "name": "web-0",
-                "namespace": NAMESPACE,
-                "uid": pod["metadata"]["uid"],
-                "IP": "",
-                "probes": [
-                    {"name": "none", "containerName": "app", "probe": {}},
-                    {"name": "", "containerName": "", "probe": {}},
-                ],
-            }
-        )
-        await one.clock.sleep(5)
-        await one.request(pod, "app")
-        await one.node_image(UPPER={"tags": [tag(""), tag("a b")]}, nginx={"tags": [tag("1")]})
-        await one.pulled("nginx", **{"1": "Succeeded"})
-
-        async def stopped() -> bool:
-            return len(one.runtime.stops) == 1
-
-        await one.until(stopped)
-        for number in range(5):
-            status = await one.status(RECREATE_REQUESTS, f"bad-{number}")
-            assert status.get("message", str(status)).startswith("failed to find runtime service: ")
-        assert (await one.status(NODE_POD_PROBES)).get("podProbeStatuses")
+@on_bare_node
+async def test_a_name_that_is_no_nodes_is_told_and_waited_for(one: Node, caplog: pytest.LogCaptureFixture) -> None:
+    agent = Agent("nobody", one.client, [one.runtime], Random(1))
+    async with running(agent.run()):
+        await one.clock.sleep(3600)
+        told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        assert told == [
+            "NodeImage nobody does not exist: if the manager is running, NODE_NAME is not the name of a Ready node"
+        ]
         assert agent.failing() == ""
-        assert not any(task.done() for task in asyncio.all_tasks())
+        body = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "metadata": {"name": "nobody"}}
+        images = {"nginx": {"tags": [tag("1")]}}
+        await one.client.create(NODE_IMAGES, {**body, "spec": {"images": images}})
+
+        async def pulled() -> bool:
+            status = (await one.client.get(NODE_IMAGES, "nobody")).get("status", {})
+            return bool(status.get("succeeded") == 1)
+
+        await one.until(pulled)
+
+
+@on_node
+async def test_many_hostile_objects_do_not_keep_it_from_its_work(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"}, annotations={"apps.kruise.io/runtime-containers-meta": "{" * 9000})
+    for number in range(5):
+        body = {
+            "apiVersion": "apps.kruise.io/v1beta1",
+            "kind": "ContainerRecreateRequest",
+            "metadata": {
+                "name": f"bad-{number}",
+                "labels": {"crr.apps.kruise.io/node-name": NODE, "crr.apps.kruise.io/active": "true"},
+            },
+            "spec": {"podName": "web-0", "containers": [{"name": "app"}] * number},
+        }
+        await one.client.create(RECREATE_REQUESTS, body, NAMESPACE)
+    await one.probes(
+        {
+            "name": "web-0",
+            "namespace": NAMESPACE,
+            "uid": pod["metadata"]["uid"],
+            "IP": "",
+            "probes": [
+                {"name": "none", "containerName": "app", "probe": {}},
+                {"name": "", "containerName": "", "probe": {}},
+            ],
+        }
+    )
+    await one.clock.sleep(5)
+    await one.request(pod, "app")
+    await one.node_image(UPPER={"tags": [tag(""), tag("a b")]}, nginx={"tags": [tag("1")]})
+    await one.pulled("nginx", **{"1": "Succeeded"})
+
+    async def stopped() -> bool:
+        return len(one.runtime.stops) == 1
+
+    await one.until(stopped)
+    for number in range(5):
+        status = await one.status(RECREATE_REQUESTS, f"bad-{number}")
+        assert status.get("message", str(status)).startswith("failed to find runtime service: ")
+    assert (await one.status(NODE_POD_PROBES)).get("podProbeStatuses")
+    assert agent.failing() == ""
+    assert not any(task.done() for task in asyncio.all_tasks())
 
 
 @pytest.mark.behaviour("KD-4")

@@ -15,7 +15,7 @@ from app.daemon.image_plan import joined
 from app.daemon.image_puller import SecretCache
 from app.daemon.objects import NODE_IMAGES, SecretReference
 from app.kube.resources import SECRETS as SECRET
-from tests.daemon.node import NAMESPACE, NODE, node, node_with_agent, tag
+from tests.daemon.node import NAMESPACE, NODE, Agent, Node, node, node_with_agent, on_bare_node, on_node, tag
 from tests.kube.fakes import running, virtual
 
 
@@ -31,42 +31,40 @@ SECRETS = [{"namespace": NAMESPACE, "name": "registry"}]
 
 
 @pytest.mark.behaviour("KD-30", "KD-32", "KD-35", "KD-40", "KD-41")
-@virtual
-async def test_a_tag_is_pulled_and_reported() -> None:
-    async with node_with_agent() as (one, _):
-        sandbox = {"labels": {"app": "web"}, "annotations": {"a": "b"}}
-        await one.node_image(nginx={"tags": [tag("1.27")], "sandboxConfig": sandbox})
-        tags = await one.pulled("nginx", **{"1_27": "Succeeded"})
-        image = one.runtime.add_image("nginx:1.27")
-        assert tags["1.27"].items() >= {"progress": 100, "imageID": f"nginx@{image.id}"}.items()
-        assert tags["1.27"]["startTime"] <= tags["1.27"]["completionTime"]
-        annotations = {"a": "b", "apps.kruise.io/pulling-image-by": "kruise-daemon"}
-        assert one.runtime.pulls == [("nginx:1.27", "", {"app": "web"}, annotations)]
-        status = await one.status(NODE_IMAGES)
-        assert {key: status[key] for key in ("desired", "succeeded", "failed", "pulling", "waiting")} == {
-            "desired": 1,
-            "succeeded": 1,
-            "failed": 0,
-            "pulling": 0,
-            "waiting": 0,
-        }
-        events = await one.until(lambda: one.events("PullImageSucceed"))
-        assert re.fullmatch(r"PullImageSucceed: Image nginx:1\.27, ecalpsedTime [\d.]+(s|ms|µs)", events[0])
+@on_node
+async def test_a_tag_is_pulled_and_reported(one: Node, agent: Agent) -> None:
+    sandbox = {"labels": {"app": "web"}, "annotations": {"a": "b"}}
+    await one.node_image(nginx={"tags": [tag("1.27")], "sandboxConfig": sandbox})
+    tags = await one.pulled("nginx", **{"1_27": "Succeeded"})
+    image = one.runtime.add_image("nginx:1.27")
+    assert tags["1.27"].items() >= {"progress": 100, "imageID": f"nginx@{image.id}"}.items()
+    assert tags["1.27"]["startTime"] <= tags["1.27"]["completionTime"]
+    annotations = {"a": "b", "apps.kruise.io/pulling-image-by": "kruise-daemon"}
+    assert one.runtime.pulls == [("nginx:1.27", "", {"app": "web"}, annotations)]
+    status = await one.status(NODE_IMAGES)
+    assert {key: status[key] for key in ("desired", "succeeded", "failed", "pulling", "waiting")} == {
+        "desired": 1,
+        "succeeded": 1,
+        "failed": 0,
+        "pulling": 0,
+        "waiting": 0,
+    }
+    events = await one.until(lambda: one.events("PullImageSucceed"))
+    assert re.fullmatch(r"PullImageSucceed: Image nginx:1\.27, ecalpsedTime [\d.]+(s|ms|µs)", events[0])
 
 
 @pytest.mark.behaviour("KD-40")
-@virtual
-async def test_an_idle_node_says_so_once_and_then_nothing_more() -> None:
-    async with node_with_agent() as (one, _):
-        await one.node_image()
+@on_node
+async def test_an_idle_node_says_so_once_and_then_nothing_more(one: Node, agent: Agent) -> None:
+    await one.node_image()
 
-        async def look() -> bool:
-            return (await one.status(NODE_IMAGES)).get("desired") == 0
+    async def look() -> bool:
+        return (await one.status(NODE_IMAGES)).get("desired") == 0
 
-        await one.until(look)
-        before = (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"]
-        await one.clock.sleep(3600)
-        assert (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"] == before
+    await one.until(look)
+    before = (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"]
+    await one.clock.sleep(3600)
+    assert (await one.client.get(NODE_IMAGES, NODE))["metadata"]["resourceVersion"] == before
 
 
 @pytest.mark.behaviour("KD-33", "IMG-100")
@@ -102,69 +100,65 @@ async def test_a_digest_is_pulled_by_its_at_sign() -> None:
 
 
 @pytest.mark.behaviour("KD-34", "KD-41")
-@virtual
-async def test_a_pull_that_fails_is_tried_again_and_then_given_up() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.registry.missing.add("docker.io/library/nginx:gone")
-        owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "j", "namespace": NAMESPACE}
-        policy = {"backoffLimit": 2}
-        await one.node_image(nginx={"tags": [tag("gone", policy=policy, ownerReferences=[{**owner, "uid": "u"}])]})
-        tags = await one.pulled("nginx", gone="Failed")
-        assert len(one.runtime.pulls) == 3
-        assert "not found" in tags["gone"]["message"]
+@on_node
+async def test_a_pull_that_fails_is_tried_again_and_then_given_up(one: Node, agent: Agent) -> None:
+    one.runtime.registry.missing.add("docker.io/library/nginx:gone")
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "j", "namespace": NAMESPACE}
+    policy = {"backoffLimit": 2}
+    await one.node_image(nginx={"tags": [tag("gone", policy=policy, ownerReferences=[{**owner, "uid": "u"}])]})
+    tags = await one.pulled("nginx", gone="Failed")
+    assert len(one.runtime.pulls) == 3
+    assert "not found" in tags["gone"]["message"]
 
-        async def told() -> bool:
-            return len(await one.events("PullImageFailed")) == 2
+    async def told() -> bool:
+        return len(await one.events("PullImageFailed")) == 2
 
-        await one.until(told)  # the job, and the NodeImage
+    await one.until(told)  # the job, and the NodeImage
 
 
 @pytest.mark.behaviour("KD-34")
-@virtual
-async def test_an_attempt_that_takes_too_long_is_ended_and_a_deadline_ends_them_all() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.registry.default_seconds = 1000
-        slow = tag("slow", policy={"timeoutSeconds": 10, "backoffLimit": 0})
-        late = tag("late", policy={"timeoutSeconds": 10, "backoffLimit": 50, "activeDeadlineSeconds": 30})
-        await one.node_image(nginx={"tags": [late, slow]})
-        tags = await one.pulled("nginx", slow="Failed", late="Failed")
-        assert tags["slow"]["message"] == "pulling image nginx:slow is canceled"
-        assert tags["late"]["message"] == "pulling exceeds the activeDeadlineSeconds"
-        assert one.runtime.active_pulls == 0
+@on_node
+async def test_an_attempt_that_takes_too_long_is_ended_and_a_deadline_ends_them_all(one: Node, agent: Agent) -> None:
+    one.runtime.registry.default_seconds = 1000
+    slow = tag("slow", policy={"timeoutSeconds": 10, "backoffLimit": 0})
+    late = tag("late", policy={"timeoutSeconds": 10, "backoffLimit": 50, "activeDeadlineSeconds": 30})
+    await one.node_image(nginx={"tags": [late, slow]})
+    tags = await one.pulled("nginx", slow="Failed", late="Failed")
+    assert tags["slow"]["message"] == "pulling image nginx:slow is canceled"
+    assert tags["late"]["message"] == "pulling exceeds the activeDeadlineSeconds"
+    assert one.runtime.active_pulls == 0
 
 
 @pytest.mark.behaviour("KD-31")
-@virtual
-async def test_what_is_no_longer_asked_for_is_stopped_and_a_new_version_begins_anew() -> None:
-    async with node_with_agent() as (one, agent):
-        one.runtime.registry.default_seconds = 50
-        await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
-        await one.pulled("nginx", **{"1": "Pulling", "2": "Pulling"})
-        await one.node_image(nginx={"tags": [tag("1", 1)]})
+@on_node
+async def test_what_is_no_longer_asked_for_is_stopped_and_a_new_version_begins_anew(one: Node, agent: Agent) -> None:
+    one.runtime.registry.default_seconds = 50
+    await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
+    await one.pulled("nginx", **{"1": "Pulling", "2": "Pulling"})
+    await one.node_image(nginx={"tags": [tag("1", 1)]})
 
-        async def look() -> bool:
-            found = await one.tags()
-            return list(found) == ["1"] and found["1"].get("version") == 1
+    async def look() -> bool:
+        found = await one.tags()
+        return list(found) == ["1"] and found["1"].get("version") == 1
 
-        await one.until(look)
-        assert one.runtime.active_pulls == 1
-        await one.node_image()
+    await one.until(look)
+    assert one.runtime.active_pulls == 1
+    await one.node_image()
 
-        async def nothing() -> bool:
-            return not await one.tags() and one.runtime.active_pulls == 0
+    async def nothing() -> bool:
+        return not await one.tags() and one.runtime.active_pulls == 0
 
-        await one.until(nothing)
-        assert agent.puller.pulls == {}
+    await one.until(nothing)
+    assert agent.puller.pulls == {}
 
 
 @pytest.mark.behaviour("KD-2")
-@virtual
-async def test_no_more_at_once_than_the_flag_allows() -> None:
-    async with node_with_agent(max_pulls=2) as (one, _):
-        one.runtime.registry.default_seconds = 5
-        await one.node_image(nginx={"tags": [tag(str(number)) for number in range(6)]})
-        await one.pulled("nginx", **{str(number): "Succeeded" for number in range(6)})
-        assert one.runtime.most_pulls == 2
+@on_node(max_pulls=2)
+async def test_no_more_at_once_than_the_flag_allows(one: Node, agent: Agent) -> None:
+    one.runtime.registry.default_seconds = 5
+    await one.node_image(nginx={"tags": [tag(str(number)) for number in range(6)]})
+    await one.pulled("nginx", **{str(number): "Succeeded" for number in range(6)})
+    assert one.runtime.most_pulls == 2
 
 
 @pytest.mark.behaviour("KD-36", "KD-37")
@@ -198,134 +192,124 @@ def test_errors_of_several_credentials_are_told_together(errors: list[str], show
 
 
 @pytest.mark.behaviour("KD-97")
-@virtual
-async def test_nobody_pulls_with_the_credentials_of_another_namespace() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.registry.users = {"registry.example": ("jane", "word")}
-        copy = {"annotations": {"imagepulljobs.kruise.io/source-key": "bank/registry"}}
-        await one.secret("registry", config_json(registry_example="jane:word"), metadata=copy)
+@on_node
+async def test_nobody_pulls_with_the_credentials_of_another_namespace(one: Node, agent: Agent) -> None:
+    one.runtime.registry.users = {"registry.example": ("jane", "word")}
+    copy = {"annotations": {"imagepulljobs.kruise.io/source-key": "bank/registry"}}
+    await one.secret("registry", config_json(registry_example="jane:word"), metadata=copy)
 
-        def asked_by(namespace: str, which: str) -> dict[str, object]:
-            return {**tag(which), "ownerReferences": [{"namespace": namespace, "name": "job", "uid": namespace}]}
+    def asked_by(namespace: str, which: str) -> dict[str, object]:
+        return {**tag(which), "ownerReferences": [{"namespace": namespace, "name": "job", "uid": namespace}]}
 
-        tags = [asked_by("bank", "1"), asked_by("tenant", "2"), tag("3")]
-        await one.node_image(**{"registry.example_app": {"tags": tags, "pullSecrets": SECRETS}})
-        await one.pulled("registry.example/app", **{"1": "Succeeded", "2": "Failed", "3": "Succeeded"})
-        assert {pull[1] for pull in one.runtime.pulls if pull[0].endswith(":2")} == {""}
+    tags = [asked_by("bank", "1"), asked_by("tenant", "2"), tag("3")]
+    await one.node_image(**{"registry.example_app": {"tags": tags, "pullSecrets": SECRETS}})
+    await one.pulled("registry.example/app", **{"1": "Succeeded", "2": "Failed", "3": "Succeeded"})
+    assert {pull[1] for pull in one.runtime.pulls if pull[0].endswith(":2")} == {""}
 
 
 @pytest.mark.behaviour("KD-37")
-@virtual
-async def test_a_secret_that_cannot_be_read_fails_the_pull_without_a_try() -> None:
-    async with node_with_agent() as (one, _):
-        data = {
-            ".dockerconfigjson": base64.b64encode(b'{"auths": {"registry.example": {"auth": "not base64"}}}').decode()
-        }
-        await one.secret("registry", data)
-        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
-        tags = await one.pulled("nginx", **{"1": "Failed"})
-        assert tags["1"]["message"] == (
-            f"Secret {NAMESPACE}/registry: the auth of a registry is not base64 of user:password"
-        )
-        assert one.runtime.pulls == []
+@on_node
+async def test_a_secret_that_cannot_be_read_fails_the_pull_without_a_try(one: Node, agent: Agent) -> None:
+    data = {".dockerconfigjson": base64.b64encode(b'{"auths": {"registry.example": {"auth": "not base64"}}}').decode()}
+    await one.secret("registry", data)
+    await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
+    tags = await one.pulled("nginx", **{"1": "Failed"})
+    assert tags["1"]["message"] == (
+        f"Secret {NAMESPACE}/registry: the auth of a registry is not base64 of user:password"
+    )
+    assert one.runtime.pulls == []
 
 
 @pytest.mark.behaviour("KD-38", "KD-94")
-@virtual
-async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_refusal() -> None:
-    async with node_with_agent() as (one, _):
-        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
-        await one.pulled("nginx", **{"1": "Succeeded"})
-        assert [pull[1] for pull in one.runtime.pulls] == [""]
-        one.runtime.registry.users = {"registry.example": ("jane", "new")}
-        await one.secret("registry", config_json(registry_example="jane:old"))
-        entry = {"tags": [tag("1", policy={"backoffLimit": 5})], "pullSecrets": SECRETS}
-        await one.node_image(**{"registry.example_app": entry})
+@on_node
+async def test_a_missing_secret_is_skipped_and_a_changed_one_is_read_after_a_refusal(one: Node, agent: Agent) -> None:
+    await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": SECRETS})
+    await one.pulled("nginx", **{"1": "Succeeded"})
+    assert [pull[1] for pull in one.runtime.pulls] == [""]
+    one.runtime.registry.users = {"registry.example": ("jane", "new")}
+    await one.secret("registry", config_json(registry_example="jane:old"))
+    entry = {"tags": [tag("1", policy={"backoffLimit": 5})], "pullSecrets": SECRETS}
+    await one.node_image(**{"registry.example_app": entry})
 
-        async def refused() -> bool:
-            return len(one.runtime.pulls) > 1
+    async def refused() -> bool:
+        return len(one.runtime.pulls) > 1
 
-        await one.until(refused)
-        body = {"data": config_json(registry_example="jane:new")}
-        await one.client.patch(SECRET, "registry", body, NAMESPACE)
-        await one.pulled("registry.example/app", **{"1": "Succeeded"})
+    await one.until(refused)
+    body = {"data": config_json(registry_example="jane:new")}
+    await one.client.patch(SECRET, "registry", body, NAMESPACE)
+    await one.pulled("registry.example/app", **{"1": "Succeeded"})
 
 
 @pytest.mark.behaviour("KD-106")
-@virtual
-async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node() -> None:
-    async with node_with_agent(max_pulls=4, image_share=75) as (one, _):
-        owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "job", "uid": "u"}
-        slow = [tag(str(number), policy={"timeoutSeconds": 10**6}) for number in range(8)]
-        for entry in slow:
-            one.runtime.registry.seconds[f"docker.io/library/slow:{entry['tag']}"] = 10**6
-            entry["ownerReferences"] = [{**owner, "namespace": "tenant"}]
-        await one.node_image(slow={"tags": slow})
-        await one.pulled("slow", **{str(number): "Pulling" if number < 3 else "Waiting" for number in range(8)})
-        entry = {"tags": [{**tag("1"), "ownerReferences": [{**owner, "namespace": "shop"}]}]}
-        await one.node_image(slow={"tags": slow}, nginx=entry)
-        await one.pulled("nginx", **{"1": "Succeeded"})
+@on_node(max_pulls=4, image_share=75)
+async def test_a_registry_that_never_answers_takes_not_all_pulls_of_a_node(one: Node, agent: Agent) -> None:
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "name": "job", "uid": "u"}
+    slow = [tag(str(number), policy={"timeoutSeconds": 10**6}) for number in range(8)]
+    for entry in slow:
+        one.runtime.registry.seconds[f"docker.io/library/slow:{entry['tag']}"] = 10**6
+        entry["ownerReferences"] = [{**owner, "namespace": "tenant"}]
+    await one.node_image(slow={"tags": slow})
+    await one.pulled("slow", **{str(number): "Pulling" if number < 3 else "Waiting" for number in range(8)})
+    entry = {"tags": [{**tag("1"), "ownerReferences": [{**owner, "namespace": "shop"}]}]}
+    await one.node_image(slow={"tags": slow}, nginx=entry)
+    await one.pulled("nginx", **{"1": "Succeeded"})
 
 
 @pytest.mark.behaviour("KD-104")
-@virtual
-async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets() -> None:
-    async with node_with_agent() as (one, agent):
-        names = [f"s{number}" for number in range(64)]
-        for number, name in enumerate(names):
-            registry = {f"other{number}.example": {"username": "u", "password": "p" * 150_000}}
-            data = {".dockerconfigjson": base64.b64encode(json.dumps({"auths": registry}).encode()).decode()}
-            await one.secret(name, data)
-        secrets = [{"namespace": NAMESPACE, "name": name} for name in names]
-        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
-        await one.pulled("nginx", **{"1": "Succeeded"})
-        kept = agent.puller._secrets.known
-        assert list(kept) == [SecretReference(NAMESPACE, name) for name in names[-13:]]
-        await one.secret("large", {".dockerconfigjson": base64.b64encode(b"x" * 600_000).decode()})
-        await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
-        failed = await one.pulled("redis", **{"1": "Failed"})
-        assert f"Secret {NAMESPACE}/large is ignored: it holds 600000 bytes" in failed["1"]["message"]
+@on_node
+async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets(one: Node, agent: Agent) -> None:
+    names = [f"s{number}" for number in range(64)]
+    for number, name in enumerate(names):
+        registry = {f"other{number}.example": {"username": "u", "password": "p" * 150_000}}
+        data = {".dockerconfigjson": base64.b64encode(json.dumps({"auths": registry}).encode()).decode()}
+        await one.secret(name, data)
+    secrets = [{"namespace": NAMESPACE, "name": name} for name in names]
+    await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
+    await one.pulled("nginx", **{"1": "Succeeded"})
+    kept = agent.puller._secrets.known
+    assert list(kept) == [SecretReference(NAMESPACE, name) for name in names[-13:]]
+    await one.secret("large", {".dockerconfigjson": base64.b64encode(b"x" * 600_000).decode()})
+    await one.node_image(redis={"tags": [tag("1")], "pullSecrets": [{"namespace": NAMESPACE, "name": "large"}]})
+    failed = await one.pulled("redis", **{"1": "Failed"})
+    assert f"Secret {NAMESPACE}/large is ignored: it holds 600000 bytes" in failed["1"]["message"]
 
 
 @pytest.mark.behaviour("KD-17", "KD-31")
-@virtual
-async def test_an_agent_that_was_ended_within_a_pull_begins_it_anew_and_keeps_what_has_ended() -> None:
-    async with node() as one:
-        one.runtime.registry.seconds["docker.io/library/nginx:2"] = 50
-        await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
-        async with running(one.agent().run()):
-            before = await one.pulled("nginx", **{"1": "Succeeded", "2": "Pulling"})
-        async with running(one.agent().run()):
-            after = await one.pulled("nginx", **{"1": "Succeeded", "2": "Succeeded"})
-        assert after["1"] == before["1"]
-        assert [pull[0] for pull in one.runtime.pulls] == ["nginx:1", "nginx:2", "nginx:2"]
+@on_bare_node
+async def test_an_agent_that_was_ended_within_a_pull_begins_it_anew_and_keeps_what_has_ended(one: Node) -> None:
+    one.runtime.registry.seconds["docker.io/library/nginx:2"] = 50
+    await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
+    async with running(one.agent().run()):
+        before = await one.pulled("nginx", **{"1": "Succeeded", "2": "Pulling"})
+    async with running(one.agent().run()):
+        after = await one.pulled("nginx", **{"1": "Succeeded", "2": "Succeeded"})
+    assert after["1"] == before["1"]
+    assert [pull[0] for pull in one.runtime.pulls] == ["nginx:1", "nginx:2", "nginx:2"]
 
 
 @pytest.mark.behaviour("KD-16")
-@virtual
-async def test_a_runtime_that_goes_away_is_waited_for() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.away = True
-        await one.node_image(nginx={"tags": [tag("1", policy={"backoffLimit": 0})]})
-        await one.pulled("nginx", **{"1": "Pulling"})
-        await one.clock.sleep(30)
-        one.runtime.away = False
-        await one.pulled("nginx", **{"1": "Succeeded"})
+@on_node
+async def test_a_runtime_that_goes_away_is_waited_for(one: Node, agent: Agent) -> None:
+    one.runtime.away = True
+    await one.node_image(nginx={"tags": [tag("1", policy={"backoffLimit": 0})]})
+    await one.pulled("nginx", **{"1": "Pulling"})
+    await one.clock.sleep(30)
+    one.runtime.away = False
+    await one.pulled("nginx", **{"1": "Succeeded"})
 
 
 @pytest.mark.behaviour("KD-31")
-@virtual
-async def test_what_the_manager_has_given_up_is_left_alone() -> None:
-    async with node() as one:
-        one.runtime.registry.default_seconds = 50
-        await one.node_image(nginx={"tags": [tag("1")]})
-        failed = {"tag": "1", "phase": "Failed", "completionTime": "2030-01-01T00:00:00Z", "message": "no answer"}
-        status = {"desired": 1, "failed": 1, "imageStatuses": {"nginx": {"tags": [failed]}}}
-        await one.client.patch(NODE_IMAGES, NODE, {"status": status}, subresource="status")
-        async with running(one.agent().run()):
-            await one.clock.sleep(200)
-            assert (await one.tags())["1"] == failed
-            assert one.runtime.pulls == []
+@on_bare_node
+async def test_what_the_manager_has_given_up_is_left_alone(one: Node) -> None:
+    one.runtime.registry.default_seconds = 50
+    await one.node_image(nginx={"tags": [tag("1")]})
+    failed = {"tag": "1", "phase": "Failed", "completionTime": "2030-01-01T00:00:00Z", "message": "no answer"}
+    status = {"desired": 1, "failed": 1, "imageStatuses": {"nginx": {"tags": [failed]}}}
+    await one.client.patch(NODE_IMAGES, NODE, {"status": status}, subresource="status")
+    async with running(one.agent().run()):
+        await one.clock.sleep(200)
+        assert (await one.tags())["1"] == failed
+        assert one.runtime.pulls == []
 
 
 @pytest.mark.behaviour("KD-36", "KD-107")
@@ -359,24 +343,22 @@ async def test_credentials_of_secrets_are_tried_before_those_of_the_node() -> No
 
 
 @pytest.mark.behaviour("KD-38")
-@virtual
-async def test_credentials_that_nobody_asks_for_any_more_leave_the_memory() -> None:
-    async with node() as one:
-        cache = SecretCache(one.client, Random(1))
-        for name in ("first", "second"):
-            await one.secret(name, config_json(registry_example="jane:word"))
-            assert await cache.get(SecretReference(NAMESPACE, name)) is not None
-        assert [wanted.name for wanted in cache.known] == ["first", "second"]
-        await one.clock.sleep(601)
-        await cache.get(SecretReference(NAMESPACE, "second"))
-        assert [wanted.name for wanted in cache.known] == ["second"]
+@on_bare_node
+async def test_credentials_that_nobody_asks_for_any_more_leave_the_memory(one: Node) -> None:
+    cache = SecretCache(one.client, Random(1))
+    for name in ("first", "second"):
+        await one.secret(name, config_json(registry_example="jane:word"))
+        assert await cache.get(SecretReference(NAMESPACE, name)) is not None
+    assert [wanted.name for wanted in cache.known] == ["first", "second"]
+    await one.clock.sleep(601)
+    await cache.get(SecretReference(NAMESPACE, "second"))
+    assert [wanted.name for wanted in cache.known] == ["second"]
 
 
 @pytest.mark.behaviour("KD-38")
-@virtual
-async def test_pull_secrets_that_can_be_none_are_passed_over() -> None:
+@on_node
+async def test_pull_secrets_that_can_be_none_are_passed_over(one: Node, agent: Agent) -> None:
     """Somebody wrote them into the NodeImage by hand; others pull from the same repository."""
-    async with node_with_agent() as (one, _):
-        secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
-        await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
-        await one.pulled("nginx", **{"1": "Succeeded"})
+    secrets = [{"name": "x"}, {"namespace": NAMESPACE}, {"namespace": "../..", "name": "x"}, {}]
+    await one.node_image(nginx={"tags": [tag("1")], "pullSecrets": secrets})
+    await one.pulled("nginx", **{"1": "Succeeded"})

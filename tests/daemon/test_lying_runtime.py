@@ -17,9 +17,8 @@ from app.daemon.cri.client import GrpcRuntime, error_of
 from app.daemon.cri.types import Container, CriError
 from app.kube.clock import SystemClock
 from app.kube.resources import PODS
-from tests.daemon.node import NAMESPACE, Node, node_with_agent
+from tests.daemon.node import NAMESPACE, Agent, Node, on_node
 from tests.kit.runtime import CriServer, SimulatedRuntime
-from tests.kube.fakes import virtual
 
 
 def lie(runtime: SimulatedRuntime) -> None:
@@ -41,47 +40,45 @@ async def two_pods(one: Node) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("KD-99")
-@virtual
-async def test_no_container_of_another_pod_is_stopped() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await two_pods(one)
-        own = one.newest(pod["metadata"]["uid"], "app")
-        await one.request(pod, "app", forceRecreate=True)
-        await one.clock.sleep(60)
-        assert one.runtime.stops == []
-        del one.runtime.containers  # it tells the truth again
+@on_node
+async def test_no_container_of_another_pod_is_stopped(one: Node, agent: Agent) -> None:
+    pod = await two_pods(one)
+    own = one.newest(pod["metadata"]["uid"], "app")
+    await one.request(pod, "app", forceRecreate=True)
+    await one.clock.sleep(60)
+    assert one.runtime.stops == []
+    del one.runtime.containers  # it tells the truth again
 
-        async def stopped() -> list[str]:
-            return [container for container, _ in one.runtime.stops]
+    async def stopped() -> list[str]:
+        return [container for container, _ in one.runtime.stops]
 
-        assert await one.until(stopped) == [own.id]
+    assert await one.until(stopped) == [own.id]
 
 
 @pytest.mark.behaviour("KD-99")
-@virtual
-async def test_no_container_of_another_pod_is_probed_or_reported() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await two_pods(one)
-        own = one.newest(pod["metadata"]["uid"], "app")
-        metadata = pod["metadata"]
-        probe = {"name": "ppm#a", "containerName": "app", "probe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
-        await one.probes(
-            {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
-        )
-        ours = {"annotations": {"kruise.io/sidecarset-hash": "{}"}}
-        await one.client.patch(PODS, "web-0", {"metadata": ours}, NAMESPACE)
+@on_node
+async def test_no_container_of_another_pod_is_probed_or_reported(one: Node, agent: Agent) -> None:
+    pod = await two_pods(one)
+    own = one.newest(pod["metadata"]["uid"], "app")
+    metadata = pod["metadata"]
+    probe = {"name": "ppm#a", "containerName": "app", "probe": {"exec": {"command": ["true"]}, "periodSeconds": 5}}
+    await one.probes(
+        {"name": "web-0", "namespace": NAMESPACE, "uid": metadata["uid"], "IP": "10.0.0.9", "probes": [probe]}
+    )
+    ours = {"annotations": {"kruise.io/sidecarset-hash": "{}"}}
+    await one.client.patch(PODS, "web-0", {"metadata": ours}, NAMESPACE)
 
-        async def reported() -> str:
-            found = await one.client.get(PODS, "web-0", NAMESPACE)
-            return str(found["metadata"]["annotations"].get("apps.kruise.io/runtime-containers-meta", ""))
+    async def reported() -> str:
+        found = await one.client.get(PODS, "web-0", NAMESPACE)
+        return str(found["metadata"]["annotations"].get("apps.kruise.io/runtime-containers-meta", ""))
 
-        await one.clock.sleep(30)
-        assert (one.runtime.commands, await reported()) == ([], "")
-        del one.runtime.containers  # it tells the truth again
-        await one.until(lambda: asyncio.sleep(0, one.runtime.commands))
-        assert {command[0] for command in one.runtime.commands} == {own.id}
-        await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)
-        assert f"containerd://{own.id}" in await one.until(reported)
+    await one.clock.sleep(30)
+    assert (one.runtime.commands, await reported()) == ([], "")
+    del one.runtime.containers  # it tells the truth again
+    await one.until(lambda: asyncio.sleep(0, one.runtime.commands))
+    assert {command[0] for command in one.runtime.commands} == {own.id}
+    await one.client.patch(PODS, "web-0", {"metadata": {"labels": {"colour": "red"}}}, NAMESPACE)
+    assert f"containerd://{own.id}" in await one.until(reported)
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from app.daemon.cri.types import ContainerState, ExecResult
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.pods.container_meta import env_hash, is_env_current, is_image_current, plain_hash, runtime_meta
-from tests.daemon.node import NAMESPACE, Node, node_with_agent
+from tests.daemon.node import NAMESPACE, Agent, Node, node_with_agent, on_node
 from tests.kube.fakes import virtual
 
 OWNER = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "o", "controller": True}
@@ -58,33 +58,31 @@ async def meta_of(one: Node, name: str = "web-0") -> list[dict[str, Any]]:
 
 
 @pytest.mark.behaviour("KD-70", "KD-71", "KD-72", "KD-75", "PM-136")
-@virtual
-async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
-        await one.until(lambda: meta_of(one))
-        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        meta = runtime_meta(decoded)
-        assert meta is not None
-        assert is_image_current(decoded, meta)
-        assert is_env_current(decoded, meta)
-        assert [entry["containerID"] for entry in await meta_of(one)] == [
-            status["containerID"] for status in pod["status"]["containerStatuses"]
-        ]
-        version = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"]
-        await one.clock.sleep(600)
-        assert (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"] == version
+@on_node
+async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by(one: Node, agent: Agent) -> None:
+    pod = await started(one, {"name": "main"}, {"name": "side", "image": "side:1"})
+    await one.until(lambda: meta_of(one))
+    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    meta = runtime_meta(decoded)
+    assert meta is not None
+    assert is_image_current(decoded, meta)
+    assert is_env_current(decoded, meta)
+    assert [entry["containerID"] for entry in await meta_of(one)] == [
+        status["containerID"] for status in pod["status"]["containerStatuses"]
+    ]
+    version = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"]
+    await one.clock.sleep(600)
+    assert (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["resourceVersion"] == version
 
 
 @pytest.mark.behaviour("KD-3", "KD-73")
-@virtual
-async def test_without_its_gate_nothing_is_said_of_the_env() -> None:
-    async with node_with_agent(features=Features(env_from_metadata=False)) as (one, _):
-        await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
-        found = await one.until(lambda: meta_of(one))
-        assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
-        pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        assert not meta_plan.is_due(pod, with_env=False)
+@on_node(features=Features(env_from_metadata=False))
+async def test_without_its_gate_nothing_is_said_of_the_env(one: Node, agent: Agent) -> None:
+    await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
+    found = await one.until(lambda: meta_of(one))
+    assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
+    pod = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    assert not meta_plan.is_due(pod, with_env=False)
 
 
 @pytest.mark.behaviour("KD-71")
@@ -105,16 +103,15 @@ def test_whose_pods_are_reported(metadata: dict[str, Any], reported: bool) -> No
 
 
 @pytest.mark.behaviour("KD-71")
-@virtual
-async def test_pods_of_nobody_we_know_are_left_alone() -> None:
-    async with node_with_agent() as (one, _):
-        await one.pod({"name": "main"}, name="own")
-        await one.pod({"name": "main"}, name="injected", annotations={names.SIDECARSET_HASH: "{}"})
-        for name in ("own", "injected"):
-            await become_ready(one, name)
-        await one.clock.sleep(60)
-        assert await meta_of(one, "own") == []
-        assert len(await meta_of(one, "injected")) == 1
+@on_node
+async def test_pods_of_nobody_we_know_are_left_alone(one: Node, agent: Agent) -> None:
+    await one.pod({"name": "main"}, name="own")
+    await one.pod({"name": "main"}, name="injected", annotations={names.SIDECARSET_HASH: "{}"})
+    for name in ("own", "injected"):
+        await become_ready(one, name)
+    await one.clock.sleep(60)
+    assert await meta_of(one, "own") == []
+    assert len(await meta_of(one, "injected")) == 1
 
 
 async def updating(one: Node, labels: dict[str, str]) -> None:
@@ -125,39 +122,40 @@ async def updating(one: Node, labels: dict[str, str]) -> None:
 
 
 @pytest.mark.behaviour("KD-73", "KD-74", "PM-139")
-@virtual
-async def test_labels_changed_in_place_restart_the_containers_whose_env_reads_them_and_no_others() -> None:
-    async with node_with_agent() as (one, _):
-        containers = (
-            {"name": "main", "env": [from_label("colour")]},
-            {"name": "plain", "env": [{"name": "COLOUR", "value": "red"}]},
-            {"name": "other", "env": [from_label("size")]},
-        )
-        pod = await started(one, *containers, labels={"colour": "red", "size": "1"})
-        await one.until(lambda: meta_of(one))
-        await one.clock.sleep(30)
-        assert one.runtime.stops == []
-        await updating(one, {"colour": "blue"})
+@on_node
+async def test_labels_changed_in_place_restart_the_containers_whose_env_reads_them_and_no_others(
+    one: Node, agent: Agent
+) -> None:
+    containers = (
+        {"name": "main", "env": [from_label("colour")]},
+        {"name": "plain", "env": [{"name": "COLOUR", "value": "red"}]},
+        {"name": "other", "env": [from_label("size")]},
+    )
+    pod = await started(one, *containers, labels={"colour": "red", "size": "1"})
+    await one.until(lambda: meta_of(one))
+    await one.clock.sleep(30)
+    assert one.runtime.stops == []
+    await updating(one, {"colour": "blue"})
 
-        async def stopped() -> bool:
-            return len(one.runtime.stops) > 0
+    async def stopped() -> bool:
+        return len(one.runtime.stops) > 0
 
-        await one.until(stopped)
-        uid = pod["metadata"]["uid"]
-        old = one.newest(uid, "main")
-        assert old.state is ContainerState.EXITED
-        again = one.restart(old)
-        as_kubelet_starts(again, containers[0], await one.client.get(PODS, "web-0", NAMESPACE))
-        await one.report("web-0")
-        await one.clock.sleep(60)
-        assert [container for container, _ in one.runtime.stops] == [old.id]
-        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        meta = runtime_meta(decoded)
-        assert meta is not None
-        assert is_env_current(decoded, meta)
-        assert await one.events("Killing") == [
-            f"Killing: Stopping containerID containerd://{old.id} by container meta restarter"
-        ]
+    await one.until(stopped)
+    uid = pod["metadata"]["uid"]
+    old = one.newest(uid, "main")
+    assert old.state is ContainerState.EXITED
+    again = one.restart(old)
+    as_kubelet_starts(again, containers[0], await one.client.get(PODS, "web-0", NAMESPACE))
+    await one.report("web-0")
+    await one.clock.sleep(60)
+    assert [container for container, _ in one.runtime.stops] == [old.id]
+    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    meta = runtime_meta(decoded)
+    assert meta is not None
+    assert is_env_current(decoded, meta)
+    assert await one.events("Killing") == [
+        f"Killing: Stopping containerID containerd://{old.id} by container meta restarter"
+    ]
 
 
 @pytest.mark.behaviour("KD-74", "PM-149")
@@ -194,24 +192,23 @@ async def test_containers_restart_in_the_order_of_their_launch_priorities() -> N
 
 
 @pytest.mark.behaviour("KD-73")
-@virtual
-async def test_a_container_that_cannot_be_asked_is_asked_again() -> None:
-    async with node_with_agent() as (one, _):
-        containers = ({"name": "main", "env": [from_label("colour")]},)
-        pod = await started(one, *containers, labels={"colour": "red"})
-        seen = one.newest(pod["metadata"]["uid"], "main")
-        seen.execute = lambda _command: ExecResult(126, stderr=b"no env here")
-        await one.until(lambda: meta_of(one))
-        assert "extractedEnvFromMetadataHash" not in (await meta_of(one))[0]["hashes"]
-        seen.execute = None
+@on_node
+async def test_a_container_that_cannot_be_asked_is_asked_again(one: Node, agent: Agent) -> None:
+    containers = ({"name": "main", "env": [from_label("colour")]},)
+    pod = await started(one, *containers, labels={"colour": "red"})
+    seen = one.newest(pod["metadata"]["uid"], "main")
+    seen.execute = lambda _command: ExecResult(126, stderr=b"no env here")
+    await one.until(lambda: meta_of(one))
+    assert "extractedEnvFromMetadataHash" not in (await meta_of(one))[0]["hashes"]
+    seen.execute = None
 
-        async def complete() -> bool:
-            return "extractedEnvFromMetadataHash" in (await meta_of(one))[0]["hashes"]
+    async def complete() -> bool:
+        return "extractedEnvFromMetadataHash" in (await meta_of(one))[0]["hashes"]
 
-        await one.until(complete)
-        decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
-        hashes = (await meta_of(one))[0]["hashes"]
-        assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
+    await one.until(complete)
+    decoded = decode_pod(json.dumps(await one.client.get(PODS, "web-0", NAMESPACE)).encode())
+    hashes = (await meta_of(one))[0]["hashes"]
+    assert hashes["extractedEnvFromMetadataHash"] == env_hash(decoded.spec.containers[0], decoded)
 
 
 @pytest.mark.behaviour("KD-14")
@@ -231,21 +228,20 @@ def test_how_long_a_container_may_take_to_end(annotations: dict[str, str], grace
 
 
 @pytest.mark.behaviour("KD-14")
-@virtual
-async def test_what_others_wrote_on_pods_and_containers_does_no_harm() -> None:
-    async with node_with_agent() as (one, _):
-        bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
-        pod = await one.pod({"name": "main"}, annotations=bad)
-        seen = one.newest(pod["metadata"]["uid"], "main")
-        seen.annotations.update({meta_plan.HASH: "zz", meta_plan.RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
-        await become_ready(one)
+@on_node
+async def test_what_others_wrote_on_pods_and_containers_does_no_harm(one: Node, agent: Agent) -> None:
+    bad = {names.RUNTIME_CONTAINERS_META: "[" * 10_000, names.SIDECARSET_HASH: "{}"}
+    pod = await one.pod({"name": "main"}, annotations=bad)
+    seen = one.newest(pod["metadata"]["uid"], "main")
+    seen.annotations.update({meta_plan.HASH: "zz", meta_plan.RESTART_COUNT: "", PRE_STOP: "{", PORTS: "7"})
+    await become_ready(one)
 
-        async def read() -> bool:
-            text = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["annotations"]
-            return bool(text[names.RUNTIME_CONTAINERS_META].startswith("{"))
+    async def read() -> bool:
+        text = (await one.client.get(PODS, "web-0", NAMESPACE))["metadata"]["annotations"]
+        return bool(text[names.RUNTIME_CONTAINERS_META].startswith("{"))
 
-        await one.until(read)
-        assert (await meta_of(one))[0]["hashes"]["plainHash"] == 0
+    await one.until(read)
+    assert (await meta_of(one))[0]["hashes"]["plainHash"] == 0
 
 
 @pytest.mark.behaviour("KD-73")

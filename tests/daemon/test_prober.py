@@ -17,8 +17,8 @@ from app.daemon.objects import NODE_POD_PROBES, Probe, decode_node_pod_probe
 from app.daemon.probe_plan import Key, ProbeProgress, Result, Wanted
 from app.daemon.prober import AT_ONCE
 from app.kube.resources import NAMESPACES, PODS
-from tests.daemon.node import NAMESPACE, NODE, Node, node, node_with_agent
-from tests.kube.fakes import running, virtual
+from tests.daemon.node import NAMESPACE, NODE, Agent, Node, on_bare_node, on_node
+from tests.kube.fakes import running
 
 WALL = 1_900_000_000.0
 
@@ -207,177 +207,170 @@ async def until_states(one: Node, *wanted: str) -> None:
 
 
 @pytest.mark.behaviour("KD-60", "KD-64", "KD-68", "KD-90")
-@virtual
-async def test_probes_of_one_container_each_have_their_own_result() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        await one.probes(
-            pod_probe(
-                pod,
-                command("echo", "idle"),
-                command("false"),
-                command("sleep", "9", timeoutSeconds=2),
-                command("true", container="absent"),
-            )
+@on_node
+async def test_probes_of_one_container_each_have_their_own_result(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(
+        pod_probe(
+            pod,
+            command("echo", "idle"),
+            command("false"),
+            command("sleep", "9", timeoutSeconds=2),
+            command("true", container="absent"),
         )
-        await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
-        told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
-        assert told == ["KruiseProbeSucceeded: idle\n"]
+    )
+    await until_states(one, "Succeeded:idle\n", "Failed:", 'Failed:command timed out: "sleep 9" timed out after 2s')
+    told = await one.until(lambda: one.events("KruiseProbeSucceeded"))
+    assert told == ["KruiseProbeSucceeded: idle\n"]
 
 
 @pytest.mark.behaviour("KD-63", "KD-69")
-@virtual
-async def test_why_a_probe_cannot_be_made_is_told_once_and_takes_nothing_away() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        container = one.newest(pod["metadata"]["uid"], "main")
-        missing = iter(range(10_000))
+@on_node
+async def test_why_a_probe_cannot_be_made_is_told_once_and_takes_nothing_away(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    container = one.newest(pod["metadata"]["uid"], "main")
+    missing = iter(range(10_000))
 
-        def execute(_command: Any) -> ExecResult:
-            raise CriError(f'exec "{next(missing)}" failed: /no/such: no such file or directory')
+    def execute(_command: Any) -> ExecResult:
+        raise CriError(f'exec "{next(missing)}" failed: /no/such: no such file or directory')
 
-        container.execute = execute
-        await one.probes(pod_probe(pod, command("/no/such")))
-        await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
-        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
-        await one.clock.sleep(500)
-        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
-        assert len(await one.events("KruiseProbeFailed")) == 2, "Unknown, and why"
-        container.execute = lambda _command: ExecResult(0, stdout=b"fine")
-        await until_states(one, "Succeeded:fine")
-        container.execute = execute
-        await one.clock.sleep(60)
-        assert list((await states(one)).values()) == ["Succeeded:fine"]
+    container.execute = execute
+    await one.probes(pod_probe(pod, command("/no/such")))
+    await until_states(one, 'Unknown:exec "0" failed: /no/such: no such file or directory')
+    before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+    await one.clock.sleep(500)
+    assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+    assert len(await one.events("KruiseProbeFailed")) == 2, "Unknown, and why"
+    container.execute = lambda _command: ExecResult(0, stdout=b"fine")
+    await until_states(one, "Succeeded:fine")
+    container.execute = execute
+    await one.clock.sleep(60)
+    assert list((await states(one)).values()) == ["Succeeded:fine"]
 
 
 @pytest.mark.behaviour("KD-66", "KD-92")
-@virtual
-async def test_a_calm_probe_writes_nothing() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        await one.probes(pod_probe(pod, command("true")))
-        await until_states(one, "Succeeded:")
-        before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
-        asked = len(one.runtime.commands)
-        await one.clock.sleep(500)
-        assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
-        assert 95 <= len(one.runtime.commands) - asked <= 101
+@on_node
+async def test_a_calm_probe_writes_nothing(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, command("true")))
+    await until_states(one, "Succeeded:")
+    before = (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"]
+    asked = len(one.runtime.commands)
+    await one.clock.sleep(500)
+    assert (await one.client.get(NODE_POD_PROBES, NODE))["metadata"]["resourceVersion"] == before
+    assert 95 <= len(one.runtime.commands) - asked <= 101
 
 
 @pytest.mark.behaviour("KD-60", "KD-63")
-@virtual
-async def test_a_restarted_container_and_another_command_begin_anew() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
-        await until_states(one, "Succeeded:")
-        first = one.newest(pod["metadata"]["uid"], "main")
-        first.state = ContainerState.EXITED
-        await until_states(one, "Failed:Container(main) is Non-running")
-        one.restart(first)
-        await until_states(one, "Unknown:")
-        await until_states(one, "Succeeded:")
-        await one.probes(pod_probe(pod, command("false", initialDelaySeconds=20)))
-        await until_states(one, "Failed:")
-        await one.probes()
+@on_node
+async def test_a_restarted_container_and_another_command_begin_anew(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
+    await until_states(one, "Succeeded:")
+    first = one.newest(pod["metadata"]["uid"], "main")
+    first.state = ContainerState.EXITED
+    await until_states(one, "Failed:Container(main) is Non-running")
+    one.restart(first)
+    await until_states(one, "Unknown:")
+    await until_states(one, "Succeeded:")
+    await one.probes(pod_probe(pod, command("false", initialDelaySeconds=20)))
+    await until_states(one, "Failed:")
+    await one.probes()
 
-        async def none() -> bool:
-            return not await states(one)
+    async def none() -> bool:
+        return not await states(one)
 
-        await one.until(none)
+    await one.until(none)
 
 
 @pytest.mark.behaviour("KD-62")
-@virtual
-async def test_a_slow_probe_is_never_run_twice_at_once() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        now, most = 0, 0
+@on_node
+async def test_a_slow_probe_is_never_run_twice_at_once(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    now, most = 0, 0
 
-        async def slow(_command: Any) -> ExecResult:
-            nonlocal now, most
-            now += 1
-            most = max(most, now)
-            await one.clock.sleep(12)
-            now -= 1
-            return ExecResult(0)
+    async def slow(_command: Any) -> ExecResult:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await one.clock.sleep(12)
+        now -= 1
+        return ExecResult(0)
 
-        one.newest(pod["metadata"]["uid"], "main").execute = slow
-        await one.probes(pod_probe(pod, command("slow", timeoutSeconds=30)))
-        await until_states(one, "Succeeded:")
-        await one.clock.sleep(120)
-        assert most == 1
+    one.newest(pod["metadata"]["uid"], "main").execute = slow
+    await one.probes(pod_probe(pod, command("slow", timeoutSeconds=30)))
+    await until_states(one, "Succeeded:")
+    await one.clock.sleep(120)
+    assert most == 1
 
 
 @pytest.mark.behaviour("KD-105")
-@virtual
-async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_waiting() -> None:
-    async with node_with_agent() as (one, agent):
-        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
-        running_now = 0
+@on_node
+async def test_probes_of_one_namespace_are_made_a_few_at_once_and_keep_no_other_waiting(
+    one: Node, agent: Agent
+) -> None:
+    await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+    running_now = 0
 
-        async def forever(_command: Any) -> ExecResult:
-            nonlocal running_now
-            running_now += 1
-            await one.clock.sleep(10**9)
-            return ExecResult(0)
+    async def forever(_command: Any) -> ExecResult:
+        nonlocal running_now
+        running_now += 1
+        await one.clock.sleep(10**9)
+        return ExecResult(0)
 
-        probes = []
-        for number in range(3):
-            pod = await one.pod({"name": "main"}, name=f"web-{number}")
-            one.newest(pod["metadata"]["uid"], "main").execute = forever
-            commands = [command("x", str(index), timeoutSeconds=2**31 - 1) for index in range(20)]
-            probes.append(pod_probe(pod, *commands))
-        other = await one.pod({"name": "main"}, name="other", namespace="others")
-        await one.probes(*probes, pod_probe(other, command("echo", "fine")))
-        await one.clock.sleep(60)
-        assert running_now == AT_ONCE
-        assert agent.prober is not None
-        assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
+    probes = []
+    for number in range(3):
+        pod = await one.pod({"name": "main"}, name=f"web-{number}")
+        one.newest(pod["metadata"]["uid"], "main").execute = forever
+        commands = [command("x", str(index), timeoutSeconds=2**31 - 1) for index in range(20)]
+        probes.append(pod_probe(pod, *commands))
+    other = await one.pod({"name": "main"}, name="other", namespace="others")
+    await one.probes(*probes, pod_probe(other, command("echo", "fine")))
+    await one.clock.sleep(60)
+    assert running_now == AT_ONCE
+    assert agent.prober is not None
+    assert [state for key, state in agent.prober.results.items() if key.namespace == "others"] == ["Succeeded"]
 
 
 @pytest.mark.behaviour("KD-67")
-@virtual
-async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        await one.probes(pod_probe(pod, command("true")))
-        await until_states(one, "Succeeded:")
-        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
-        one.runtime.known.clear()
-        again = await one.pod({"name": "main"})
-        asked = len(one.runtime.commands)
-        await one.clock.sleep(60)
-        assert len(one.runtime.commands) == asked
-        await one.probes(pod_probe(again, command("false")))
-        await until_states(one, "Failed:")
-        uids = [entry["uid"] for entry in (await one.status(NODE_POD_PROBES))["podProbeStatuses"]]
-        assert uids == [again["metadata"]["uid"]]
+@on_node
+async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, command("true")))
+    await until_states(one, "Succeeded:")
+    await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+    one.runtime.known.clear()
+    again = await one.pod({"name": "main"})
+    asked = len(one.runtime.commands)
+    await one.clock.sleep(60)
+    assert len(one.runtime.commands) == asked
+    await one.probes(pod_probe(again, command("false")))
+    await until_states(one, "Failed:")
+    uids = [entry["uid"] for entry in (await one.status(NODE_POD_PROBES))["podProbeStatuses"]]
+    assert uids == [again["metadata"]["uid"]]
 
 
 @pytest.mark.behaviour("KD-16", "KD-63")
-@virtual
-async def test_while_the_runtime_is_away_nothing_is_known_anew() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "main"})
-        await one.probes(pod_probe(pod, command("true")))
-        await until_states(one, "Succeeded:")
-        one.runtime.away = True
-        await one.clock.sleep(60)
-        assert list((await states(one)).values()) == ["Succeeded:"]
-        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
-        one.runtime.away = False
-        await until_states(one, "Failed:no")
+@on_node
+async def test_while_the_runtime_is_away_nothing_is_known_anew(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, command("true")))
+    await until_states(one, "Succeeded:")
+    one.runtime.away = True
+    await one.clock.sleep(60)
+    assert list((await states(one)).values()) == ["Succeeded:"]
+    one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(3, stderr=b"no")
+    one.runtime.away = False
+    await until_states(one, "Failed:no")
 
 
 @pytest.mark.behaviour("KD-17")
-@virtual
-async def test_an_agent_that_was_ended_begins_at_unknown_and_finds_out_again() -> None:
-    async with node() as one:
-        pod = await one.pod({"name": "main"})
-        await one.probes(pod_probe(pod, command("true")))
-        async with running(one.agent().run()):
-            await until_states(one, "Succeeded:")
-        one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)
-        async with running(one.agent().run()):
-            await until_states(one, "Failed:")
+@on_bare_node
+async def test_an_agent_that_was_ended_begins_at_unknown_and_finds_out_again(one: Node) -> None:
+    pod = await one.pod({"name": "main"})
+    await one.probes(pod_probe(pod, command("true")))
+    async with running(one.agent().run()):
+        await until_states(one, "Succeeded:")
+    one.newest(pod["metadata"]["uid"], "main").execute = lambda _command: ExecResult(1)
+    async with running(one.agent().run()):
+        await until_states(one, "Failed:")

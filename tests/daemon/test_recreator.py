@@ -18,7 +18,7 @@ from app.daemon.recreate_plan import Found
 from app.daemon.recreator import WORKERS
 from app.kube.errors import NotFound
 from app.kube.resources import NAMESPACES, PODS, ObjectKey
-from tests.daemon.node import NAMESPACE, Node, node, node_with_agent
+from tests.daemon.node import NAMESPACE, Agent, Node, node, node_with_agent, on_bare_node, on_node
 from tests.kube.fakes import running, virtual
 
 NOW = datetime(2030, 1, 1, 0, 1, tzinfo=UTC)
@@ -190,56 +190,55 @@ async def until_state(one: Node, name: str = "again", **wanted: str) -> None:
 
 
 @pytest.mark.behaviour("CRR-30", "CRR-32", "CRR-36", "CRR-38", "CRR-41", "KD-50", "KD-52")
-@virtual
-async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their_successors() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"}, {"name": "side"})
-        uid = pod["metadata"]["uid"]
-        await one.request(pod, "app", "side")
-        await until_state(one, phase="Recreating", app="Recreating", side="Recreating")
-        assert len(one.runtime.stops) == 2
-        await one.snapshot(uid, "app")
-        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
-        await one.snapshot(uid, "app", "side")
-        await until_state(one, phase="Completed", app="Succeeded", side="Succeeded")
-        status = await one.status(RECREATE_REQUESTS, "again")
-        assert status["completionTime"]
-        assert "message" not in status
-        assert [grace for _, grace in one.runtime.stops] == [30, 30]
-        assert await one.events("Killing") == [
-            f"Killing: Stopping container {name} by ContainerRecreateRequest again" for name in ("app", "side")
-        ]
+@on_node
+async def test_two_containers_are_stopped_one_after_the_other_and_wait_for_their_successors(
+    one: Node, agent: Agent
+) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"}, {"name": "side"})
+    uid = pod["metadata"]["uid"]
+    await one.request(pod, "app", "side")
+    await until_state(one, phase="Recreating", app="Recreating", side="Recreating")
+    assert len(one.runtime.stops) == 2
+    await one.snapshot(uid, "app")
+    await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+    await one.snapshot(uid, "app", "side")
+    await until_state(one, phase="Completed", app="Succeeded", side="Succeeded")
+    status = await one.status(RECREATE_REQUESTS, "again")
+    assert status["completionTime"]
+    assert "message" not in status
+    assert [grace for _, grace in one.runtime.stops] == [30, 30]
+    assert await one.events("Killing") == [
+        f"Killing: Stopping container {name} by ContainerRecreateRequest again" for name in ("app", "side")
+    ]
 
 
 @pytest.mark.behaviour("CRR-37")
-@virtual
-async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"}, {"name": "side"})
-        await one.request(pod, "app", "side", orderedRecreate=True)
-        await until_state(one, phase="Recreating", app="Recreating", side="Pending")
-        await one.clock.sleep(60)
-        assert len(one.runtime.stops) == 1
-        await one.snapshot(pod["metadata"]["uid"], "app")
-        await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
+@on_node
+async def test_in_order_the_second_is_stopped_only_when_the_first_runs_again(one: Node, agent: Agent) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"}, {"name": "side"})
+    await one.request(pod, "app", "side", orderedRecreate=True)
+    await until_state(one, phase="Recreating", app="Recreating", side="Pending")
+    await one.clock.sleep(60)
+    assert len(one.runtime.stops) == 1
+    await one.snapshot(pod["metadata"]["uid"], "app")
+    await until_state(one, phase="Recreating", app="Succeeded", side="Recreating")
 
 
 @pytest.mark.behaviour("CRR-31", "CRR-43")
-@virtual
-async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"}, {"name": "side"})
-        await one.request(pod, "app", name="first")
-        await one.clock.sleep(2)
-        await one.request(pod, "side", name="second")
-        await until_state(one, "first", phase="Recreating", app="Recreating")
-        await until_state(one, "second", phase="Pending")
-        await one.snapshot(pod["metadata"]["uid"], "app", name="first")
-        await until_state(one, "first", phase="Completed", app="Succeeded")
-        await until_state(one, "second", phase="Recreating", side="Recreating")
+@on_node
+async def test_several_requests_for_one_pod_are_carried_out_one_after_the_other(one: Node, agent: Agent) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"}, {"name": "side"})
+    await one.request(pod, "app", name="first")
+    await one.clock.sleep(2)
+    await one.request(pod, "side", name="second")
+    await until_state(one, "first", phase="Recreating", app="Recreating")
+    await until_state(one, "second", phase="Pending")
+    await one.snapshot(pod["metadata"]["uid"], "app", name="first")
+    await until_state(one, "first", phase="Completed", app="Succeeded")
+    await until_state(one, "second", phase="Recreating", side="Recreating")
 
 
 @pytest.mark.behaviour("CRR-33")
@@ -258,22 +257,21 @@ def test_how_long_the_pod_is_to_be_unready_yet(asked: int | None, left: float) -
 
 
 @pytest.mark.behaviour("CRR-33")
-@virtual
-async def test_the_pod_is_unready_for_a_while_before_its_containers_are_stopped() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        await one.request(pod, "app", unreadyGracePeriodSeconds=30)
-        await until_state(one, phase="Recreating")
-        await one.clock.sleep(100)
-        assert one.runtime.stops == []
-        since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-        condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
-        status = {"conditions": [{**condition, "lastTransitionTime": since}]}
-        await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
-        await one.clock.sleep(25)
-        assert one.runtime.stops == []
-        await one.clock.sleep(10)
-        assert len(one.runtime.stops) == 1
+@on_node
+async def test_the_pod_is_unready_for_a_while_before_its_containers_are_stopped(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", unreadyGracePeriodSeconds=30)
+    await until_state(one, phase="Recreating")
+    await one.clock.sleep(100)
+    assert one.runtime.stops == []
+    since = one.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    condition = {"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": ""}
+    status = {"conditions": [{**condition, "lastTransitionTime": since}]}
+    await one.client.patch(RECREATE_REQUESTS, "again", {"status": status}, NAMESPACE, subresource="status")
+    await one.clock.sleep(25)
+    assert one.runtime.stops == []
+    await one.clock.sleep(10)
+    assert len(one.runtime.stops) == 1
 
 
 @pytest.mark.behaviour("CRR-39", "CRR-40")
@@ -374,72 +372,68 @@ async def test_a_hook_in_a_request_is_not_run() -> None:
 
 
 @pytest.mark.behaviour("CRR-67")
-@virtual
-async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting() -> None:
-    async with node_with_agent() as (one, _):
-        await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
-        hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
-        for number in range(WORKERS + 1):
-            pod = await one.pod({"name": "app"}, name=f"slow-{number}")
-            asked = {"terminationGracePeriodSeconds": 10**9, "hooks": hooks}
-            await one.request(pod, "app", name=f"slow-{number}", **asked)
-        await one.clock.sleep(60)
-        pod = await one.pod({"name": "app"}, namespace="others")
-        await one.request(pod, "app")
-        await one.until(lambda: stopped(one))
-        stops = [container for container, _ in one.runtime.stops]
-        assert stops == [one.newest(pod["metadata"]["uid"], "app").id]
+@on_node
+async def test_hooks_without_end_in_one_namespace_keep_no_other_waiting(one: Node, agent: Agent) -> None:
+    await one.client.create(NAMESPACES, {"metadata": {"name": "others"}})
+    hooks = {"app": {"preStop": {"sleep": {"seconds": 10**9}}}}
+    for number in range(WORKERS + 1):
+        pod = await one.pod({"name": "app"}, name=f"slow-{number}")
+        asked = {"terminationGracePeriodSeconds": 10**9, "hooks": hooks}
+        await one.request(pod, "app", name=f"slow-{number}", **asked)
+    await one.clock.sleep(60)
+    pod = await one.pod({"name": "app"}, namespace="others")
+    await one.request(pod, "app")
+    await one.until(lambda: stopped(one))
+    stops = [container for container, _ in one.runtime.stops]
+    assert stops == [one.newest(pod["metadata"]["uid"], "app").id]
 
 
 @pytest.mark.behaviour("CRR-42")
-@virtual
-async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"})
-        uid = pod["metadata"]["uid"]
-        first = one.newest(uid, "app")
-        first.state = ContainerState.EXITED
-        one.restart(first)
-        await one.request(pod, "app")
-        await until_state(one, phase="Recreating", app="Recreating")
-        await one.snapshot(uid, "app")
-        await until_state(one, phase="Completed", app="Succeeded")
-        assert one.runtime.stops == []
-        await one.request(pod, "app", name="forced", forceRecreate=True)
-        await until_state(one, "forced", phase="Recreating", app="Recreating")
-        await one.clock.sleep(60)
-        assert len(one.runtime.stops) == 1
+@on_node
+async def test_a_container_that_was_restarted_already_is_not_stopped_unless_forced(one: Node, agent: Agent) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"})
+    uid = pod["metadata"]["uid"]
+    first = one.newest(uid, "app")
+    first.state = ContainerState.EXITED
+    one.restart(first)
+    await one.request(pod, "app")
+    await until_state(one, phase="Recreating", app="Recreating")
+    await one.snapshot(uid, "app")
+    await until_state(one, phase="Completed", app="Succeeded")
+    assert one.runtime.stops == []
+    await one.request(pod, "app", name="forced", forceRecreate=True)
+    await until_state(one, "forced", phase="Recreating", app="Recreating")
+    await one.clock.sleep(60)
+    assert len(one.runtime.stops) == 1
 
 
 @pytest.mark.behaviour("CRR-50")
-@virtual
-async def test_another_pod_that_took_the_name_is_left_alone() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
-        one.runtime.known.clear()
-        await one.pod({"name": "app"})
-        await one.request(pod, "app")
-        await until_state(one, phase="Recreating", app="Pending")
-        await one.clock.sleep(60)
-        assert one.runtime.stops == []
+@on_node
+async def test_another_pod_that_took_the_name_is_left_alone(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    await one.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+    one.runtime.known.clear()
+    await one.pod({"name": "app"})
+    await one.request(pod, "app")
+    await until_state(one, phase="Recreating", app="Pending")
+    await one.clock.sleep(60)
+    assert one.runtime.stops == []
 
 
 @pytest.mark.behaviour("CRR-50")
-@virtual
-async def test_a_pod_of_another_namespace_is_left_alone_whatever_the_labels_say() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        for container in one.runtime.known.values():
-            container.labels["io.kubernetes.pod.namespace"] = "others"
-        await one.request(pod, "app", forceRecreate=True)
-        await until_state(one, phase="Recreating", app="Pending")
-        await one.clock.sleep(60)
-        assert one.runtime.stops == []
-        for container in one.runtime.known.values():
-            container.labels["io.kubernetes.pod.namespace"] = NAMESPACE
-        await one.until(lambda: stopped(one))
+@on_node
+async def test_a_pod_of_another_namespace_is_left_alone_whatever_the_labels_say(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    for container in one.runtime.known.values():
+        container.labels["io.kubernetes.pod.namespace"] = "others"
+    await one.request(pod, "app", forceRecreate=True)
+    await until_state(one, phase="Recreating", app="Pending")
+    await one.clock.sleep(60)
+    assert one.runtime.stops == []
+    for container in one.runtime.known.values():
+        container.labels["io.kubernetes.pod.namespace"] = NAMESPACE
+    await one.until(lambda: stopped(one))
 
 
 async def stopped(one: Node) -> bool:
@@ -447,15 +441,14 @@ async def stopped(one: Node) -> bool:
 
 
 @pytest.mark.behaviour("CRR-34")
-@virtual
-async def test_a_runtime_that_is_not_there_ends_the_request() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        pod["status"]["containerStatuses"][0]["containerID"] = "docker://abc"
-        await one.request(pod, "app")
-        await until_state(one, phase="Completed")
-        status = await one.status(RECREATE_REQUESTS, "again")
-        assert status["message"] == "failed to find runtime service: no runtime docker on this node"
+@on_node
+async def test_a_runtime_that_is_not_there_ends_the_request(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    pod["status"]["containerStatuses"][0]["containerID"] = "docker://abc"
+    await one.request(pod, "app")
+    await until_state(one, phase="Completed")
+    status = await one.status(RECREATE_REQUESTS, "again")
+    assert status["message"] == "failed to find runtime service: no runtime docker on this node"
 
 
 @pytest.mark.behaviour("KD-17", "CRR-37")
@@ -488,58 +481,55 @@ def test_an_agent_that_is_ended_at_any_moment_stops_each_container_once(forced: 
 
 
 @pytest.mark.behaviour("CRR-37", "CRR-41")
-@virtual
-async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time() -> None:
-    async with node() as one:
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"})
-        await one.request(pod, "app", forceRecreate=True)
-        body = {"status": {"phase": "Recreating", "containerRecreateStates": [{"name": "app", "phase": "Pending"}]}}
-        written = await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
-        agent = one.agent(watches=False)
-        for store in (agent.node_images, agent.node_pod_probes, agent.pods):
-            assert store is not None
-            store.replace([])
-        agent.requests.replace([decode_recreate_request(msgspec.json.encode(written))])
-        async with running(agent.run()):
-            await one.until(lambda: stopped(one), 5)
-            for _ in range(3):  # longer than anybody waits for a watch that stands still
-                await one.clock.sleep(15)
-                agent.recreator.controller.queue.add(ObjectKey(NAMESPACE, "web-0"))
-        assert len(one.runtime.stops) == 1
-        (state,) = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
-        assert state["isKilled"]
+@on_bare_node
+async def test_an_agent_whose_cache_is_behind_stops_no_container_a_second_time(one: Node) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", forceRecreate=True)
+    body = {"status": {"phase": "Recreating", "containerRecreateStates": [{"name": "app", "phase": "Pending"}]}}
+    written = await one.client.patch(RECREATE_REQUESTS, "again", body, NAMESPACE, subresource="status")
+    agent = one.agent(watches=False)
+    for store in (agent.node_images, agent.node_pod_probes, agent.pods):
+        assert store is not None
+        store.replace([])
+    agent.requests.replace([decode_recreate_request(msgspec.json.encode(written))])
+    async with running(agent.run()):
+        await one.until(lambda: stopped(one), 5)
+        for _ in range(3):  # longer than anybody waits for a watch that stands still
+            await one.clock.sleep(15)
+            agent.recreator.controller.queue.add(ObjectKey(NAMESPACE, "web-0"))
+    assert len(one.runtime.stops) == 1
+    (state,) = (await one.status(RECREATE_REQUESTS, "again"))["containerRecreateStates"]
+    assert state["isKilled"]
 
 
 @pytest.mark.behaviour("KD-16")
-@virtual
-async def test_a_runtime_that_is_away_is_waited_for() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"})
-        one.runtime.away = True
-        await one.request(pod, "app")
-        await until_state(one, phase="Recreating")
-        await one.clock.sleep(60)
-        one.runtime.away = False
-        await until_state(one, phase="Recreating", app="Recreating")
+@on_node
+async def test_a_runtime_that_is_away_is_waited_for(one: Node, agent: Agent) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"})
+    one.runtime.away = True
+    await one.request(pod, "app")
+    await until_state(one, phase="Recreating")
+    await one.clock.sleep(60)
+    one.runtime.away = False
+    await until_state(one, phase="Recreating", app="Recreating")
 
 
 @pytest.mark.behaviour("CRR-35", "CRR-38")
-@virtual
-async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should() -> None:
-    async with node_with_agent() as (one, _):
-        one.runtime.on_stop = one.restart
-        pod = await one.pod({"name": "app"})
-        await one.request(pod, "app", minStartedSeconds=10)
-        await until_state(one, phase="Recreating", app="Recreating")
-        began = one.clock.monotonic()
-        await one.snapshot(pod["metadata"]["uid"], "app")
-        await one.clock.sleep(9)
-        await until_state(one, phase="Recreating", app="Recreating")
-        await until_state(one, phase="Completed", app="Succeeded")
-        # The node looks again every ten seconds.
-        assert 10 <= one.clock.monotonic() - began <= 21
+@on_node
+async def test_a_container_counts_when_it_has_run_for_as_long_as_it_should(one: Node, agent: Agent) -> None:
+    one.runtime.on_stop = one.restart
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", minStartedSeconds=10)
+    await until_state(one, phase="Recreating", app="Recreating")
+    began = one.clock.monotonic()
+    await one.snapshot(pod["metadata"]["uid"], "app")
+    await one.clock.sleep(9)
+    await until_state(one, phase="Recreating", app="Recreating")
+    await until_state(one, phase="Completed", app="Succeeded")
+    # The node looks again every ten seconds.
+    assert 10 <= one.clock.monotonic() - began <= 21
 
 
 @pytest.mark.behaviour("CRR-63")
@@ -573,27 +563,25 @@ def test_what_was_said_of_containers_at_the_end_stays(forced: bool) -> None:
     test()
 
 
-@virtual
-async def test_a_request_that_is_deleted_is_forgotten() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
-        await until_state(one, phase="Recreating")
-        await one.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
-        await one.clock.sleep(60)
-        with pytest.raises(NotFound):
-            await one.status(RECREATE_REQUESTS, "again")
-        assert one.runtime.stops == []
+@on_node
+async def test_a_request_that_is_deleted_is_forgotten(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+    await until_state(one, phase="Recreating")
+    await one.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
+    await one.clock.sleep(60)
+    with pytest.raises(NotFound):
+        await one.status(RECREATE_REQUESTS, "again")
+    assert one.runtime.stops == []
 
 
 @pytest.mark.behaviour("CRR-63")
-@virtual
-async def test_the_end_that_the_manager_wrote_stays() -> None:
-    async with node_with_agent() as (one, _):
-        pod = await one.pod({"name": "app"})
-        await one.request(pod, "app", unreadyGracePeriodSeconds=1)
-        await until_state(one, phase="Recreating")
-        ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "message": "pod has gone"}
-        await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
-        await one.clock.sleep(60)
-        assert await one.status(RECREATE_REQUESTS, "again") == ended
+@on_node
+async def test_the_end_that_the_manager_wrote_stays(one: Node, agent: Agent) -> None:
+    pod = await one.pod({"name": "app"})
+    await one.request(pod, "app", unreadyGracePeriodSeconds=1)
+    await until_state(one, phase="Recreating")
+    ended = {"phase": "Completed", "completionTime": "2030-01-01T00:00:00Z", "message": "pod has gone"}
+    await one.client.patch(RECREATE_REQUESTS, "again", {"status": ended}, NAMESPACE, subresource="status")
+    await one.clock.sleep(60)
+    assert await one.status(RECREATE_REQUESTS, "again") == ended

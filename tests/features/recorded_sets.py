@@ -7,18 +7,13 @@ a difference that no longer exists fails as well.
 from __future__ import annotations
 
 import copy
-import json
-from pathlib import Path
 from typing import Any
 
 from app.features.sidecarset.validation import NATIVE_SIDECARS_WAY_OUT
+from tests.admission.recorded import RECORDED_LENGTH, cases
 from tests.features.writing import prefixed
 
-DATA = Path(__file__).parents[1] / "data" / "openkruise"
-SETS: list[dict[str, Any]] = json.loads((DATA / "samples-sidecarset.json").read_text("utf-8"))
-INJECTIONS: list[dict[str, Any]] = json.loads((DATA / "samples-injection.json").read_text("utf-8"))
-#: Recorded messages were cut to this many characters.
-RECORDED = 400
+SETS, INJECTIONS = cases("sidecarset"), cases("injection")
 
 BAD_POLICY = (
     'spec.patchPodMetadata[0].patchPolicy: Unsupported value: "Bad": '
@@ -70,7 +65,7 @@ def judged(name: str, step: str, refusal: str, ok: bool, message: str) -> None:
         assert refusal == expected
         assert expected != message, f"{name} {step}: no difference any more"
     else:
-        assert refusal[:RECORDED] == message, (refusal, message)
+        assert refusal[:RECORDED_LENGTH] == message, (refusal, message)
         assert (not refusal) is ok
 
 

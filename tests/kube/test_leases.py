@@ -14,7 +14,6 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339_micro
 from app.kube.errors import RequestInfo, TransportError
 from app.kube.leases import LeaderElector, LeadershipLost, LeaseTimes, identity
-from tests.kit import virtualtime
 from tests.kit.virtualtime import EPOCH, VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, running, status_body, until, virtual
 
@@ -303,47 +302,44 @@ async def test_the_works_own_end_and_errors_come_out():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32))
-def test_there_are_never_two_leaders(seed):
+@virtual
+async def test_there_are_never_two_leaders(seed) -> None:
     """Three candidates, their clocks days apart, on a network that delays, refuses and loses answers."""
+    rng, clock = Random(seed), VirtualClock()
+    memory = MemoryServer()
+    leading: set[str] = set()
 
-    async def main() -> None:
-        rng, clock = Random(seed), VirtualClock()
-        memory = MemoryServer()
-        leading: set[str] = set()
+    class Network:
+        async def request(self, request):
+            await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 3]))
+            if rng.random() < 0.1:
+                raise TransportError(RequestInfo(request.method, request.path), "lost on the way there")
+            answer = await memory.request(request)
+            await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 4, 20]))
+            if rng.random() < 0.1:
+                raise TransportError(RequestInfo(request.method, request.path), "lost on the way back")
+            return answer
 
-        class Network:
-            async def request(self, request):
-                await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 3]))
-                if rng.random() < 0.1:
-                    raise TransportError(RequestInfo(request.method, request.path), "lost on the way there")
-                answer = await memory.request(request)
-                await asyncio.sleep(rng.choice([0.01, 0.01, 0.5, 4, 20]))
-                if rng.random() < 0.1:
-                    raise TransportError(RequestInfo(request.method, request.path), "lost on the way back")
-                return answer
+    async def candidate(number: int) -> None:
+        while True:
+            given = {"seed": seed + number, "release": rng.random() < 0.5, "days_ahead": number * 2 - 2}
+            elector = Candidate(Network(), f"host_{number}", **given).elector
 
-        async def candidate(number: int) -> None:
-            while True:
-                given = {"seed": seed + number, "release": rng.random() < 0.5, "days_ahead": number * 2 - 2}
-                elector = Candidate(Network(), f"host_{number}", **given).elector
+            async def lead(name: str = f"host_{number}") -> None:
+                leading.add(name)
+                assert len(leading) == 1
+                try:
+                    await clock.sleep(rng.choice([1, 30, 300]))
+                finally:
+                    leading.remove(name)
 
-                async def lead(name: str = f"host_{number}") -> None:
-                    leading.add(name)
-                    assert len(leading) == 1
-                    try:
-                        await clock.sleep(rng.choice([1, 30, 300]))
-                    finally:
-                        leading.remove(name)
+            with suppress(LeadershipLost):
+                await elector.run(lead)
+            await clock.sleep(rng.random() * 10)
 
-                with suppress(LeadershipLost):
-                    await elector.run(lead)
-                await clock.sleep(rng.random() * 10)
-
-        async with running(*(candidate(number) for number in range(3))) as tasks:
-            await clock.sleep(1000)
-            assert not any(task.done() for task in tasks)
-
-    virtualtime.run(main())
+    async with running(*(candidate(number) for number in range(3))) as tasks:
+        await clock.sleep(1000)
+        assert not any(task.done() for task in tasks)
 
 
 def test_times_that_cannot_work_are_refused():

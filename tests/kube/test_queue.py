@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from app.kube.queue import QueueShutDown, RateLimits, WorkQueue
 from app.kube.resources import ObjectKey
-from tests.kit import virtualtime
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, virtual
 
@@ -192,69 +191,64 @@ actions = st.lists(
 
 
 @given(actions, st.integers(1, 4), st.integers(1, 4), st.integers(0, 2**32))
-def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, share, seed):
+@virtual
+async def test_no_key_is_worked_on_twice_at_once_and_none_is_lost(steps, workers, share, seed) -> None:
     """Every add is followed by a look that begins after it; two looks at one key never overlap."""
+    clock, rng = VirtualClock(), Random(seed)
+    keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, share=share)
+    busy: set[ObjectKey] = set()
+    last_look: dict[ObjectKey, float] = {}
+    wanted: dict[ObjectKey, float] = {}
 
-    async def main() -> None:
-        clock, rng = VirtualClock(), Random(seed)
-        keys: WorkQueue[ObjectKey] = WorkQueue("test", clock, share=share)
-        busy: set[ObjectKey] = set()
-        last_look: dict[ObjectKey, float] = {}
-        wanted: dict[ObjectKey, float] = {}
+    async def work() -> None:
+        while True:
+            key = await keys.get()
+            assert key not in busy
+            busy.add(key)
+            assert max(Counter(one.namespace for one in busy).values()) <= share
+            last_look[key] = clock.monotonic()
+            await clock.sleep(rng.random())
+            busy.remove(key)
+            keys.done(key)
 
-        async def work() -> None:
-            while True:
-                key = await keys.get()
-                assert key not in busy
-                busy.add(key)
-                assert max(Counter(one.namespace for one in busy).values()) <= share
-                last_look[key] = clock.monotonic()
-                await clock.sleep(rng.random())
-                busy.remove(key)
-                keys.done(key)
-
-        async with running(*(work() for _ in range(workers))):
-            for action, key, seconds in steps:
-                now = clock.monotonic()
-                if action == "pause":
-                    await clock.sleep(seconds)
-                elif action == "forget":
-                    keys.forget(key)
+    async with running(*(work() for _ in range(workers))):
+        for action, key, seconds in steps:
+            now = clock.monotonic()
+            if action == "pause":
+                await clock.sleep(seconds)
+            elif action == "forget":
+                keys.forget(key)
+            else:
+                if action == "add":
+                    keys.add(key)
+                elif action == "after":
+                    keys.add_after(key, seconds)
                 else:
-                    if action == "add":
-                        keys.add(key)
-                    elif action == "after":
-                        keys.add_after(key, seconds)
-                    else:
-                        keys.add_rate_limited(key)
-                    wanted[key] = now
-            await clock.sleep(1000)
-            assert len(keys) == 0
-            assert not busy
-            assert not keys._working
-        assert set(last_look) == set(wanted)
-        for key, moment in wanted.items():
-            assert last_look[key] >= moment
-
-    virtualtime.run(main())
+                    keys.add_rate_limited(key)
+                wanted[key] = now
+        await clock.sleep(1000)
+        assert len(keys) == 0
+        assert not busy
+        assert not keys._working
+    assert set(last_look) == set(wanted)
+    for key, moment in wanted.items():
+        assert last_look[key] >= moment
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.01, 100)), min_size=1, max_size=30))
-def test_delayed_keys_are_never_early_nor_late(wishes):
-    async def main() -> None:
-        clock = VirtualClock()
-        keys: WorkQueue[str] = WorkQueue("test", clock)
-        earliest: dict[str, float] = {}
-        for key, seconds in wishes:
-            keys.add_after(key, seconds)
-            earliest[key] = min(seconds, earliest.get(key, seconds))
-        for _ in range(len(earliest)):
-            key = await clock.wait_for(keys.get(), 1000)
-            assert clock.monotonic() == pytest.approx(earliest.pop(key), abs=0.002)
-            keys.done(key)
-        assert not earliest
-
-    virtualtime.run(main())
+@virtual
+async def test_delayed_keys_are_never_early_nor_late(wishes) -> None:
+    clock = VirtualClock()
+    keys: WorkQueue[str] = WorkQueue("test", clock)
+    earliest: dict[str, float] = {}
+    for key, seconds in wishes:
+        keys.add_after(key, seconds)
+        earliest[key] = min(seconds, earliest.get(key, seconds))
+    for _ in range(len(earliest)):
+        key = await clock.wait_for(keys.get(), 1000)
+        assert clock.monotonic() == pytest.approx(earliest.pop(key), abs=0.002)
+        keys.done(key)
+    assert not earliest
 
 
 @virtual

@@ -21,7 +21,6 @@ from app.kube.resources import ObjectKey, Resource
 from app.kube.rulings import Ruling
 from app.kube.statuses import DEADLINE, SharedStatus
 from app.kube.wire import Request, Response
-from tests.kit import virtualtime
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer, json_response, status_body, virtual
 
@@ -290,40 +289,35 @@ async def test_objects_do_not_wait_for_each_other() -> None:
 @pytest.mark.behaviour("PUB-85")
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**32), replicas=st.integers(1, 6), allowed=st.integers(0, 12), asking=st.integers(1, 40))
-def test_never_more_is_given_than_is_left_whatever_the_replicas_and_their_caches(
+@virtual
+async def test_never_more_is_given_than_is_left_whatever_the_replicas_and_their_caches(
     seed: int, replicas: int, allowed: int, asking: int
 ) -> None:
     """Stale caches, lost answers, slow answers; each name may ask several replicas."""
+    rng = Random(seed)
+    api = Api(lose=lambda _: rng.random() < 0.2)
+    history = [api.start(allowed)]
 
-    async def main() -> None:
-        rng = Random(seed)
-        api = Api(lose=lambda _: rng.random() < 0.2)
-        history = [api.start(allowed)]
+    def cached(_: ObjectKey) -> Thing:
+        history.append(api.thing)
+        return rng.choice(history)
 
-        def cached(_: ObjectKey) -> Thing:
-            history.append(api.thing)
-            return rng.choice(history)
+    given_: set[str] = set()
+    all_of_them = [replica(api, cached, together=rng.choice([1, 3, 500]), seed=rng.random()) for _ in range(replicas)]
 
-        given_: set[str] = set()
-        all_of_them = [
-            replica(api, cached, together=rng.choice([1, 3, 500]), seed=rng.random()) for _ in range(replicas)
-        ]
+    async def ask(name: str) -> None:
+        await asyncio.sleep(rng.random() * 0.05)
+        api.delay = rng.random() * 0.004
+        if await rng.choice(all_of_them).decide(KEY, take(name)) in ("given", "given before"):
+            given_.add(name)
 
-        async def ask(name: str) -> None:
-            await asyncio.sleep(rng.random() * 0.05)
-            api.delay = rng.random() * 0.004
-            if await rng.choice(all_of_them).decide(KEY, take(name)) in ("given", "given before"):
-                given_.add(name)
-
-        names = [f"p{rng.randrange(asking)}" for _ in range(asking * 2)]
-        async with asyncio.timeout(600):
-            found = await asyncio.gather(*map(ask, names), return_exceptions=True)
-        assert all(error is None or isinstance(error, Conflict | TransportError) for error in found)
-        status = api.thing.status
-        assert given_ <= status.taken.keys()
-        assert len(status.taken) == allowed - status.left <= allowed
-
-    virtualtime.run(main())
+    names = [f"p{rng.randrange(asking)}" for _ in range(asking * 2)]
+    async with asyncio.timeout(600):
+        found = await asyncio.gather(*map(ask, names), return_exceptions=True)
+    assert all(error is None or isinstance(error, Conflict | TransportError) for error in found)
+    status = api.thing.status
+    assert given_ <= status.taken.keys()
+    assert len(status.taken) == allowed - status.left <= allowed
 
 
 _json = st.recursive(

@@ -50,8 +50,7 @@ from app.manager.takeover.plan import back_plan, takeover_plan
 from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
-from tests.kube.fakes import virtual
-from tests.sandbox.cluster import simulated
+from tests.sandbox.cluster import Simulated, in_simulated
 
 NAMESPACE = "kruise-system"
 IMAGE = "registry.example/kruise-manager:v0.1.0"
@@ -255,25 +254,23 @@ async def check_there_and_back(client: Client) -> None:
 
 
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
-@virtual
-async def test_there_and_back_on_the_sandbox() -> None:
-    async with simulated(2) as world:
-        await laid(world.client)
-        await check_there_and_back(world.client)
+@in_simulated(2)
+async def test_there_and_back_on_the_sandbox(world: Simulated) -> None:
+    await laid(world.client)
+    await check_there_and_back(world.client)
 
 
 @pytest.mark.behaviour("MGR-144")
-@virtual
-async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_given_back() -> None:
-    async with simulated(0) as world:
-        await laid(world.client)
-        started = world.client.clock.monotonic()
-        with pytest.raises(CommandError, match="0 available after 300 s; the old ones still serve"):
-            await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
-        assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
-        definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
-        assert "description" not in json.dumps(definition["spec"])
-        assert await world.client.get(CONFIGMAPS, BACKUP, NAMESPACE)
+@in_simulated(0)
+async def test_an_image_that_does_not_come_up_changes_nothing_else_and_can_be_given_back(world: Simulated) -> None:
+    await laid(world.client)
+    started = world.client.clock.monotonic()
+    with pytest.raises(CommandError, match="0 available after 300 s; the old ones still serve"):
+        await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+    assert world.client.clock.monotonic() - started >= ROLLOUT_SECONDS
+    definition = await world.client.get(CUSTOMRESOURCEDEFINITIONS, "clonesets.apps.kruise.io")
+    assert "description" not in json.dumps(definition["spec"])
+    assert await world.client.get(CONFIGMAPS, BACKUP, NAMESPACE)
 
 
 # ---- interrupted
@@ -327,20 +324,21 @@ def is_taken_over(found: Mapping[str, Any]) -> bool:
 
 @pytest.mark.behaviour("MGR-150", "CLI-23")
 @pytest.mark.parametrize("ends", ["before", "after", "Ctrl-C"])
-@virtual
-async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_where_it_stands(ends: str) -> None:
-    async with simulated(2) as world:
-        await laid(world.client)
-        ends_of: list[str] = []
-        for _ in range(60):
-            # Where nothing of a write arrives, one more arrives each time; else each is the last of its own command.
-            if not (end := await stopped(world.client, ends, ends == "before")):
-                break
-            ends_of.append(end)
-        taken = await everything(world.client)
-        assert is_taken_over(taken)
-        assert len(ends_of) > 20
-        assert all("run the same command to resume" in end for end in ends_of)
+@in_simulated(2)
+async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_where_it_stands(
+    world: Simulated, ends: str
+) -> None:
+    await laid(world.client)
+    ends_of: list[str] = []
+    for _ in range(60):
+        # Where nothing of a write arrives, one more arrives each time; else each is the last of its own command.
+        if not (end := await stopped(world.client, ends, ends == "before")):
+            break
+        ends_of.append(end)
+    taken = await everything(world.client)
+    assert is_taken_over(taken)
+    assert len(ends_of) > 20
+    assert all("run the same command to resume" in end for end in ends_of)
 
 
 async def refused(client: Client, **options: Any) -> str:
@@ -351,24 +349,23 @@ async def refused(client: Client, **options: Any) -> str:
 
 
 @pytest.mark.behaviour("MGR-145", "MGR-150")
-@virtual
-async def test_from_wherever_it_stands_it_is_given_back_or_taken_over_after_all() -> None:
-    async with simulated(2) as world:
-        await laid(world.client)
-        before = await everything(world.client)
-        before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
-        writes = 0
-        while await stopped(world.client, "after", writes):
-            writes += 1
-            # Also giving back is interrupted, a little later each time; then somebody thinks better of it.
-            if await stopped(world.client, "Ctrl-C", writes % 9, back=True) and writes % 2:
-                await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
-                assert is_taken_over(await everything(world.client))
-            if (await everything(world.client)) != before and await kept(world.client):
-                await run(world.client, NAMESPACE, "", yes=True, back=True, say=lambda _: None)
-            after = await everything(world.client)
-            assert {name: after[name] for name in before} == before
-        assert writes > 20
+@in_simulated(2)
+async def test_from_wherever_it_stands_it_is_given_back_or_taken_over_after_all(world: Simulated) -> None:
+    await laid(world.client)
+    before = await everything(world.client)
+    before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
+    writes = 0
+    while await stopped(world.client, "after", writes):
+        writes += 1
+        # Also giving back is interrupted, a little later each time; then somebody thinks better of it.
+        if await stopped(world.client, "Ctrl-C", writes % 9, back=True) and writes % 2:
+            await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+            assert is_taken_over(await everything(world.client))
+        if (await everything(world.client)) != before and await kept(world.client):
+            await run(world.client, NAMESPACE, "", yes=True, back=True, say=lambda _: None)
+        after = await everything(world.client)
+        assert {name: after[name] for name in before} == before
+    assert writes > 20
 
 
 async def kept(client: Client) -> bool:
@@ -376,40 +373,37 @@ async def kept(client: Client) -> bool:
 
 
 @pytest.mark.behaviour("MGR-150")
-@virtual
-async def test_what_is_left_is_said_and_needs_no_image() -> None:
-    async with simulated(2) as world:
-        await laid(world.client)
-        assert await stopped(world.client, "after", 8)
-        told: list[str] = []
-        await run(world.client, NAMESPACE, IMAGE, say=told.append)
-        assert any("  a takeover was begun: 10 of its 26 steps are done" in line for line in told)
-        assert [line.partition(".")[0] for line in told if line.startswith("  1.")] == ["  1"]
-        await run(world.client, NAMESPACE, "", yes=True, say=told.append)
-        assert is_taken_over(await everything(world.client))
+@in_simulated(2)
+async def test_what_is_left_is_said_and_needs_no_image(world: Simulated) -> None:
+    await laid(world.client)
+    assert await stopped(world.client, "after", 8)
+    told: list[str] = []
+    await run(world.client, NAMESPACE, IMAGE, say=told.append)
+    assert any("  a takeover was begun: 10 of its 26 steps are done" in line for line in told)
+    assert [line.partition(".")[0] for line in told if line.startswith("  1.")] == ["  1"]
+    await run(world.client, NAMESPACE, "", yes=True, say=told.append)
+    assert is_taken_over(await everything(world.client))
 
 
 @pytest.mark.behaviour("MGR-150")
-@virtual
-async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command() -> None:
-    async with simulated(0) as world:
-        await laid(world.client)
-        assert "if need be with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
-        told: list[str] = []
-        await run(world.client, NAMESPACE, IMAGE, say=told.append)
-        assert any(f"run {IMAGE}" in line for line in told)
-        assert not any("add our rights" in line for line in told)
+@in_simulated(0)
+async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command(world: Simulated) -> None:
+    await laid(world.client)
+    assert "if need be with another --image" in await stopped(world.client, "", 1000, image=f"{IMAGE}-wrong")
+    told: list[str] = []
+    await run(world.client, NAMESPACE, IMAGE, say=told.append)
+    assert any(f"run {IMAGE}" in line for line in told)
+    assert not any("add our rights" in line for line in told)
 
 
 @pytest.mark.behaviour("MGR-150")
-@virtual
-async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is_kept() -> None:
-    async with simulated(2) as world:
-        await laid(world.client)
-        assert await stopped(world.client, "after", 3)
-        newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
-        await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
-        assert "holds a Deployment with openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
+@in_simulated(2)
+async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is_kept(world: Simulated) -> None:
+    await laid(world.client)
+    assert await stopped(world.client, "after", 3)
+    newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}
+    await world.client.patch(DEPLOYMENTS, DEPLOYMENT, newer, NAMESPACE)
+    assert "holds a Deployment with openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
 
 
 async def mark_ready(client: Client) -> None:

@@ -13,6 +13,7 @@ from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.cluster import SimulatedCluster
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import simulated_nodes
+from tests.kit.cluster import scenarios
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
 
@@ -79,3 +80,6 @@ async def simulated(
         await until(lambda: cluster.pods.ready, 5)
         yield Simulated(api, client, cluster)
     api.close()
+
+
+in_simulated = scenarios(simulated)

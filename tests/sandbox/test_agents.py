@@ -15,8 +15,7 @@ from app.features.podprobe.kind import NODE_POD_PROBE
 from app.kube.objects import decode_pod
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS
 from app.pods.container_meta import is_env_current, is_image_current, runtime_meta
-from tests.kube.fakes import virtual
-from tests.sandbox.cluster import Simulated, simulated
+from tests.sandbox.cluster import Simulated, in_simulated
 
 
 async def install(one: Simulated) -> None:
@@ -43,109 +42,105 @@ async def running(one: Simulated, **metadata: Any) -> dict[str, Any]:
     return found
 
 
-@virtual
-async def test_every_node_pulls_what_its_node_image_asks_for() -> None:
-    async with simulated(20, agents=True) as one:
-        await install(one)
-        policy = {"timeoutSeconds": 10, "backoffLimit": 0, "ttlSecondsAfterFinished": 600}
-        for number in range(20):
-            tags = [{"tag": tag, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy} for tag in ("1", "2")]
-            images = {"nginx": {"tags": tags}, "gone.invalid/app": {"tags": tags[:1]}}
-            body = {"metadata": {"name": f"node{number + 1}"}, "spec": {"images": images}}
-            kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage"}
-            await one.client.create(NODE_IMAGES, {**kind, **body})
+@in_simulated(20, agents=True)
+async def test_every_node_pulls_what_its_node_image_asks_for(one: Simulated) -> None:
+    await install(one)
+    policy = {"timeoutSeconds": 10, "backoffLimit": 0, "ttlSecondsAfterFinished": 600}
+    for number in range(20):
+        tags = [{"tag": tag, "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": policy} for tag in ("1", "2")]
+        images = {"nginx": {"tags": tags}, "gone.invalid/app": {"tags": tags[:1]}}
+        body = {"metadata": {"name": f"node{number + 1}"}, "spec": {"images": images}}
+        kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage"}
+        await one.client.create(NODE_IMAGES, {**kind, **body})
 
-        async def done() -> bool:
-            listing = await one.client.list(NODE_IMAGES)
-            counts = [(item.get("status") or {}) for item in listing.items]
-            return all((each.get("succeeded"), each.get("failed")) == (2, 1) for each in counts)
+    async def done() -> bool:
+        listing = await one.client.list(NODE_IMAGES)
+        counts = [(item.get("status") or {}) for item in listing.items]
+        return all((each.get("succeeded"), each.get("failed")) == (2, 1) for each in counts)
 
-        await one.until(done)
-        status = (await one.client.get(NODE_IMAGES, "node7"))["status"]["imageStatuses"]["gone.invalid/app"]["tags"][0]
-        assert "no such host" in status["message"]
+    await one.until(done)
+    status = (await one.client.get(NODE_IMAGES, "node7"))["status"]["imageStatuses"]["gone.invalid/app"]["tags"][0]
+    assert "no such host" in status["message"]
 
 
 @pytest.mark.behaviour("CRR-37")
-@virtual
-async def test_a_request_restarts_one_container_of_a_pod() -> None:
-    async with simulated(2, agents=True) as one:
-        await install(one)
-        pod = await running(one)
-        before = {status["name"]: status for status in pod["status"]["containerStatuses"]}
-        context = {"containerID": before["main"]["containerID"], "restartCount": 0}
-        labels = {names.CRR_ACTIVE: "true", names.CRR_NODE_NAME: "node1", names.CRR_POD_UID: pod["metadata"]["uid"]}
-        spec = {"podName": "web", "containers": [{"name": "main", "statusContext": context}]}
-        kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ContainerRecreateRequest"}
-        await one.create(RECREATE_REQUESTS, {**kind, "metadata": {"name": "again", "labels": labels}, "spec": spec})
+@in_simulated(2, agents=True)
+async def test_a_request_restarts_one_container_of_a_pod(one: Simulated) -> None:
+    await install(one)
+    pod = await running(one)
+    before = {status["name"]: status for status in pod["status"]["containerStatuses"]}
+    context = {"containerID": before["main"]["containerID"], "restartCount": 0}
+    labels = {names.CRR_ACTIVE: "true", names.CRR_NODE_NAME: "node1", names.CRR_POD_UID: pod["metadata"]["uid"]}
+    spec = {"podName": "web", "containers": [{"name": "main", "statusContext": context}]}
+    kind = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "ContainerRecreateRequest"}
+    await one.create(RECREATE_REQUESTS, {**kind, "metadata": {"name": "again", "labels": labels}, "spec": spec})
 
-        async def restarted() -> Any:
-            statuses = (await one.get(PODS, "web"))["status"]["containerStatuses"]
-            after = {status["name"]: status for status in statuses}
-            return after if after["main"]["restartCount"] == 1 and after["main"]["ready"] else None
+    async def restarted() -> Any:
+        statuses = (await one.get(PODS, "web"))["status"]["containerStatuses"]
+        after = {status["name"]: status for status in statuses}
+        return after if after["main"]["restartCount"] == 1 and after["main"]["ready"] else None
 
-        after = await one.until(restarted)
-        assert after["side"]["containerID"] == before["side"]["containerID"]
-        assert after["main"]["containerID"] != before["main"]["containerID"]
-        fields = ("name", "ready", "restartCount", "containerID")
-        snapshot = [{key: after["main"][key] for key in fields}]
-        status = {"status": {"containerStatusSnapshot": snapshot}}
-        await one.client.patch(RECREATE_REQUESTS, "again", status, "default", subresource="status")
-        await one.status(RECREATE_REQUESTS, "again", phase="Completed")
-        await one.client.clock.sleep(120)
-        assert (await one.get(PODS, "web"))["status"]["containerStatuses"][0]["restartCount"] == 1
+    after = await one.until(restarted)
+    assert after["side"]["containerID"] == before["side"]["containerID"]
+    assert after["main"]["containerID"] != before["main"]["containerID"]
+    fields = ("name", "ready", "restartCount", "containerID")
+    snapshot = [{key: after["main"][key] for key in fields}]
+    status = {"status": {"containerStatusSnapshot": snapshot}}
+    await one.client.patch(RECREATE_REQUESTS, "again", status, "default", subresource="status")
+    await one.status(RECREATE_REQUESTS, "again", phase="Completed")
+    await one.client.clock.sleep(120)
+    assert (await one.get(PODS, "web"))["status"]["containerStatuses"][0]["restartCount"] == 1
 
 
 @pytest.mark.behaviour("KD-70", "KD-74")
-@virtual
-async def test_labels_changed_in_place_reach_the_env_of_the_container_that_reads_them() -> None:
-    async with simulated(2, agents=True) as one:
-        await install(one)
-        await running(one)
+@in_simulated(2, agents=True)
+async def test_labels_changed_in_place_reach_the_env_of_the_container_that_reads_them(one: Simulated) -> None:
+    await install(one)
+    await running(one)
 
-        async def current() -> Any:
-            pod = decode_pod(json.dumps(await one.get(PODS, "web")).encode())
-            meta = runtime_meta(pod)
-            fresh = meta is not None and is_env_current(pod, meta) and is_image_current(pod, meta)
-            return pod if fresh and all(status.ready for status in pod.status.container_statuses) else None
+    async def current() -> Any:
+        pod = decode_pod(json.dumps(await one.get(PODS, "web")).encode())
+        meta = runtime_meta(pod)
+        fresh = meta is not None and is_env_current(pod, meta) and is_image_current(pod, meta)
+        return pod if fresh and all(status.ready for status in pod.status.container_statuses) else None
 
-        await one.patch(PODS, "web", {"metadata": {"labels": {"seen": "1"}}})
-        await one.until(current)
-        await one.patch(PODS, "web", {"metadata": {"labels": {"colour": "blue"}}})
-        condition = {"type": names.IN_PLACE_UPDATE_READY, "status": "False"}
-        body = {"status": {"conditions": [condition]}}
-        await one.client.patch(PODS, "web", body, "default", subresource="status")
-        assert await current() is None
-        pod = await one.until(current, 120)
-        assert {status.name: status.restart_count for status in pod.status.container_statuses} == {"main": 1, "side": 0}
+    await one.patch(PODS, "web", {"metadata": {"labels": {"seen": "1"}}})
+    await one.until(current)
+    await one.patch(PODS, "web", {"metadata": {"labels": {"colour": "blue"}}})
+    condition = {"type": names.IN_PLACE_UPDATE_READY, "status": "False"}
+    body = {"status": {"conditions": [condition]}}
+    await one.client.patch(PODS, "web", body, "default", subresource="status")
+    assert await current() is None
+    pod = await one.until(current, 120)
+    assert {status.name: status.restart_count for status in pod.status.container_statuses} == {"main": 1, "side": 0}
 
 
 @pytest.mark.behaviour("KD-64")
-@virtual
-async def test_probes_are_answered_by_what_the_containers_do() -> None:
-    async with simulated(2, agents=True) as one:
-        await install(one)
-        pod = await running(one)
-        actions: list[dict[str, Any]] = [
-            {"exec": {"command": ["echo", "idle"]}},
-            {"exec": {"command": ["cat", "/tmp/none"]}},
-            {"httpGet": {"path": "/", "port": 80}},
-            {"tcpSocket": {"port": 80}},
-        ]
-        probes = [
-            {"name": f"ppm#{number}", "containerName": "main", "probe": {"periodSeconds": 5, **action}}
-            for number, action in enumerate(actions)
-        ]
-        entry = {"name": "web", "namespace": "default", "uid": pod["metadata"]["uid"], "IP": "", "probes": probes}
-        kind = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe"}
-        body = {**kind, "metadata": {"name": "node1"}, "spec": {"podProbes": [entry]}}
-        await one.client.create(NODE_POD_PROBES, body)
+@in_simulated(2, agents=True)
+async def test_probes_are_answered_by_what_the_containers_do(one: Simulated) -> None:
+    await install(one)
+    pod = await running(one)
+    actions: list[dict[str, Any]] = [
+        {"exec": {"command": ["echo", "idle"]}},
+        {"exec": {"command": ["cat", "/tmp/none"]}},
+        {"httpGet": {"path": "/", "port": 80}},
+        {"tcpSocket": {"port": 80}},
+    ]
+    probes = [
+        {"name": f"ppm#{number}", "containerName": "main", "probe": {"periodSeconds": 5, **action}}
+        for number, action in enumerate(actions)
+    ]
+    entry = {"name": "web", "namespace": "default", "uid": pod["metadata"]["uid"], "IP": "", "probes": probes}
+    kind = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "NodePodProbe"}
+    body = {**kind, "metadata": {"name": "node1"}, "spec": {"podProbes": [entry]}}
+    await one.client.create(NODE_POD_PROBES, body)
 
-        async def states() -> list[str]:
-            status = (await one.client.get(NODE_POD_PROBES, "node1")).get("status", {})
-            found = status.get("podProbeStatuses", [{}])[0].get("probeStates", [])
-            return [state["state"] for state in found]
+    async def states() -> list[str]:
+        status = (await one.client.get(NODE_POD_PROBES, "node1")).get("status", {})
+        found = status.get("podProbeStatuses", [{}])[0].get("probeStates", [])
+        return [state["state"] for state in found]
 
-        async def known() -> bool:
-            return await states() == ["Succeeded", "Failed", "Succeeded", "Succeeded"]
+    async def known() -> bool:
+        return await states() == ["Succeeded", "Failed", "Succeeded", "Succeeded"]
 
-        await one.until(known)
+    await one.until(known)

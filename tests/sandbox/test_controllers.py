@@ -28,7 +28,7 @@ from app.sandbox.controllers.objects import ENDPOINTS, JOBS, PERSISTENTVOLUMES, 
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.kit import virtualtime
 from tests.kube.fakes import virtual
-from tests.sandbox.cluster import Simulated, simulated
+from tests.sandbox.cluster import Simulated, in_simulated, simulated
 
 LABELS = {"app": "web"}
 
@@ -51,84 +51,81 @@ def ready(pod: dict[str, Any]) -> bool:
     return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
-@virtual
-async def test_a_replica_set_keeps_its_number() -> None:
-    async with simulated() as world:
-        await world.create(REPLICASETS, workload(replicas=5))
-        await world.status(REPLICASETS, "web", readyReplicas=5, availableReplicas=5, observedGeneration=1)
-        pods = await world.pods()
-        assert len({pod["spec"]["nodeName"] for pod in pods}) == 3
-        gone = pods[0]["metadata"]["name"]
-        await world.client.delete(PODS, gone, "default")
+@in_simulated
+async def test_a_replica_set_keeps_its_number(world: Simulated) -> None:
+    await world.create(REPLICASETS, workload(replicas=5))
+    await world.status(REPLICASETS, "web", readyReplicas=5, availableReplicas=5, observedGeneration=1)
+    pods = await world.pods()
+    assert len({pod["spec"]["nodeName"] for pod in pods}) == 3
+    gone = pods[0]["metadata"]["name"]
+    await world.client.delete(PODS, gone, "default")
 
-        async def replaced() -> bool:
-            names = [pod["metadata"]["name"] for pod in await world.pods() if ready(pod)]
-            return len(names) == 5 and gone not in names
+    async def replaced() -> bool:
+        names = [pod["metadata"]["name"] for pod in await world.pods() if ready(pod)]
+        return len(names) == 5 and gone not in names
 
-        await world.until(replaced)
-        await world.patch(REPLICASETS, "web", {"spec": {"replicas": 2}})
-        await world.status(REPLICASETS, "web", replicas=2, readyReplicas=2)
-        # A Pod that does not match any more is let go, and one that matches is taken over.
-        [first, _] = await world.pods("app=web")
-        await world.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": {"app": "debug"}}})
+    await world.until(replaced)
+    await world.patch(REPLICASETS, "web", {"spec": {"replicas": 2}})
+    await world.status(REPLICASETS, "web", replicas=2, readyReplicas=2)
+    # A Pod that does not match any more is let go, and one that matches is taken over.
+    [first, _] = await world.pods("app=web")
+    await world.patch(PODS, first["metadata"]["name"], {"metadata": {"labels": {"app": "debug"}}})
 
-        async def three() -> bool:
-            return len([pod for pod in await world.pods() if ready(pod)]) == 3
+    async def three() -> bool:
+        return len([pod for pod in await world.pods() if ready(pod)]) == 3
 
-        await world.until(three)
-        [lost] = await world.pods("app=debug")
-        assert "ownerReferences" not in lost["metadata"]
-
-
-@virtual
-async def test_available_takes_min_ready_seconds() -> None:
-    async with simulated() as world:
-        await world.create(REPLICASETS, workload(replicas=1, minReadySeconds=20))
-        await world.status(REPLICASETS, "web", readyReplicas=1, availableReplicas=0)
-        began = world.client.clock.monotonic()
-        await world.status(REPLICASETS, "web", availableReplicas=1)
-        assert 18 < world.client.clock.monotonic() - began < 22
+    await world.until(three)
+    [lost] = await world.pods("app=debug")
+    assert "ownerReferences" not in lost["metadata"]
 
 
-@virtual
-async def test_a_deployment_rolls_out_within_its_bounds_and_back() -> None:
-    async with simulated(pace=Pace(start=2)) as world:
-        await world.create(DEPLOYMENTS, workload(replicas=4))
-        await world.status(DEPLOYMENTS, "web", readyReplicas=4, updatedReplicas=4)
-        seen: list[tuple[int, int]] = []
+@in_simulated
+async def test_available_takes_min_ready_seconds(world: Simulated) -> None:
+    await world.create(REPLICASETS, workload(replicas=1, minReadySeconds=20))
+    await world.status(REPLICASETS, "web", readyReplicas=1, availableReplicas=0)
+    began = world.client.clock.monotonic()
+    await world.status(REPLICASETS, "web", availableReplicas=1)
+    assert 18 < world.client.clock.monotonic() - began < 22
 
-        def watch(*_: Any) -> None:
-            pods = [pod for pod in world.cluster.pods.list() if pod.metadata.deletion_timestamp is None]
-            able = [p for p in pods if any(c.type == "Ready" and c.status == "True" for c in p.status.conditions)]
-            seen.append((len(pods), len(able)))
 
-        world.cluster.pods.subscribe(watch)
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:2")}})
-        status = await world.status(
-            DEPLOYMENTS, "web", observedGeneration=2, replicas=4, updatedReplicas=4, availableReplicas=4
-        )
-        # 25 % of 4: one more, one less.
-        assert max(total for total, _ in seen) <= 5
-        assert min(able for _, able in seen) >= 3
-        assert {pod["spec"]["containers"][0]["image"] for pod in await world.pods()} == {"nginx:2"}
-        conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
-        assert conditions == {
-            "Available": ("True", "MinimumReplicasAvailable"),
-            "Progressing": ("True", "NewReplicaSetAvailable"),
-        }
-        revision = "deployment.kubernetes.io/revision"
-        found = await world.get(DEPLOYMENTS, "web")
-        assert found["metadata"]["annotations"][revision] == "2"
-        # Back again: the first ReplicaSet is the third revision.
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:1")}})
-        await world.status(DEPLOYMENTS, "web", observedGeneration=3, updatedReplicas=4, availableReplicas=4, replicas=4)
-        sets = (await world.client.list(REPLICASETS, "default")).items
-        assert sorted((one["metadata"]["annotations"][revision], one["spec"]["replicas"]) for one in sets) == [
-            ("2", 0),
-            ("3", 4),
-        ]
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 1}})
-        await world.status(DEPLOYMENTS, "web", replicas=1, availableReplicas=1)
+@in_simulated(pace=Pace(start=2))
+async def test_a_deployment_rolls_out_within_its_bounds_and_back(world: Simulated) -> None:
+    await world.create(DEPLOYMENTS, workload(replicas=4))
+    await world.status(DEPLOYMENTS, "web", readyReplicas=4, updatedReplicas=4)
+    seen: list[tuple[int, int]] = []
+
+    def watch(*_: Any) -> None:
+        pods = [pod for pod in world.cluster.pods.list() if pod.metadata.deletion_timestamp is None]
+        able = [p for p in pods if any(c.type == "Ready" and c.status == "True" for c in p.status.conditions)]
+        seen.append((len(pods), len(able)))
+
+    world.cluster.pods.subscribe(watch)
+    await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:2")}})
+    status = await world.status(
+        DEPLOYMENTS, "web", observedGeneration=2, replicas=4, updatedReplicas=4, availableReplicas=4
+    )
+    # 25 % of 4: one more, one less.
+    assert max(total for total, _ in seen) <= 5
+    assert min(able for _, able in seen) >= 3
+    assert {pod["spec"]["containers"][0]["image"] for pod in await world.pods()} == {"nginx:2"}
+    conditions = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+    assert conditions == {
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "NewReplicaSetAvailable"),
+    }
+    revision = "deployment.kubernetes.io/revision"
+    found = await world.get(DEPLOYMENTS, "web")
+    assert found["metadata"]["annotations"][revision] == "2"
+    # Back again: the first ReplicaSet is the third revision.
+    await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:1")}})
+    await world.status(DEPLOYMENTS, "web", observedGeneration=3, updatedReplicas=4, availableReplicas=4, replicas=4)
+    sets = (await world.client.list(REPLICASETS, "default")).items
+    assert sorted((one["metadata"]["annotations"][revision], one["spec"]["replicas"]) for one in sets) == [
+        ("2", 0),
+        ("3", 4),
+    ]
+    await world.patch(DEPLOYMENTS, "web", {"spec": {"replicas": 1}})
+    await world.status(DEPLOYMENTS, "web", replicas=1, availableReplicas=1)
 
 
 @virtual
@@ -158,18 +155,17 @@ async def test_templates_with_the_same_hash_are_told_apart_by_a_count() -> None:
         assert first["metadata"]["labels"]["pod-template-hash"] != second["metadata"]["labels"]["pod-template-hash"]
 
 
-@virtual
-async def test_a_deployment_that_recreates_has_never_both() -> None:
-    async with simulated() as world:
-        await world.create(DEPLOYMENTS, workload(replicas=2, strategy={"type": "Recreate"}))
-        await world.status(DEPLOYMENTS, "web", readyReplicas=2)
-        images: set[frozenset[str]] = set()
-        world.cluster.pods.subscribe(
-            lambda _: images.add(frozenset(p.spec.containers[0].image for p in world.cluster.pods.list()))
-        )
-        await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:2")}})
-        await world.status(DEPLOYMENTS, "web", observedGeneration=2, readyReplicas=2, updatedReplicas=2)
-        assert images <= {frozenset(), frozenset({"nginx:1"}), frozenset({"nginx:2"})}
+@in_simulated
+async def test_a_deployment_that_recreates_has_never_both(world: Simulated) -> None:
+    await world.create(DEPLOYMENTS, workload(replicas=2, strategy={"type": "Recreate"}))
+    await world.status(DEPLOYMENTS, "web", readyReplicas=2)
+    images: set[frozenset[str]] = set()
+    world.cluster.pods.subscribe(
+        lambda _: images.add(frozenset(p.spec.containers[0].image for p in world.cluster.pods.list()))
+    )
+    await world.patch(DEPLOYMENTS, "web", {"spec": {"template": template("nginx:2")}})
+    await world.status(DEPLOYMENTS, "web", observedGeneration=2, readyReplicas=2, updatedReplicas=2)
+    assert images <= {frozenset(), frozenset({"nginx:1"}), frozenset({"nginx:2"})}
 
 
 @virtual
@@ -211,21 +207,20 @@ async def test_a_stateful_set_works_in_order_with_claims_of_its_own() -> None:
         assert [pod["metadata"]["name"] for pod in await world.pods()] == ["web-0"]
 
 
-@virtual
-async def test_a_daemon_runs_on_every_node_that_takes_it() -> None:
-    async with simulated() as world:
-        await world.patch(NODES, "node3", {"metadata": {"labels": {"disk": "ssd"}}})
-        body = {"selector": {"matchLabels": LABELS}, "template": template()}
-        await world.create(DAEMONSETS, {"metadata": {"name": "agent"}, "spec": body})
-        await world.status(DAEMONSETS, "agent", numberReady=3, numberAvailable=3, desiredNumberScheduled=3)
-        assert {pod["spec"]["nodeName"] for pod in await world.pods()} == {"node1", "node2", "node3"}
-        only = template("nginx:2", nodeSelector={"disk": "ssd"})
-        await world.patch(DAEMONSETS, "agent", {"spec": {"template": only}})
-        await world.status(
-            DAEMONSETS, "agent", observedGeneration=2, desiredNumberScheduled=1, numberReady=1, updatedNumberScheduled=1
-        )
-        [pod] = await world.pods()
-        assert (pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"]) == ("node3", "nginx:2")
+@in_simulated
+async def test_a_daemon_runs_on_every_node_that_takes_it(world: Simulated) -> None:
+    await world.patch(NODES, "node3", {"metadata": {"labels": {"disk": "ssd"}}})
+    body = {"selector": {"matchLabels": LABELS}, "template": template()}
+    await world.create(DAEMONSETS, {"metadata": {"name": "agent"}, "spec": body})
+    await world.status(DAEMONSETS, "agent", numberReady=3, numberAvailable=3, desiredNumberScheduled=3)
+    assert {pod["spec"]["nodeName"] for pod in await world.pods()} == {"node1", "node2", "node3"}
+    only = template("nginx:2", nodeSelector={"disk": "ssd"})
+    await world.patch(DAEMONSETS, "agent", {"spec": {"template": only}})
+    await world.status(
+        DAEMONSETS, "agent", observedGeneration=2, desiredNumberScheduled=1, numberReady=1, updatedNumberScheduled=1
+    )
+    [pod] = await world.pods()
+    assert (pod["spec"]["nodeName"], pod["spec"]["containers"][0]["image"]) == ("node3", "nginx:2")
 
 
 @virtual
@@ -263,102 +258,98 @@ async def test_jobs_complete_fail_and_expire() -> None:
         await world.status(JOBS, "parts", succeeded=3)
 
 
-@virtual
-async def test_a_service_lists_its_pods_by_readiness() -> None:
-    async with simulated() as world:
-        ports = [{"name": "web", "port": 80, "targetPort": "http"}]
-        await world.create(SERVICES, {"metadata": {"name": "web"}, "spec": {"selector": LABELS, "ports": ports}})
-        await world.create(REPLICASETS, workload(replicas=2))
+@in_simulated
+async def test_a_service_lists_its_pods_by_readiness(world: Simulated) -> None:
+    ports = [{"name": "web", "port": 80, "targetPort": "http"}]
+    await world.create(SERVICES, {"metadata": {"name": "web"}, "spec": {"selector": LABELS, "ports": ports}})
+    await world.create(REPLICASETS, workload(replicas=2))
 
-        async def both() -> Any:
-            found = await world.get(ENDPOINTSLICES, "web")
-            states = [one["conditions"]["ready"] for one in found["endpoints"]]
-            return found if states == [True, True] else None
+    async def both() -> Any:
+        found = await world.get(ENDPOINTSLICES, "web")
+        states = [one["conditions"]["ready"] for one in found["endpoints"]]
+        return found if states == [True, True] else None
 
-        async def made() -> bool:
-            return bool((await world.client.list(ENDPOINTSLICES, "default")).items)
+    async def made() -> bool:
+        return bool((await world.client.list(ENDPOINTSLICES, "default")).items)
 
-        await world.until(made)
-        found = await world.until(both)
-        assert found["ports"] == [{"name": "web", "port": 80, "protocol": "TCP"}]
-        assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
-        [pod, _] = await world.pods()
+    await world.until(made)
+    found = await world.until(both)
+    assert found["ports"] == [{"name": "web", "port": 80, "protocol": "TCP"}]
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "web"
+    [pod, _] = await world.pods()
+    name = pod["metadata"]["name"]
+    await world.patch(PODS, name, {"metadata": {"annotations": {"sandbox.pykruise.io/unready": "main"}}})
+
+    async def one_waits() -> Any:
+        subset = (await world.get(ENDPOINTS, "web"))["subsets"][0]
+        return [one["targetRef"]["name"] for one in subset.get("notReadyAddresses", ())] == [name]
+
+    await world.until(one_waits)
+
+
+@in_simulated
+async def test_a_budget_holds_back_evictions(world: Simulated) -> None:
+    await world.create(REPLICASETS, workload(replicas=3))
+    spec = {"minAvailable": 2, "selector": {"matchLabels": LABELS}}
+    await world.create(PODDISRUPTIONBUDGETS, {"metadata": {"name": "web"}, "spec": spec})
+    status = await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=1, currentHealthy=3)
+    assert (status["desiredHealthy"], status["expectedPods"]) == (2, 3)
+    pods = await world.pods()
+
+    async def evict(pod: dict[str, Any]) -> None:
         name = pod["metadata"]["name"]
-        await world.patch(PODS, name, {"metadata": {"annotations": {"sandbox.pykruise.io/unready": "main"}}})
+        body = {"metadata": {"name": name}}
+        await world.client.create(PODS, body, "default", name=name, subresource="eviction")
 
-        async def one_waits() -> Any:
-            subset = (await world.get(ENDPOINTS, "web"))["subsets"][0]
-            return [one["targetRef"]["name"] for one in subset.get("notReadyAddresses", ())] == [name]
-
-        await world.until(one_waits)
-
-
-@virtual
-async def test_a_budget_holds_back_evictions() -> None:
-    async with simulated() as world:
-        await world.create(REPLICASETS, workload(replicas=3))
-        spec = {"minAvailable": 2, "selector": {"matchLabels": LABELS}}
-        await world.create(PODDISRUPTIONBUDGETS, {"metadata": {"name": "web"}, "spec": spec})
-        status = await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=1, currentHealthy=3)
-        assert (status["desiredHealthy"], status["expectedPods"]) == (2, 3)
-        pods = await world.pods()
-
-        async def evict(pod: dict[str, Any]) -> None:
-            name = pod["metadata"]["name"]
-            body = {"metadata": {"name": name}}
-            await world.client.create(PODS, body, "default", name=name, subresource="eviction")
-
-        # With a container that takes its time to be ready again, the second eviction has to wait.
-        annotations = {BEHAVIOUR: '{"*": {"readyAfter": 30}}'}
-        await world.patch(REPLICASETS, "web", {"spec": {"template": template(annotations=annotations)}})
-        await evict(pods[0])
-        await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=0)
-        with pytest.raises(TooManyRequests):
-            await evict(pods[1])
-        await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=1)
+    # With a container that takes its time to be ready again, the second eviction has to wait.
+    annotations = {BEHAVIOUR: '{"*": {"readyAfter": 30}}'}
+    await world.patch(REPLICASETS, "web", {"spec": {"template": template(annotations=annotations)}})
+    await evict(pods[0])
+    await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=0)
+    with pytest.raises(TooManyRequests):
+        await evict(pods[1])
+    await world.status(PODDISRUPTIONBUDGETS, "web", disruptionsAllowed=1)
 
 
-@virtual
-async def test_pods_of_a_node_that_falls_silent_move() -> None:
-    async with simulated(2) as world:
-        stays = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
-        tolerations = [stays | {"tolerationSeconds": 30}]
-        body = workload(replicas=2)
-        body["spec"]["template"] = template(tolerations=tolerations)
-        await world.create(DEPLOYMENTS, body)
-        await world.status(DEPLOYMENTS, "web", readyReplicas=2)
-        assert Counter(pod["spec"]["nodeName"] for pod in await world.pods()) == {"node1": 1, "node2": 1}
-        world.cluster.nodes.kubelets.stop("node1")
+@in_simulated(2)
+async def test_pods_of_a_node_that_falls_silent_move(world: Simulated) -> None:
+    stays = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+    tolerations = [stays | {"tolerationSeconds": 30}]
+    body = workload(replicas=2)
+    body["spec"]["template"] = template(tolerations=tolerations)
+    await world.create(DEPLOYMENTS, body)
+    await world.status(DEPLOYMENTS, "web", readyReplicas=2)
+    assert Counter(pod["spec"]["nodeName"] for pod in await world.pods()) == {"node1": 1, "node2": 1}
+    world.cluster.nodes.kubelets.stop("node1")
 
-        async def unknown() -> Any:
-            node = await world.get(NODES, "node1")
-            return {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "Unknown"
+    async def unknown() -> Any:
+        node = await world.get(NODES, "node1")
+        return {c["type"]: c["status"] for c in node["status"]["conditions"]}["Ready"] == "Unknown"
 
-        await world.until(unknown, 60)
-        await world.status(DEPLOYMENTS, "web", readyReplicas=1)
-        await world.status(DEPLOYMENTS, "web", readyReplicas=2)
-        pods = [pod for pod in await world.pods() if "deletionTimestamp" not in pod["metadata"]]
-        assert {pod["spec"]["nodeName"] for pod in pods} == {"node2"}
-        world.cluster.nodes.kubelets.start("node1")
+    await world.until(unknown, 60)
+    await world.status(DEPLOYMENTS, "web", readyReplicas=1)
+    await world.status(DEPLOYMENTS, "web", readyReplicas=2)
+    pods = [pod for pod in await world.pods() if "deletionTimestamp" not in pod["metadata"]]
+    assert {pod["spec"]["nodeName"] for pod in pods} == {"node2"}
+    world.cluster.nodes.kubelets.start("node1")
 
-        async def back() -> Any:
-            node = await world.get(NODES, "node1")
-            return not node["spec"].get("taints") and len(await world.pods()) == 2
+    async def back() -> Any:
+        node = await world.get(NODES, "node1")
+        return not node["spec"].get("taints") and len(await world.pods()) == 2
 
-        await world.until(back, 60)
+    await world.until(back, 60)
 
 
-@virtual
-async def test_a_namespace_begins_with_its_account_and_authority() -> None:
-    async with simulated() as world:
-        await world.create(NAMESPACES, {"metadata": {"name": "shop"}})
+@in_simulated
+async def test_a_namespace_begins_with_its_account_and_authority(world: Simulated) -> None:
+    await world.create(NAMESPACES, {"metadata": {"name": "shop"}})
 
-        async def begun() -> Any:
-            accounts = (await world.client.list(SERVICEACCOUNTS, "shop")).items
-            maps = (await world.client.list(CONFIGMAPS, "shop")).items
-            return [one["metadata"]["name"] for one in (*accounts, *maps)] == ["default", "kube-root-ca.crt"]
+    async def begun() -> Any:
+        accounts = (await world.client.list(SERVICEACCOUNTS, "shop")).items
+        maps = (await world.client.list(CONFIGMAPS, "shop")).items
+        return [one["metadata"]["name"] for one in (*accounts, *maps)] == ["default", "kube-root-ca.crt"]
 
-        await world.until(begun)
+    await world.until(begun)
 
 
 async def events(world: Simulated, name: str) -> list[str]:
@@ -366,29 +357,28 @@ async def events(world: Simulated, name: str) -> list[str]:
     return [one["reason"] for one in found if one["involvedObject"]["name"] == name]
 
 
-@virtual
-async def test_what_happens_to_a_pod_is_told() -> None:
-    async with simulated() as world:
-        spec = {"containers": [{"name": "main", "image": "nginx:1"}]}
-        await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
+@in_simulated
+async def test_what_happens_to_a_pod_is_told(world: Simulated) -> None:
+    spec = {"containers": [{"name": "main", "image": "nginx:1"}]}
+    await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
 
-        async def started() -> Any:
-            # All at the same moment.
-            return set(await events(world, "web")) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
+    async def started() -> Any:
+        # All at the same moment.
+        return set(await events(world, "web")) == {"Scheduled", "Pulling", "Pulled", "Created", "Started"}
 
-        await world.until(started)
-        spec["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
-        await world.create(PODS, {"metadata": {"name": "big"}, "spec": spec})
+    await world.until(started)
+    spec["containers"][0]["resources"] = {"requests": {"cpu": "64"}}
+    await world.create(PODS, {"metadata": {"name": "big"}, "spec": spec})
 
-        async def refused() -> Any:
-            return await events(world, "big") == ["FailedScheduling"]
+    async def refused() -> Any:
+        return await events(world, "big") == ["FailedScheduling"]
 
-        await world.until(refused)
-        [condition] = (await world.get(PODS, "big"))["status"]["conditions"]
-        assert condition["message"] == (
-            "0/3 nodes are available: 3 Insufficient cpu. "
-            "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
-        )
+    await world.until(refused)
+    [condition] = (await world.get(PODS, "big"))["status"]["conditions"]
+    assert condition["message"] == (
+        "0/3 nodes are available: 3 Insufficient cpu. "
+        "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+    )
 
 
 def test_the_same_seed_gives_the_same_history() -> None:

@@ -11,7 +11,7 @@ from app.features.cloneset.plan.settings import Gates
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS
 from app.kube.wire import Request
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
-from tests.features.cloneset.world import NAMESPACE, SmallCluster, rolling, small_cluster, template
+from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling, small_cluster, template
 from tests.kube.fakes import json_response, status_body, virtual
 
 GATES = Gates(pre_download=True)
@@ -54,30 +54,29 @@ def asked(cluster: SmallCluster) -> list[str]:
     return [line for line in cluster.sent.requests if "imagepulljobs" in line]
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("CS-59", "CS-139", "CS-140", "CS-141", "PM-160", "PM-167", "PM-168", "CS-166")
-async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out() -> None:
-    async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
-        strategy = rolling(partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
-        await cluster.apply(replicas=4, updateStrategy=strategy)
-        await cluster.settled(readyReplicas=4)
-        assert asked(cluster) == []
-        await cluster.patch(CHANGE)
-        status = await cluster.settled(updatedReadyReplicas=2)
-        (job,) = await jobs(cluster)
-        assert job["metadata"]["name"] == f"{status['updateRevision']}-main"
-        assert (job["spec"]["image"], job["spec"]["parallelism"]) == ("nginx:2", 4)
-        assert (await labels_of_update_revision(cluster))[CREATED] == "true"
-        expected = [f"created ImagePullJob {job['metadata']['name']} for image: nginx:2"]
-        assert await cluster.events("CreatedImagePullJob") == expected
-        order = [line for line in cluster.sent.requests if "imagepulljobs" in line or line.startswith("PATCH /api/v1")]
-        changes = [line for line in order if not line.endswith("/status")]
-        assert "imagepulljobs" in changes[0]
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
-        await cluster.settled(updatedReadyReplicas=4)
-        await cluster.until(lambda: no_jobs(cluster), "the jobs are gone")
-        assert len(asked(cluster)) == 3  # made, listed, deleted: each once
+async def test_jobs_stand_before_the_first_pod_changes_and_go_with_the_roll_out(cluster: SmallCluster) -> None:
+    await serve_jobs(cluster)
+    strategy = rolling(partition=2, inPlaceUpdateStrategy={"imagePreDownloadParallelism": 4})
+    await cluster.apply(replicas=4, updateStrategy=strategy)
+    await cluster.settled(readyReplicas=4)
+    assert asked(cluster) == []
+    await cluster.patch(CHANGE)
+    status = await cluster.settled(updatedReadyReplicas=2)
+    (job,) = await jobs(cluster)
+    assert job["metadata"]["name"] == f"{status['updateRevision']}-main"
+    assert (job["spec"]["image"], job["spec"]["parallelism"]) == ("nginx:2", 4)
+    assert (await labels_of_update_revision(cluster))[CREATED] == "true"
+    expected = [f"created ImagePullJob {job['metadata']['name']} for image: nginx:2"]
+    assert await cluster.events("CreatedImagePullJob") == expected
+    order = [line for line in cluster.sent.requests if "imagepulljobs" in line or line.startswith("PATCH /api/v1")]
+    changes = [line for line in order if not line.endswith("/status")]
+    assert "imagepulljobs" in changes[0]
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+    await cluster.settled(updatedReadyReplicas=4)
+    await cluster.until(lambda: no_jobs(cluster), "the jobs are gone")
+    assert len(asked(cluster)) == 3  # made, listed, deleted: each once
 
 
 async def no_jobs(cluster: SmallCluster) -> bool:
@@ -116,99 +115,95 @@ async def is_deleted(deleted: list[Any]) -> bool:
     return bool(deleted)
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("CS-140", "PM-164")
-async def test_what_is_not_worth_it_is_remembered_and_costs_no_job() -> None:
-    async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
-        await cluster.apply(replicas=3, updateStrategy=rolling())
-        await cluster.settled(readyReplicas=3)
-        await cluster.patch(CHANGE)
-        await cluster.settled(updatedReadyReplicas=3)
-        assert (await labels_of_update_revision(cluster))[IGNORED] == "true"
-        assert asked(cluster) == []
+async def test_what_is_not_worth_it_is_remembered_and_costs_no_job(cluster: SmallCluster) -> None:
+    await serve_jobs(cluster)
+    await cluster.apply(replicas=3, updateStrategy=rolling())
+    await cluster.settled(readyReplicas=3)
+    await cluster.patch(CHANGE)
+    await cluster.settled(updatedReadyReplicas=3)
+    assert (await labels_of_update_revision(cluster))[IGNORED] == "true"
+    assert asked(cluster) == []
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("CS-139", "PM-161")
-async def test_jobs_wait_for_the_first_updated_pods_to_be_ready() -> None:
-    async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
-        strategy = rolling(partition=4, inPlaceUpdateStrategy={"imagePreDownloadMinUpdatedReadyPods": 1})
-        await cluster.apply(replicas=4, updateStrategy=strategy)
-        await cluster.settled(readyReplicas=4)
-        await cluster.patch(CHANGE)
-        await cluster.clock.sleep(30)
-        assert asked(cluster) == []
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 3}}}})
-        await cluster.settled(updatedReadyReplicas=1)
-        await cluster.until(lambda: jobs(cluster), "a job")
+async def test_jobs_wait_for_the_first_updated_pods_to_be_ready(cluster: SmallCluster) -> None:
+    await serve_jobs(cluster)
+    strategy = rolling(partition=4, inPlaceUpdateStrategy={"imagePreDownloadMinUpdatedReadyPods": 1})
+    await cluster.apply(replicas=4, updateStrategy=strategy)
+    await cluster.settled(readyReplicas=4)
+    await cluster.patch(CHANGE)
+    await cluster.clock.sleep(30)
+    assert asked(cluster) == []
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 3}}}})
+    await cluster.settled(updatedReadyReplicas=1)
+    await cluster.until(lambda: jobs(cluster), "a job")
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("CS-10", "CS-139", "PM-161")
 @pytest.mark.parametrize(("text", "waits"), [("50%", True), ("nonsense", False)])
-async def test_a_percentage_that_only_the_annotation_can_say_is_waited_for(text: str, waits: bool) -> None:
+async def test_a_percentage_that_only_the_annotation_can_say_is_waited_for(
+    cluster: SmallCluster, text: str, waits: bool
+) -> None:
     """B-16: OpenKruise's 1.9 rounds it up; its newest line loses it."""
-    async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
-        annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
-        await cluster.apply(replicas=5, updateStrategy=rolling(partition=3))
-        await cluster.patch({"metadata": {"annotations": annotations}})
-        await cluster.settled(readyReplicas=5)
-        await cluster.patch(CHANGE)
-        await cluster.settled(updatedReadyReplicas=2)
-        await cluster.clock.sleep(5)
-        assert (asked(cluster) == []) is waits
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}})
-        await cluster.settled(updatedReadyReplicas=3)
-        await cluster.until(lambda: jobs(cluster), "a job")
+    await serve_jobs(cluster)
+    annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": text}
+    await cluster.apply(replicas=5, updateStrategy=rolling(partition=3))
+    await cluster.patch({"metadata": {"annotations": annotations}})
+    await cluster.settled(readyReplicas=5)
+    await cluster.patch(CHANGE)
+    await cluster.settled(updatedReadyReplicas=2)
+    await cluster.clock.sleep(5)
+    assert (asked(cluster) == []) is waits
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 2}}}})
+    await cluster.settled(updatedReadyReplicas=3)
+    await cluster.until(lambda: jobs(cluster), "a job")
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("CS-138")
-async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_same() -> None:
-    async with small_cluster(GATES) as cluster:
-        await cluster.apply(replicas=4, updateStrategy=rolling())
-        await cluster.settled(readyReplicas=4)
-        await cluster.patch(CHANGE)
-        status = await cluster.settled(updatedReadyReplicas=4)
-        (message,) = await cluster.events("FailedCreateImagePullJob")
-        assert message == (
-            f"failed to create ImagePullJob {status['updateRevision']}-main: "
-            "this cluster does not serve ImagePullJobs of apps.kruise.io/v1beta1"
-        )
-        assert not {CREATED, IGNORED} & set(await labels_of_update_revision(cluster))
-        assert len(asked(cluster)) == 1
-        assert "conditions" not in status
+async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_same(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=4, updateStrategy=rolling())
+    await cluster.settled(readyReplicas=4)
+    await cluster.patch(CHANGE)
+    status = await cluster.settled(updatedReadyReplicas=4)
+    (message,) = await cluster.events("FailedCreateImagePullJob")
+    assert message == (
+        f"failed to create ImagePullJob {status['updateRevision']}-main: "
+        "this cluster does not serve ImagePullJobs of apps.kruise.io/v1beta1"
+    )
+    assert not {CREATED, IGNORED} & set(await labels_of_update_revision(cluster))
+    assert len(asked(cluster)) == 1
+    assert "conditions" not in status
 
 
-@virtual
+@in_cluster(GATES)
 @pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
-async def test_a_job_that_is_refused_is_told_and_not_tried_again() -> None:
-    async with small_cluster(GATES) as cluster:
-        await serve_jobs(cluster)
-        refused = json_response(403, status_body(403, "Forbidden", "quota"))
-        cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None
-        await cluster.apply(replicas=4, updateStrategy=rolling())
-        await cluster.settled(readyReplicas=4)
-        await cluster.patch(CHANGE)
-        await cluster.settled(updatedReadyReplicas=4)
-        (message,) = await cluster.events("FailedCreateImagePullJob")
-        update = (await cluster.status())["updateRevision"]
-        assert message == f"failed to create ImagePullJob {update}-main: quota"
-        assert (await labels_of_update_revision(cluster))[CREATED] == "true"
-        assert len([line for line in asked(cluster) if line.startswith("POST")]) == 1
+async def test_a_job_that_is_refused_is_told_and_not_tried_again(cluster: SmallCluster) -> None:
+    await serve_jobs(cluster)
+    refused = json_response(403, status_body(403, "Forbidden", "quota"))
+    cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None
+    await cluster.apply(replicas=4, updateStrategy=rolling())
+    await cluster.settled(readyReplicas=4)
+    await cluster.patch(CHANGE)
+    await cluster.settled(updatedReadyReplicas=4)
+    (message,) = await cluster.events("FailedCreateImagePullJob")
+    update = (await cluster.status())["updateRevision"]
+    assert message == f"failed to create ImagePullJob {update}-main: quota"
+    assert (await labels_of_update_revision(cluster))[CREATED] == "true"
+    assert len([line for line in asked(cluster) if line.startswith("POST")]) == 1
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-138")
-async def test_without_the_gate_nobody_asks() -> None:
-    async with small_cluster() as cluster:
-        await serve_jobs(cluster)
-        await cluster.apply(replicas=4, updateStrategy=rolling(), template=template())
-        await cluster.settled(readyReplicas=4)
-        await cluster.patch(CHANGE)
-        await cluster.settled(updatedReadyReplicas=4)
-        assert asked(cluster) == []
-        assert not {CREATED, IGNORED} & set(await labels_of_update_revision(cluster))
+async def test_without_the_gate_nobody_asks(cluster: SmallCluster) -> None:
+    await serve_jobs(cluster)
+    await cluster.apply(replicas=4, updateStrategy=rolling(), template=template())
+    await cluster.settled(readyReplicas=4)
+    await cluster.patch(CHANGE)
+    await cluster.settled(updatedReadyReplicas=4)
+    assert asked(cluster) == []
+    assert not {CREATED, IGNORED} & set(await labels_of_update_revision(cluster))

@@ -9,8 +9,8 @@ import pytest
 
 from app.features.cloneset.plan.settings import Gates
 from app.kube.wire import Request, Response
-from tests.features.cloneset.world import SmallCluster, rolling, small_cluster, template
-from tests.kube.fakes import json_response, virtual
+from tests.features.cloneset.world import SmallCluster, in_cluster, rolling, template
+from tests.kube.fakes import json_response
 
 OLD, NEW = {"cpu": "100m"}, {"cpu": "200m"}
 
@@ -41,26 +41,26 @@ class Answering:
         return None
 
 
-@virtual
+@in_cluster(Gates(vertical_scaling=True))
 @pytest.mark.behaviour("PM-37")
 @pytest.mark.parametrize(("version", "by"), [("v1.34.1", "resize"), ("v1.31.9", "pod")])
-async def test_resources_change_by_the_subresource_where_the_server_has_it(version: str, by: str) -> None:
-    async with small_cluster(Gates(vertical_scaling=True)) as cluster:
-        answering = Answering(cluster, version)
-        await cluster.apply(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
-        await cluster.settled(readyReplicas=2)
-        await cluster.patch({"spec": {"template": with_cpu(NEW)}})
-        await cluster.clock.sleep(20.0)
-        assert set(answering.changes) == {by}
-        assert answering.asked == 1
+async def test_resources_change_by_the_subresource_where_the_server_has_it(
+    cluster: SmallCluster, version: str, by: str
+) -> None:
+    answering = Answering(cluster, version)
+    await cluster.apply(replicas=2, template=with_cpu(OLD), updateStrategy=rolling(maxUnavailable=2))
+    await cluster.settled(readyReplicas=2)
+    await cluster.patch({"spec": {"template": with_cpu(NEW)}})
+    await cluster.clock.sleep(20.0)
+    assert set(answering.changes) == {by}
+    assert answering.asked == 1
 
 
-@virtual
-async def test_nobody_asks_where_no_resources_change() -> None:
-    async with small_cluster() as cluster:
-        answering = Answering(cluster, "v1.34.1")
-        await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
-        await cluster.settled(readyReplicas=2)
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        await cluster.settled(updatedReadyReplicas=2)
-        assert answering.asked == 0
+@in_cluster
+async def test_nobody_asks_where_no_resources_change(cluster: SmallCluster) -> None:
+    answering = Answering(cluster, "v1.34.1")
+    await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
+    await cluster.settled(readyReplicas=2)
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    await cluster.settled(updatedReadyReplicas=2)
+    assert answering.asked == 0

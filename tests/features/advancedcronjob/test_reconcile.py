@@ -23,7 +23,8 @@ from app.kube.events import EventRecorder
 from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, JOBS, NAMESPACES, ObjectKey, Resource
 from app.kube.store import Store
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.jobs.world import Unreliable, World, in_world
+from tests.features.jobs.world import World, worlds
+from tests.kit.transports import Connection
 from tests.kit.virtualtime import VirtualClock, run
 
 Json = dict[str, Any]
@@ -41,8 +42,7 @@ BROADCAST: Json = {"broadcastJobTemplate": {"metadata": {"labels": {"team": "x"}
 IMAGES: Json = {"imageListPullJobTemplate": {"spec": {"images": ["busybox"], "completionPolicy": {"type": "Always"}}}}
 
 
-def scenario(told: Callable[[World], Awaitable[None]]) -> None:
-    in_world(FEATURE, [ADVANCED_CRON_JOB, BROADCAST_JOB, IMAGE_LIST_PULL_JOB], told)
+in_world = worlds(FEATURE, ADVANCED_CRON_JOB, BROADCAST_JOB, IMAGE_LIST_PULL_JOB)
 
 
 async def cron(there: World, template: Json | None = None, schedule: str = "*/5 * * * *", **spec: Any) -> None:
@@ -74,203 +74,181 @@ def creations(there: World, kind: str = "Job") -> list[str]:
 @pytest.mark.parametrize(
     ("template", "kind"), [(JOB, JOBS), (BROADCAST, BROADCAST_JOBS), (IMAGES, IMAGE_JOBS)], ids=["job", "bcj", "images"]
 )
-def test_a_job_of_each_kind_is_made_when_it_is_due(template: Json, kind: Resource) -> None:
-    async def told(there: World) -> None:
-        await cron(there, template)
-        await there.settled(1.0)
-        # The type is there before anything ran.
-        assert await there.status(CRONS, "acj") == {"type": kind.kind}
-        (name,) = await made(there, 1, kind)
-        job = await there.get(kind, name)
-        assert job is not None
-        metadata = job["metadata"]
-        due = metadata["annotations"]["apps.kruise.io/scheduled-at"]
-        assert name == f"acj-{int(datetime.fromisoformat(due).timestamp())}"
-        assert due.endswith(":00Z")
-        (owner,) = metadata["ownerReferences"]
-        assert (owner["apiVersion"], owner["kind"], owner["name"]) == (CRONS.api_version, CRONS.kind, "acj")
-        if kind is not IMAGE_JOBS:
-            assert metadata["labels"]["team"] == "x"
-        await there.settled(2.0)
-        status = await there.status(CRONS, "acj")
-        assert status["lastScheduleTime"] == due
-        assert [(one["kind"], one["name"]) for one in status["active"]] == [(kind.kind, name)]
-        assert "SuccessfulCreate" in await there.reasons()
-
-    scenario(told)
+@in_world
+async def test_a_job_of_each_kind_is_made_when_it_is_due(there: World, template: Json, kind: Resource) -> None:
+    await cron(there, template)
+    await there.settled(1.0)
+    # The type is there before anything ran.
+    assert await there.status(CRONS, "acj") == {"type": kind.kind}
+    (name,) = await made(there, 1, kind)
+    job = await there.get(kind, name)
+    assert job is not None
+    metadata = job["metadata"]
+    due = metadata["annotations"]["apps.kruise.io/scheduled-at"]
+    assert name == f"acj-{int(datetime.fromisoformat(due).timestamp())}"
+    assert due.endswith(":00Z")
+    (owner,) = metadata["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["name"]) == (CRONS.api_version, CRONS.kind, "acj")
+    if kind is not IMAGE_JOBS:
+        assert metadata["labels"]["team"] == "x"
+    await there.settled(2.0)
+    status = await there.status(CRONS, "acj")
+    assert status["lastScheduleTime"] == due
+    assert [(one["kind"], one["name"]) for one in status["active"]] == [(kind.kind, name)]
+    assert "SuccessfulCreate" in await there.reasons()
 
 
 @pytest.mark.behaviour("ACJ-7", "ACJ-14", "ACJ-23")
-def test_a_few_of_what_has_ended_are_kept() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="* * * * *", successfulJobsHistoryLimit=1, failedJobsHistoryLimit=1)
-        for type_ in ("Complete", "Failed", "Complete", "Failed"):
-            count = len(creations(there))
+@in_world
+async def test_a_few_of_what_has_ended_are_kept(there: World) -> None:
+    await cron(there, schedule="* * * * *", successfulJobsHistoryLimit=1, failedJobsHistoryLimit=1)
+    for type_ in ("Complete", "Failed", "Complete", "Failed"):
+        count = len(creations(there))
 
-            async def another(before: int = count) -> bool:
-                return len(creations(there)) > before
+        async def another(before: int = count) -> bool:
+            return len(creations(there)) > before
 
-            await there.until(another, 70)
-            await there.settled(1.0)
-            await ends(there, creations(there)[-1], type_)
-            await there.settled(2.0)
-        assert await there.names(JOBS) == creations(there)[2:4]
-        assert "active" not in await there.status(CRONS, "acj")
-        assert "SuccessfulDelete" in await there.reasons()
-
-    scenario(told)
+        await there.until(another, 70)
+        await there.settled(1.0)
+        await ends(there, creations(there)[-1], type_)
+        await there.settled(2.0)
+    assert await there.names(JOBS) == creations(there)[2:4]
+    assert "active" not in await there.status(CRONS, "acj")
+    assert "SuccessfulDelete" in await there.reasons()
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18", "ACJ-27")
-def test_forbid_waits_for_the_end_and_keeps_the_time_it_was_due() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="* * * * *", concurrencyPolicy="Forbid")
-        (first,) = await made(there, 1)
-        await there.settled(90)
-        assert creations(there) == [first]
-        assert "JobAlreadyActive" in await there.reasons()
-        await ends(there, first)
-        _, second = await made(there, 2, seconds=3)
-        assert int(second.removeprefix("acj-")) == int(first.removeprefix("acj-")) + 60
-
-    scenario(told)
+@in_world
+async def test_forbid_waits_for_the_end_and_keeps_the_time_it_was_due(there: World) -> None:
+    await cron(there, schedule="* * * * *", concurrencyPolicy="Forbid")
+    (first,) = await made(there, 1)
+    await there.settled(90)
+    assert creations(there) == [first]
+    assert "JobAlreadyActive" in await there.reasons()
+    await ends(there, first)
+    _, second = await made(there, 2, seconds=3)
+    assert int(second.removeprefix("acj-")) == int(first.removeprefix("acj-")) + 60
 
 
 @pytest.mark.behaviour("ACJ-16")
-def test_replace_deletes_what_runs() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="* * * * *", concurrencyPolicy="Replace")
-        (first,) = await made(there, 1)
+@in_world
+async def test_replace_deletes_what_runs(there: World) -> None:
+    await cron(there, schedule="* * * * *", concurrencyPolicy="Replace")
+    (first,) = await made(there, 1)
 
-        async def look() -> bool:
-            names = await there.names(JOBS)
-            return len(names) == 1 and names != [first]
+    async def look() -> bool:
+        names = await there.names(JOBS)
+        return len(names) == 1 and names != [first]
 
-        await there.until(look, 70)
-
-    scenario(told)
+    await there.until(look, 70)
 
 
 @pytest.mark.behaviour("ACJ-13", "ACJ-15")
-def test_nothing_starts_while_paused_and_the_latest_is_made_up_for() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="* * * * *", paused=True)
-        await there.settled(200)
-        assert creations(there) == []
-        now = there.clock.now()
-        await there.change(CRONS, "acj", {"spec": {"paused": False}})
-        (name,) = await made(there, 1, seconds=3)
-        assert int(name.removeprefix("acj-")) == int(now.timestamp()) // 60 * 60
-
-    scenario(told)
+@in_world
+async def test_nothing_starts_while_paused_and_the_latest_is_made_up_for(there: World) -> None:
+    await cron(there, schedule="* * * * *", paused=True)
+    await there.settled(200)
+    assert creations(there) == []
+    now = there.clock.now()
+    await there.change(CRONS, "acj", {"spec": {"paused": False}})
+    (name,) = await made(there, 1, seconds=3)
+    assert int(name.removeprefix("acj-")) == int(now.timestamp()) // 60 * 60
 
 
 @pytest.mark.behaviour("ACJ-21", "ACJ-29")
-def test_each_minute_runs_once_though_no_job_is_kept() -> None:
-    async def told(there: World) -> None:
-        await cron(there, BROADCAST, schedule="* * * * *", successfulJobsHistoryLimit=0)
-        begin = there.clock.now()
-        seen = 0
-        while there.clock.now().timestamp() < begin.timestamp() + 120 * 60:
-            await there.settled(10.0)
-            found = creations(there, "BroadcastJob")
-            if len(found) > seen:
-                seen = len(found)
-                await ends(there, found[-1], kind=BROADCAST_JOBS)
-        assert 119 <= seen <= 120
-        assert len(set(creations(there, "BroadcastJob"))) == seen
-        times = [int(name.removeprefix("acj-")) for name in creations(there, "BroadcastJob")]
-        assert times == list(range(times[0], times[0] + 60 * seen, 60))
-
-    scenario(told)
+@in_world
+async def test_each_minute_runs_once_though_no_job_is_kept(there: World) -> None:
+    await cron(there, BROADCAST, schedule="* * * * *", successfulJobsHistoryLimit=0)
+    begin = there.clock.now()
+    seen = 0
+    while there.clock.now().timestamp() < begin.timestamp() + 120 * 60:
+        await there.settled(10.0)
+        found = creations(there, "BroadcastJob")
+        if len(found) > seen:
+            seen = len(found)
+            await ends(there, found[-1], kind=BROADCAST_JOBS)
+    assert 119 <= seen <= 120
+    assert len(set(creations(there, "BroadcastJob"))) == seen
+    times = [int(name.removeprefix("acj-")) for name in creations(there, "BroadcastJob")]
+    assert times == list(range(times[0], times[0] + 60 * seen, 60))
 
 
 @pytest.mark.behaviour("ACJ-17", "ACJ-26")
-def test_a_lost_answer_starts_nothing_twice() -> None:
-    async def told(there: World) -> None:
-        lost = []
+@in_world
+async def test_a_lost_answer_starts_nothing_twice(there: World) -> None:
+    lost = []
 
-        def lose(request: Any) -> bool:
-            if request.method == "POST" and request.path.endswith("/jobs") and len(lost) < 2:
-                lost.append(request)
-                return True
-            return False
+    def lose(request: Any) -> bool:
+        if request.method == "POST" and request.path.endswith("/jobs") and len(lost) < 2:
+            lost.append(request)
+            return True
+        return False
 
-        there.manager.lose = lose
-        await cron(there)
-        (name,) = await made(there, 1)
-        await there.settled(20.0)
-        assert creations(there) == [name]
-        assert lost
-        assert (await there.status(CRONS, "acj"))["lastScheduleTime"]
-
-    scenario(told)
+    there.manager.lose = lose
+    await cron(there)
+    (name,) = await made(there, 1)
+    await there.settled(20.0)
+    assert creations(there) == [name]
+    assert lost
+    assert (await there.status(CRONS, "acj"))["lastScheduleTime"]
 
 
 @pytest.mark.behaviour("ACJ-26", "ACJ-27")
-def test_somebody_elses_job_of_that_name_is_left_alone_and_told() -> None:
-    async def told(there: World) -> None:
-        at = (int(there.clock.now().timestamp()) // 300 + 1) * 300
-        await there.create(JOBS, f"acj-{at}", {"template": {"spec": POD}})
-        await cron(there)
-        await there.settled(310)
-        assert "FailedCreate" in await there.reasons()
-        job = await there.get(JOBS, f"acj-{at}")
-        assert job is not None
-        assert "ownerReferences" not in job["metadata"]
-
-    scenario(told)
+@in_world
+async def test_somebody_elses_job_of_that_name_is_left_alone_and_told(there: World) -> None:
+    at = (int(there.clock.now().timestamp()) // 300 + 1) * 300
+    await there.create(JOBS, f"acj-{at}", {"template": {"spec": POD}})
+    await cron(there)
+    await there.settled(310)
+    assert "FailedCreate" in await there.reasons()
+    job = await there.get(JOBS, f"acj-{at}")
+    assert job is not None
+    assert "ownerReferences" not in job["metadata"]
 
 
 @pytest.mark.behaviour("ACJ-17")
-def test_a_refused_creation_is_told_and_tried_again() -> None:
-    async def told(there: World) -> None:
-        there.manager.refuse = lambda request: request.method == "POST" and request.path.endswith("/jobs")
-        await cron(there)
-        await there.settled(310)
-        assert creations(there) == []
-        assert "FailedCreate" in await there.reasons()
-        there.manager.refuse = lambda _: False
-        await made(there, 1, seconds=120)
-
-    scenario(told)
+@in_world
+async def test_a_refused_creation_is_told_and_tried_again(there: World) -> None:
+    there.manager.refuse = lambda request: request.method == "POST" and request.path.endswith("/jobs")
+    await cron(there)
+    await there.settled(310)
+    assert creations(there) == []
+    assert "FailedCreate" in await there.reasons()
+    there.manager.refuse = lambda _: False
+    await made(there, 1, seconds=120)
 
 
 @pytest.mark.behaviour("ACJ-12", "ACJ-19")
-def test_a_schedule_that_nobody_can_read_is_told_once_and_left() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="never", timeZone="No/Where")
-        await there.settled(400)
-        messages = [one["message"] for one in await there.events() if one["reason"] == "UnparseableSchedule"]
-        assert [text.split(": ")[:2] for text in messages] == [["unparseable schedule", '"never"']]
-        await there.change(CRONS, "acj", {"spec": {"schedule": "* * * * *"}})
-        await made(there, 1, seconds=70)
-
-    scenario(told)
+@in_world
+async def test_a_schedule_that_nobody_can_read_is_told_once_and_left(there: World) -> None:
+    await cron(there, schedule="never", timeZone="No/Where")
+    await there.settled(400)
+    messages = [one["message"] for one in await there.events() if one["reason"] == "UnparseableSchedule"]
+    assert [text.split(": ")[:2] for text in messages] == [["unparseable schedule", '"never"']]
+    await there.change(CRONS, "acj", {"spec": {"schedule": "* * * * *"}})
+    await made(there, 1, seconds=70)
 
 
 @pytest.mark.behaviour("ACJ-13")
-def test_a_taken_over_object_is_not_written_but_for_its_status() -> None:
-    async def told(there: World) -> None:
-        await cron(there, paused=True)
-        await there.settled(10)
-        before = await there.get(CRONS, "acj")
-        there.writes.clear()
-        await there.settled(600)
-        assert await there.get(CRONS, "acj") == before
-        assert there.writes == []
-
-    scenario(told)
+@in_world
+async def test_a_taken_over_object_is_not_written_but_for_its_status(there: World) -> None:
+    await cron(there, paused=True)
+    await there.settled(10)
+    before = await there.get(CRONS, "acj")
+    there.writes.clear()
+    await there.settled(600)
+    assert await there.get(CRONS, "acj") == before
+    assert there.writes == []
 
 
 Reconcile = Callable[[], Awaitable[Any]]
 
 
-async def blind(policy: str, told: Callable[[Client, Unreliable, Reconcile], Awaitable[None]]) -> None:
+async def blind(policy: str, told: Callable[[Client, Connection, Reconcile], Awaitable[None]]) -> None:
     """A controller whose caches of jobs show nothing, as if each new list came after the job had gone."""
     clock = VirtualClock()
     api = ApiServer(clock=clock, rng=Random(1))
-    client, manager = Client(api.transport(), clock), Unreliable(api.transport())
+    client, manager = Client(api.transport(), clock), Connection(api.transport())
     for kind in (ADVANCED_CRON_JOB, BROADCAST_JOB):
         await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
     await clock.sleep(5.0)
@@ -288,7 +266,7 @@ async def blind(policy: str, told: Callable[[Client, Unreliable, Reconcile], Awa
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-18")
 def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
-    async def told(client: Client, _: Unreliable, reconcile: Reconcile) -> None:
+    async def told(client: Client, _: Connection, reconcile: Reconcile) -> None:
         for number in range(3):
             await client.clock.sleep(60.0)
             await reconcile()
@@ -304,7 +282,7 @@ def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
 @pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
 def test_a_job_whose_creation_nobody_answered_does_not_run_beside_the_next(policy: str, tries: int) -> None:
-    async def told(client: Client, manager: Unreliable, reconcile: Reconcile) -> None:
+    async def told(client: Client, manager: Connection, reconcile: Reconcile) -> None:
         await client.clock.sleep(60.0)
         manager.lose = lambda request: request.method == "POST"
         with pytest.raises(KubeError):
@@ -320,14 +298,12 @@ def test_a_job_whose_creation_nobody_answered_does_not_run_beside_the_next(polic
 
 
 @pytest.mark.behaviour("ACJ-16")
-def test_a_job_that_is_there_unseen_holds_the_next_up() -> None:
-    async def told(there: World) -> None:
-        await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy="Forbid")
-        assert len(await made(there, 1, BROADCAST_JOBS)) == 1
-        await there.settled(200.0)
-        assert len(creations(there, "BroadcastJob")) == 1
-
-    scenario(told)
+@in_world
+async def test_a_job_that_is_there_unseen_holds_the_next_up(there: World) -> None:
+    await cron(there, BROADCAST, schedule="* * * * *", concurrencyPolicy="Forbid")
+    assert len(await made(there, 1, BROADCAST_JOBS)) == 1
+    await there.settled(200.0)
+    assert len(creations(there, "BroadcastJob")) == 1
 
 
 async def messages(there: World, reason: str) -> list[str]:
@@ -335,56 +311,50 @@ async def messages(there: World, reason: str) -> list[str]:
 
 
 @pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
-def test_a_run_that_is_too_late_is_told_and_not_made_up_for() -> None:
-    async def told(there: World) -> None:
-        await cron(there, startingDeadlineSeconds=10, paused=True)
-        began = there.clock.now()
-        await there.settled(300 - began.timestamp() % 300 + 20)
-        await there.change(CRONS, "acj", {"spec": {"paused": False}})
-        await there.settled(5)
-        assert creations(there) == []
-        late = began.timestamp() // 300 * 300 + 300
-        text = rfc3339(datetime.fromtimestamp(late, tz=began.tzinfo))
-        assert await messages(there, "MissSchedule") == [f"Missed scheduled time to start a job: {text}"]
-        await made(there, 1)
-
-    scenario(told)
+@in_world
+async def test_a_run_that_is_too_late_is_told_and_not_made_up_for(there: World) -> None:
+    await cron(there, startingDeadlineSeconds=10, paused=True)
+    began = there.clock.now()
+    await there.settled(300 - began.timestamp() % 300 + 20)
+    await there.change(CRONS, "acj", {"spec": {"paused": False}})
+    await there.settled(5)
+    assert creations(there) == []
+    late = began.timestamp() // 300 * 300 + 300
+    text = rfc3339(datetime.fromtimestamp(late, tz=began.tzinfo))
+    assert await messages(there, "MissSchedule") == [f"Missed scheduled time to start a job: {text}"]
+    await made(there, 1)
 
 
 @pytest.mark.behaviour("ACJ-22", "ACJ-27")
-def test_of_very_many_missed_runs_the_latest_is_started_with_a_warning() -> None:
-    async def told(there: World) -> None:
-        await cron(there, schedule="* * * * *", paused=True)
-        await there.settled(102 * 60)
-        await there.change(CRONS, "acj", {"spec": {"paused": False}})
-        await made(there, 1, seconds=5)
-        text = (
-            "too many missed start times (> 100); only the latest is made up for. Set or decrease "
-            ".spec.startingDeadlineSeconds or check clock skew"
-        )
-        assert await messages(there, "TooManyMissedTimes") == [text]
-        await made(there, 2, seconds=70)
-        assert await messages(there, "TooManyMissedTimes") == [text]
-
-    scenario(told)
+@in_world
+async def test_of_very_many_missed_runs_the_latest_is_started_with_a_warning(there: World) -> None:
+    await cron(there, schedule="* * * * *", paused=True)
+    await there.settled(102 * 60)
+    await there.change(CRONS, "acj", {"spec": {"paused": False}})
+    await made(there, 1, seconds=5)
+    text = (
+        "too many missed start times (> 100); only the latest is made up for. Set or decrease "
+        ".spec.startingDeadlineSeconds or check clock skew"
+    )
+    assert await messages(there, "TooManyMissedTimes") == [text]
+    await made(there, 2, seconds=70)
+    assert await messages(there, "TooManyMissedTimes") == [text]
 
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-17", "ACJ-27")
-def test_what_replace_cannot_delete_is_told_and_nothing_is_started_beside_it() -> None:
-    async def told(there: World) -> None:
-        await cron(there, concurrencyPolicy="Replace")
-        (first,) = await made(there, 1)
-        there.manager.refuse = lambda request: request.method == "DELETE"
-        await there.settled(320)
-        assert await there.names(JOBS) == [first]
-        failed = await messages(there, "FailedDelete")
-        assert failed[0] == f"Error deleting job {first}: the disk is full"
-        there.manager.refuse = lambda _: False
+@in_world
+async def test_what_replace_cannot_delete_is_told_and_nothing_is_started_beside_it(there: World) -> None:
+    await cron(there, concurrencyPolicy="Replace")
+    (first,) = await made(there, 1)
+    there.manager.refuse = lambda request: request.method == "DELETE"
+    await there.settled(320)
+    assert await there.names(JOBS) == [first]
+    failed = await messages(there, "FailedDelete")
+    assert failed[0] == f"Error deleting job {first}: the disk is full"
+    there.manager.refuse = lambda _: False
 
-        async def replaced() -> bool:
-            return await there.names(JOBS) not in ([first], [])
+    async def replaced() -> bool:
+        return await there.names(JOBS) not in ([first], [])
 
-        await there.until(replaced, 60)
-        assert f"Deleted job {first}" in await messages(there, "SuccessfulDelete")
-
-    scenario(told)
+    await there.until(replaced, 60)
+    assert f"Deleted job {first}" in await messages(there, "SuccessfulDelete")

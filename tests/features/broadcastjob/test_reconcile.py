@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -14,14 +13,13 @@ from app.features.broadcastjob.plan import name_of
 from app.features.broadcastjob.types import BroadcastJob
 from app.kube.objects import decode_pod
 from app.kube.resources import EVENTS, NODES, PODS
-from tests.features.jobs.world import NAMESPACE, World, in_world
+from tests.features.jobs.world import NAMESPACE, World, worlds
 
 Json = dict[str, Any]
 JOBS = BROADCAST_JOB.resource()
 
 
-def scenario(told: Callable[[World], Awaitable[None]]) -> None:
-    in_world(FEATURE, [BROADCAST_JOB], told)
+in_world = worlds(FEATURE, BROADCAST_JOB)
 
 
 async def node(there: World, name: str, **spec: Any) -> None:
@@ -59,261 +57,235 @@ async def counts(there: World, **wanted: Any) -> None:
 
 
 @pytest.mark.behaviour("BJ-1", "BJ-13", "BJ-16", "BJ-18", "BJ-19")
-def test_every_node_is_served_once_and_the_job_goes_after_its_time() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 3)
-        await node(there, "cordoned", unschedulable=True)
-        await job(there, completionPolicy={"ttlSecondsAfterFinished": 30})
-        await counts(there, desired=3, active=3, phase="running")
-        assert await served(there) == ["n00", "n01", "n02"]
-        for name in await active(there):
-            await there.pod_status(name, "Succeeded")
-        await counts(there, desired=3, active=0, succeeded=3, phase="completed")
-        status = await there.status(JOBS, "bj")
-        (condition,) = status["conditions"]
-        assert condition["message"] == "Job completed, 3 pods succeeded, 0 pods failed"
-        reasons = await there.reasons()
-        assert "JobComplete" in reasons
-        assert "SuccessfulCreate" in reasons
-        await node(there, "late")
-        await there.settled(10.0)
-        assert await served(there) == ["n00", "n01", "n02"]
-        await there.settled(25.0)
-        assert await there.get(JOBS, "bj") is None
-
-    scenario(told)
+@in_world
+async def test_every_node_is_served_once_and_the_job_goes_after_its_time(there: World) -> None:
+    await nodes(there, 3)
+    await node(there, "cordoned", unschedulable=True)
+    await job(there, completionPolicy={"ttlSecondsAfterFinished": 30})
+    await counts(there, desired=3, active=3, phase="running")
+    assert await served(there) == ["n00", "n01", "n02"]
+    for name in await active(there):
+        await there.pod_status(name, "Succeeded")
+    await counts(there, desired=3, active=0, succeeded=3, phase="completed")
+    status = await there.status(JOBS, "bj")
+    (condition,) = status["conditions"]
+    assert condition["message"] == "Job completed, 3 pods succeeded, 0 pods failed"
+    reasons = await there.reasons()
+    assert "JobComplete" in reasons
+    assert "SuccessfulCreate" in reasons
+    await node(there, "late")
+    await there.settled(10.0)
+    assert await served(there) == ["n00", "n01", "n02"]
+    await there.settled(25.0)
+    assert await there.get(JOBS, "bj") is None
 
 
 @pytest.mark.behaviour("BJ-25")
-def test_a_parallelism_that_says_no_number_is_told() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 2)
-        await job(there, parallelism="x")
-        await counts(there, desired=2, active=0, phase="running")
-        messages = [one["message"] for one in await there.events() if one["reason"] == "InvalidParallelism"]
-        assert messages == ['spec.parallelism: "x" is no number and no percentage; use 10 or 10%']
-        assert await served(there) == []
-
-    scenario(told)
+@in_world
+async def test_a_parallelism_that_says_no_number_is_told(there: World) -> None:
+    await nodes(there, 2)
+    await job(there, parallelism="x")
+    await counts(there, desired=2, active=0, phase="running")
+    messages = [one["message"] for one in await there.events() if one["reason"] == "InvalidParallelism"]
+    assert messages == ['spec.parallelism: "x" is no number and no percentage; use 10 or 10%']
+    assert await served(there) == []
 
 
 @pytest.mark.behaviour("BJ-12")
-def test_never_more_than_parallelism_at_once() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 10)
-        await job(there, parallelism=3)
-        for done in range(10):
-            await counts(there, succeeded=done, active=min(3, 10 - done))
-            running = await active(there)
-            assert len(running) == min(3, 10 - done)
-            await there.pod_status(running[0], "Succeeded")
-        await counts(there, phase="completed", succeeded=10)
-        assert len(set(await served(there))) == 10
-
-    scenario(told)
+@in_world
+async def test_never_more_than_parallelism_at_once(there: World) -> None:
+    await nodes(there, 10)
+    await job(there, parallelism=3)
+    for done in range(10):
+        await counts(there, succeeded=done, active=min(3, 10 - done))
+        running = await active(there)
+        assert len(running) == min(3, 10 - done)
+        await there.pod_status(running[0], "Succeeded")
+    await counts(there, phase="completed", succeeded=10)
+    assert len(set(await served(there))) == 10
 
 
 @pytest.mark.behaviour("BJ-13", "BJ-24")
-def test_lost_answers_and_refusals_serve_no_node_twice() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 8)
-        seen: list[str] = []
+@in_world
+async def test_lost_answers_and_refusals_serve_no_node_twice(there: World) -> None:
+    await nodes(there, 8)
+    seen: list[str] = []
 
-        def every_other(request: Any) -> bool:
-            if request.method == "POST" and request.path.endswith("/pods"):
-                seen.append(request.path)
-                return len(seen) % 2 == 0
-            return False
+    def every_other(request: Any) -> bool:
+        if request.method == "POST" and request.path.endswith("/pods"):
+            seen.append(request.path)
+            return len(seen) % 2 == 0
+        return False
 
-        there.manager.lose = every_other
-        await job(there, parallelism=4)
-        for _ in range(400):
-            running = await active(there)
-            assert len(running) <= 4
-            for name in running[:2]:
-                await there.pod_status(name, "Succeeded")
-            if (await there.status(JOBS, "bj")).get("phase") == "completed":
-                break
-            await there.settled(1.0)
-        await counts(there, phase="completed", succeeded=8)
-        created = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "Pod")]
-        assert len(created) == len(set(created)) == 8
-        assert len(set(await served(there))) == 8
-
-    scenario(told)
+    there.manager.lose = every_other
+    await job(there, parallelism=4)
+    for _ in range(400):
+        running = await active(there)
+        assert len(running) <= 4
+        for name in running[:2]:
+            await there.pod_status(name, "Succeeded")
+        if (await there.status(JOBS, "bj")).get("phase") == "completed":
+            break
+        await there.settled(1.0)
+    await counts(there, phase="completed", succeeded=8)
+    created = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "Pod")]
+    assert len(created) == len(set(created)) == 8
+    assert len(set(await served(there))) == 8
 
 
 @pytest.mark.behaviour("BJ-10", "BJ-11", "BJ-24")
-def test_the_first_failure_stops_the_rest() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 3)
-        await job(there)
-        await counts(there, active=3)
-        await there.pod_status((await active(there))[0], "Failed")
-        await counts(there, phase="failed", failed=3, active=0)
-        assert await active(there) == []
-        status = await there.status(JOBS, "bj")
-        (condition,) = status["conditions"]
-        why = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
-        assert (condition["type"], condition["reason"], condition["message"]) == ("Failed", "Failed", why)
-        assert status["completionTime"]
-        reasons = await there.reasons()
-        said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
-        assert said.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
-        assert reasons.count("failed pod is found") == 1
-        assert "SuccessfulDelete" in reasons
-
-    scenario(told)
+@in_world
+async def test_the_first_failure_stops_the_rest(there: World) -> None:
+    await nodes(there, 3)
+    await job(there)
+    await counts(there, active=3)
+    await there.pod_status((await active(there))[0], "Failed")
+    await counts(there, phase="failed", failed=3, active=0)
+    assert await active(there) == []
+    status = await there.status(JOBS, "bj")
+    (condition,) = status["conditions"]
+    why = "failure policy is FailurePolicyTypeFailFast and failed pod is found"
+    assert (condition["type"], condition["reason"], condition["message"]) == ("Failed", "Failed", why)
+    assert status["completionTime"]
+    reasons = await there.reasons()
+    said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+    assert said.count(f"{why}: 0 pods succeeded, 3 pods failed") == 1
+    assert reasons.count("failed pod is found") == 1
+    assert "SuccessfulDelete" in reasons
 
 
 @pytest.mark.behaviour("BJ-20", "BJ-26")
-def test_a_deadline_stops_what_runs() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 2)
-        await job(there, completionPolicy={"activeDeadlineSeconds": 10})
-        await counts(there, active=2)
-        await there.settled(10.0)
-        await counts(there, phase="failed", failed=2, active=0)
-        assert await active(there) == []
-        assert "DeadlineExceeded" in await there.reasons()
-        said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
-        why = f"Job {NAMESPACE}/bj was active longer than specified deadline"
-        assert f"{why}: 0 pods succeeded, 2 pods failed" in said
-        assert (await there.status(JOBS, "bj"))["conditions"][0]["message"] == why
-
-    scenario(told)
+@in_world
+async def test_a_deadline_stops_what_runs(there: World) -> None:
+    await nodes(there, 2)
+    await job(there, completionPolicy={"activeDeadlineSeconds": 10})
+    await counts(there, active=2)
+    await there.settled(10.0)
+    await counts(there, phase="failed", failed=2, active=0)
+    assert await active(there) == []
+    assert "DeadlineExceeded" in await there.reasons()
+    said = [one["message"] for one in (await there.client.list(EVENTS, NAMESPACE)).items]
+    why = f"Job {NAMESPACE}/bj was active longer than specified deadline"
+    assert f"{why}: 0 pods succeeded, 2 pods failed" in said
+    assert (await there.status(JOBS, "bj"))["conditions"][0]["message"] == why
 
 
 @pytest.mark.behaviour("BJ-15")
-def test_never_serves_nodes_that_come_later() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 1)
-        await job(there, completionPolicy={"type": "Never"})
-        await counts(there, active=1)
-        await there.pod_status((await active(there))[0], "Succeeded")
-        await counts(there, succeeded=1, phase="running")
-        await node(there, "late")
-        await counts(there, desired=2, active=1)
-        assert await served(there) == ["late", "n00"]
-
-    scenario(told)
+@in_world
+async def test_never_serves_nodes_that_come_later(there: World) -> None:
+    await nodes(there, 1)
+    await job(there, completionPolicy={"type": "Never"})
+    await counts(there, active=1)
+    await there.pod_status((await active(there))[0], "Succeeded")
+    await counts(there, succeeded=1, phase="running")
+    await node(there, "late")
+    await counts(there, desired=2, active=1)
+    assert await served(there) == ["late", "n00"]
 
 
 @pytest.mark.behaviour("BJ-22")
-def test_a_failure_pauses_until_the_user_goes_on() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 3)
-        await job(there, parallelism=1, failurePolicy={"type": "Pause"})
-        await counts(there, active=1)
-        await there.pod_status((await active(there))[0], "Failed")
-        await counts(there, phase="paused", failed=1)
-        await there.settled(20.0)
-        found = await there.get(JOBS, "bj")
-        assert found is not None
-        assert found["spec"]["paused"] is True
-        assert len(await there.pods()) == 1
-        await there.change(JOBS, "bj", {"spec": {"paused": False}})
-        await counts(there, phase="running", failed=1, active=1)
-        await there.pod_status((await active(there))[0], "Failed")
-        await counts(there, phase="paused", failed=2)
-        reasons = await there.reasons()
-        assert {"Paused", "Continue"} <= set(reasons)
-
-    scenario(told)
+@in_world
+async def test_a_failure_pauses_until_the_user_goes_on(there: World) -> None:
+    await nodes(there, 3)
+    await job(there, parallelism=1, failurePolicy={"type": "Pause"})
+    await counts(there, active=1)
+    await there.pod_status((await active(there))[0], "Failed")
+    await counts(there, phase="paused", failed=1)
+    await there.settled(20.0)
+    found = await there.get(JOBS, "bj")
+    assert found is not None
+    assert found["spec"]["paused"] is True
+    assert len(await there.pods()) == 1
+    await there.change(JOBS, "bj", {"spec": {"paused": False}})
+    await counts(there, phase="running", failed=1, active=1)
+    await there.pod_status((await active(there))[0], "Failed")
+    await counts(there, phase="paused", failed=2)
+    reasons = await there.reasons()
+    assert {"Paused", "Continue"} <= set(reasons)
 
 
 @pytest.mark.behaviour("BJ-22")
-def test_a_failed_pod_that_is_deleted_for_another_try_pauses_again_when_that_fails_too() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 1)
-        await job(there, failurePolicy={"type": "Pause"})
-        for _ in range(3):
-            await counts(there, phase="running", active=1, failed=0)
-            (name,) = await active(there)
-            await there.pod_status(name, "Failed")
-            await counts(there, phase="paused", active=0, failed=1)
-            await there.client.delete(PODS, name, NAMESPACE)
-            await there.change(JOBS, "bj", {"spec": {"paused": False}})
+@in_world
+async def test_a_failed_pod_that_is_deleted_for_another_try_pauses_again_when_that_fails_too(there: World) -> None:
+    await nodes(there, 1)
+    await job(there, failurePolicy={"type": "Pause"})
+    for _ in range(3):
         await counts(there, phase="running", active=1, failed=0)
-
-    scenario(told)
+        (name,) = await active(there)
+        await there.pod_status(name, "Failed")
+        await counts(there, phase="paused", active=0, failed=1)
+        await there.client.delete(PODS, name, NAMESPACE)
+        await there.change(JOBS, "bj", {"spec": {"paused": False}})
+    await counts(there, phase="running", active=1, failed=0)
 
 
 @pytest.mark.behaviour("BJ-7", "BJ-23")
-def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 3)
-        await job(there, completionPolicy={"type": "Never"})
-        await counts(there, active=3)
-        pods = {one["metadata"]["name"] for one in await there.pods()}
-        first = (await active(there))[0]
-        await there.pod_status(first, "Succeeded")
-        for name in ("n00", "n01", "n02"):
-            await there.change(NODES, name, {"spec": {"unschedulable": True}})
+@in_world
+async def test_a_cordon_deletes_what_runs_and_keeps_what_has_ended(there: World) -> None:
+    await nodes(there, 3)
+    await job(there, completionPolicy={"type": "Never"})
+    await counts(there, active=3)
+    pods = {one["metadata"]["name"] for one in await there.pods()}
+    first = (await active(there))[0]
+    await there.pod_status(first, "Succeeded")
+    for name in ("n00", "n01", "n02"):
+        await there.change(NODES, name, {"spec": {"unschedulable": True}})
 
-        async def look() -> bool:
-            return {one["metadata"]["name"] for one in await there.pods()} == {first}
+    async def look() -> bool:
+        return {one["metadata"]["name"] for one in await there.pods()} == {first}
 
-        await there.until(look)
-        assert len(pods) == 3
-        for name in ("n00", "n01", "n02"):
-            await there.change(NODES, name, {"spec": {"unschedulable": False}})
-        await counts(there, active=2, succeeded=1, desired=3)
-
-    scenario(told)
+    await there.until(look)
+    assert len(pods) == 3
+    for name in ("n00", "n01", "n02"):
+        await there.change(NODES, name, {"spec": {"unschedulable": False}})
+    await counts(there, active=2, succeeded=1, desired=3)
 
 
 @pytest.mark.behaviour("BJ-4", "BJ-7")
-def test_what_runs_is_judged_by_its_own_spec_after_the_template_changed() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 3)
-        await job(there)
-        await counts(there, active=3)
-        before = await active(there)
-        await there.change(JOBS, "bj", {"spec": {"template": {"spec": {"nodeSelector": {"no": "node"}}}}})
-        await there.settled(5.0)
-        assert await active(there) == before
-        assert (await there.status(JOBS, "bj"))["desired"] == 3
-        await node(there, "late")
-        await there.change(NODES, "n01", {"spec": {"unschedulable": True}})
-        await counts(there, desired=2, active=2)
-        assert await served(there) == ["n00", "n02"]
-        for name in await active(there):
-            await there.pod_status(name, "Succeeded")
-        await counts(there, phase="completed", succeeded=2)
-
-    scenario(told)
+@in_world
+async def test_what_runs_is_judged_by_its_own_spec_after_the_template_changed(there: World) -> None:
+    await nodes(there, 3)
+    await job(there)
+    await counts(there, active=3)
+    before = await active(there)
+    await there.change(JOBS, "bj", {"spec": {"template": {"spec": {"nodeSelector": {"no": "node"}}}}})
+    await there.settled(5.0)
+    assert await active(there) == before
+    assert (await there.status(JOBS, "bj"))["desired"] == 3
+    await node(there, "late")
+    await there.change(NODES, "n01", {"spec": {"unschedulable": True}})
+    await counts(there, desired=2, active=2)
+    assert await served(there) == ["n00", "n02"]
+    for name in await active(there):
+        await there.pod_status(name, "Succeeded")
+    await counts(there, phase="completed", succeeded=2)
 
 
 @pytest.mark.behaviour("BJ-17")
-def test_nothing_is_created_for_a_job_that_goes() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 1)
-        pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
-        await there.create(JOBS, "bj", {"template": {"spec": pod}, "paused": True}, finalizers=["example.com/wait"])
-        await there.settled(2.0)
-        await there.client.delete(JOBS, "bj", NAMESPACE)
-        await there.change(JOBS, "bj", {"spec": {"paused": False}})
-        await there.settled(5.0)
-        assert await there.pods() == []
-
-    scenario(told)
+@in_world
+async def test_nothing_is_created_for_a_job_that_goes(there: World) -> None:
+    await nodes(there, 1)
+    pod = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
+    await there.create(JOBS, "bj", {"template": {"spec": pod}, "paused": True}, finalizers=["example.com/wait"])
+    await there.settled(2.0)
+    await there.client.delete(JOBS, "bj", NAMESPACE)
+    await there.change(JOBS, "bj", {"spec": {"paused": False}})
+    await there.settled(5.0)
+    assert await there.pods() == []
 
 
 @pytest.mark.behaviour("BJ-19")
-def test_a_heartbeat_costs_nothing() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 2)
-        await job(there)
-        await counts(there, active=2)
-        await there.settled(3.0)
-        there.writes.clear()
-        beat = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        await there.change(NODES, "n00", beat, "status")
-        await there.settled(5.0)
-        assert [kind for _, kind, _ in there.writes if kind != "Node"] == []
-
-    scenario(told)
+@in_world
+async def test_a_heartbeat_costs_nothing(there: World) -> None:
+    await nodes(there, 2)
+    await job(there)
+    await counts(there, active=2)
+    await there.settled(3.0)
+    there.writes.clear()
+    beat = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    await there.change(NODES, "n00", beat, "status")
+    await there.settled(5.0)
+    assert [kind for _, kind, _ in there.writes if kind != "Node"] == []
 
 
 async def messages(there: World, reason: str) -> list[str]:
@@ -329,38 +301,34 @@ async def by_hand(there: World, name: str, where: str) -> None:
 
 
 @pytest.mark.behaviour("BJ-7")
-def test_two_pods_on_one_node_are_told_once() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 1)
-        await job(there)
-        await counts(there, active=1)
-        await by_hand(there, "other", "n00")
-        await counts(there, active=2)
-        await there.settled(30.0)
-        (text,) = await messages(there, "DuplicatePodCreatedOnSameNode")
-        named = [f"Duplicated pod {name} found on same node n00" for name in await active(there)]
-        assert text in named
-
-    scenario(told)
+@in_world
+async def test_two_pods_on_one_node_are_told_once(there: World) -> None:
+    await nodes(there, 1)
+    await job(there)
+    await counts(there, active=1)
+    await by_hand(there, "other", "n00")
+    await counts(there, active=2)
+    await there.settled(30.0)
+    (text,) = await messages(there, "DuplicatePodCreatedOnSameNode")
+    named = [f"Duplicated pod {name} found on same node n00" for name in await active(there)]
+    assert text in named
 
 
 @pytest.mark.behaviour("BJ-18", "BJ-24")
-def test_what_cannot_be_deleted_is_told_and_tried_again() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 2)
-        await job(there)
-        await counts(there, active=2, desired=2)
-        (name,) = [one["metadata"]["name"] for one in await there.pods() if pinned_to(one) == "n00"]
-        there.manager.refuse = lambda request: request.method == "DELETE"
-        await there.change(NODES, "n00", {"spec": {"unschedulable": True}})
-        await there.settled(10.0)
-        assert set(await messages(there, "FailedDelete")) == {"Error deleting: the disk is full"}
-        assert await served(there) == ["n00", "n01"]
-        there.manager.refuse = lambda _: False
-        await counts(there, active=1, desired=1)
-        assert await messages(there, "SuccessfulDelete") == [f"Delete pod: {name}"]
-
-    scenario(told)
+@in_world
+async def test_what_cannot_be_deleted_is_told_and_tried_again(there: World) -> None:
+    await nodes(there, 2)
+    await job(there)
+    await counts(there, active=2, desired=2)
+    (name,) = [one["metadata"]["name"] for one in await there.pods() if pinned_to(one) == "n00"]
+    there.manager.refuse = lambda request: request.method == "DELETE"
+    await there.change(NODES, "n00", {"spec": {"unschedulable": True}})
+    await there.settled(10.0)
+    assert set(await messages(there, "FailedDelete")) == {"Error deleting: the disk is full"}
+    assert await served(there) == ["n00", "n01"]
+    there.manager.refuse = lambda _: False
+    await counts(there, active=1, desired=1)
+    assert await messages(there, "SuccessfulDelete") == [f"Delete pod: {name}"]
 
 
 def pinned_to(pod: Json) -> str:
@@ -368,19 +336,17 @@ def pinned_to(pod: Json) -> str:
 
 
 @pytest.mark.behaviour("BJ-13", "BJ-18")
-def test_somebody_elses_pod_of_the_name_is_told() -> None:
-    async def told(there: World) -> None:
-        await nodes(there, 1)
-        await job(there, paused=True)
-        await counts(there, phase="paused")
-        found = BroadcastJob.model_validate(await there.get(JOBS, "bj"))
-        name = name_of(found, "n00")
-        await there.create(PODS, name, {"containers": [{"name": "main", "image": "busybox"}]})
-        await there.change(JOBS, "bj", {"spec": {"paused": False}})
-        await there.settled(5.0)
-        assert set(await messages(there, "FailedCreate")) == {f'Error creating: pods "{name}" already exists'}
-        await there.client.delete(PODS, name, NAMESPACE)
-        await counts(there, active=1)
-        assert await messages(there, "SuccessfulCreate") == [f"Created pod: {name}"]
-
-    scenario(told)
+@in_world
+async def test_somebody_elses_pod_of_the_name_is_told(there: World) -> None:
+    await nodes(there, 1)
+    await job(there, paused=True)
+    await counts(there, phase="paused")
+    found = BroadcastJob.model_validate(await there.get(JOBS, "bj"))
+    name = name_of(found, "n00")
+    await there.create(PODS, name, {"containers": [{"name": "main", "image": "busybox"}]})
+    await there.change(JOBS, "bj", {"spec": {"paused": False}})
+    await there.settled(5.0)
+    assert set(await messages(there, "FailedCreate")) == {f'Error creating: pods "{name}" already exists'}
+    await there.client.delete(PODS, name, NAMESPACE)
+    await counts(there, active=1)
+    assert await messages(there, "SuccessfulCreate") == [f"Created pod: {name}"]

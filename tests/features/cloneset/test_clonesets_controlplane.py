@@ -12,12 +12,13 @@ from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.kube.jsonvalues import json_copy
 from app.kube.patches import diff
+from tests.admission.recorded import cases, comparable, judged, names_of, read_alike
 from tests.cluster.controlplane import ControlPlane
-from tests.features.cloneset.recorded import CASES, IDS, comparable, judged, read_alike
 from tests.scenarios.world import manager
 
 pytestmark = pytest.mark.controlplane
 
+CASES = cases("cloneset")
 NAMESPACE = "diff"
 PROBE = {"httpGet": {"port": 80}}
 FIELD = {"fieldRef": {"fieldPath": "metadata.name"}}
@@ -82,7 +83,7 @@ def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.behaviour("CS-4", "CS-20", "CS-21", "CS-22", "CS-24", "CS-173")
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+@pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
 def test_a_recorded_cloneset_is_judged_and_stored_alike_on_an_api_server(
     api: ControlPlane, case: dict[str, Any]
 ) -> None:

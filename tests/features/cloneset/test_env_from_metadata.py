@@ -9,8 +9,7 @@ import pytest
 from app.api import names
 from app.kube.resources import PODS
 from app.pods.agents import REPORT_SECONDS
-from tests.features.cloneset.world import NAMESPACE, rolling, small_cluster
-from tests.kube.fakes import virtual
+from tests.features.cloneset.world import NAMESPACE, SmallCluster, in_cluster, rolling
 
 
 def versioned(version: str) -> dict[str, Any]:
@@ -20,21 +19,22 @@ def versioned(version: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"app": "web", "version": version}}, "spec": {"containers": [container]}}
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-132", "PM-48")
 @pytest.mark.parametrize(("policy", "replaced"), [("InPlaceIfPossible", True), ("InPlaceOnly", False)])
-async def test_who_has_no_agent_is_replaced_where_that_is_allowed(policy: str, replaced: bool) -> None:
+async def test_who_has_no_agent_is_replaced_where_that_is_allowed(
+    cluster: SmallCluster, policy: str, replaced: bool
+) -> None:
     """Updated in place such a Pod would stay out of service for ever."""
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
-        await cluster.settled(readyReplicas=1)
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
-        await cluster.settled(updatedReplicas=1)
-        if replaced:
-            await cluster.settled(updatedReadyReplicas=1)
-        after = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        assert (after != before) is replaced
+    await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling(policy))
+    await cluster.settled(readyReplicas=1)
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
+    await cluster.settled(updatedReplicas=1)
+    if replaced:
+        await cluster.settled(updatedReadyReplicas=1)
+    after = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert (after != before) is replaced
 
 
 class Everywhere:
@@ -44,25 +44,24 @@ class Everywhere:
         return True
 
 
-@virtual
+@in_cluster(agents=Everywhere())
 @pytest.mark.behaviour("PM-140")
 @pytest.mark.parametrize("reports", [True, False])
-async def test_an_agent_that_has_not_reported_yet_is_waited_for(reports: bool) -> None:
-    async with small_cluster(agents=Everywhere()) as cluster:
-        await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
-        await cluster.settled(readyReplicas=1)
-        (before,) = await cluster.pods()
-        await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
-        found = await cluster.settled(replicas=1, updatedReplicas=0)
-        await cluster.clock.sleep(REPORT_SECONDS / 2)
-        found = await cluster.settled(replicas=1, updatedReplicas=0)
-        (waiting,) = (one for one in found["conditions"] if one["type"] == "WaitingForNodeAgent")
-        assert waiting["status"] == "True"
-        assert f"has not reported the containers of {before['metadata']['name']} yet" in waiting["message"]
-        if reports:
-            report = {"metadata": {"annotations": {names.RUNTIME_CONTAINERS_META: '{"containers": []}'}}}
-            await cluster.user.patch(PODS, before["metadata"]["name"], report, NAMESPACE)
-        found = await cluster.settled(replicas=1, updatedReplicas=1)
-        (after,) = await cluster.pods()
-        assert (after["metadata"]["uid"] == before["metadata"]["uid"]) is reports
-        assert not [one for one in found.get("conditions") or () if one["type"] == "WaitingForNodeAgent"]
+async def test_an_agent_that_has_not_reported_yet_is_waited_for(cluster: SmallCluster, reports: bool) -> None:
+    await cluster.apply(replicas=1, template=versioned("1"), updateStrategy=rolling("InPlaceIfPossible"))
+    await cluster.settled(readyReplicas=1)
+    (before,) = await cluster.pods()
+    await cluster.patch({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}})
+    found = await cluster.settled(replicas=1, updatedReplicas=0)
+    await cluster.clock.sleep(REPORT_SECONDS / 2)
+    found = await cluster.settled(replicas=1, updatedReplicas=0)
+    (waiting,) = (one for one in found["conditions"] if one["type"] == "WaitingForNodeAgent")
+    assert waiting["status"] == "True"
+    assert f"has not reported the containers of {before['metadata']['name']} yet" in waiting["message"]
+    if reports:
+        report = {"metadata": {"annotations": {names.RUNTIME_CONTAINERS_META: '{"containers": []}'}}}
+        await cluster.user.patch(PODS, before["metadata"]["name"], report, NAMESPACE)
+    found = await cluster.settled(replicas=1, updatedReplicas=1)
+    (after,) = await cluster.pods()
+    assert (after["metadata"]["uid"] == before["metadata"]["uid"]) is reports
+    assert not [one for one in found.get("conditions") or () if one["type"] == "WaitingForNodeAgent"]

@@ -9,7 +9,7 @@ import pytest
 
 from app.sandbox.kubelet.program import BEHAVIOUR, Pace
 from tests.features.cloneset.test_reconcile import is_ready
-from tests.features.cloneset.world import rolling, small_cluster, template
+from tests.features.cloneset.world import SmallCluster, in_cluster, rolling, small_cluster, template
 from tests.kube.fakes import virtual
 
 STATE = "apps.kruise.io/inplace-update-state"
@@ -73,66 +73,62 @@ async def test_out_of_service_for_the_grace_period_then_the_image_then_back(capl
         ]
 
 
-@virtual
+@in_cluster(pace=Pace(restart=1.0))
 @pytest.mark.behaviour("PM-54", "PM-56", "CS-76")
-async def test_a_rollback_in_place_heals_pods_whose_new_image_crashes() -> None:
+async def test_a_rollback_in_place_heals_pods_whose_new_image_crashes(cluster: SmallCluster) -> None:
     """U-96."""
-    async with small_cluster(pace=Pace(restart=1.0)) as cluster:
-        await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
-        first = await cluster.settled(availableReplicas=3)
-        kept = {identity(pod) for pod in await cluster.pods()}
-        bad = template(image="nginx:bad")
-        bad["metadata"]["annotations"] = {BEHAVIOUR: '{"main": {"exitAfter": 0.1, "exitCode": 1}}'}
-        await cluster.patch({"spec": {"template": bad}})
+    await cluster.apply(replicas=3, updateStrategy=rolling(maxUnavailable=2), minReadySeconds=5)
+    first = await cluster.settled(availableReplicas=3)
+    kept = {identity(pod) for pod in await cluster.pods()}
+    bad = template(image="nginx:bad")
+    bad["metadata"]["annotations"] = {BEHAVIOUR: '{"main": {"exitAfter": 0.1, "exitCode": 1}}'}
+    await cluster.patch({"spec": {"template": bad}})
 
-        async def crashing() -> bool:
-            states = [pod["status"]["containerStatuses"][0] for pod in await cluster.pods()]
-            return (
-                sum((state["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states) == 2
-            )
+    async def crashing() -> bool:
+        states = [pod["status"]["containerStatuses"][0] for pod in await cluster.pods()]
+        return sum((state["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for state in states) == 2
 
-        await cluster.until(crashing, "two crash over and over")
-        await cluster.clock.sleep(30)
-        # No third one is taken while two are down.
-        assert (await cluster.status())["updatedReplicas"] == 2
-        await cluster.patch(
-            {"spec": {"template": {**template(), "metadata": {**template()["metadata"], "annotations": None}}}}
-        )
-        last = await cluster.settled(updatedAvailableReplicas=3, seconds=600)
-        assert last["updateRevision"] == last["currentRevision"] == first["updateRevision"]
-        assert {identity(pod) for pod in await cluster.pods()} == kept
-        assert sorted(one["revision"] for one in await cluster.revisions()) == [2, 3]
+    await cluster.until(crashing, "two crash over and over")
+    await cluster.clock.sleep(30)
+    # No third one is taken while two are down.
+    assert (await cluster.status())["updatedReplicas"] == 2
+    await cluster.patch(
+        {"spec": {"template": {**template(), "metadata": {**template()["metadata"], "annotations": None}}}}
+    )
+    last = await cluster.settled(updatedAvailableReplicas=3, seconds=600)
+    assert last["updateRevision"] == last["currentRevision"] == first["updateRevision"]
+    assert {identity(pod) for pod in await cluster.pods()} == kept
+    assert sorted(one["revision"] for one in await cluster.revisions()) == [2, 3]
 
 
-@virtual
+@in_cluster(pace=Pace(start=2.0, restart=2.0, stop=1.0))
 @pytest.mark.behaviour("CS-132", "CS-162", "PM-54")
-async def test_in_place_is_several_times_faster_since_only_what_changes_starts_anew() -> None:
+async def test_in_place_is_several_times_faster_since_only_what_changes_starts_anew(cluster: SmallCluster) -> None:
     """U-98: a sidecar that takes long to start goes on where Pods are updated in place."""
-    async with small_cluster(pace=Pace(start=2.0, restart=2.0, stop=1.0)) as cluster:
-        pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
-        pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}
-        await cluster.apply(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))
-        await cluster.settled(availableReplicas=100)
-        first = {identity(pod) for pod in await cluster.pods()}
+    pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
+    pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}
+    await cluster.apply(replicas=100, template=pods_of, updateStrategy=rolling(maxUnavailable="10%"))
+    await cluster.settled(availableReplicas=100)
+    first = {identity(pod) for pod in await cluster.pods()}
 
-        async def updated_to(image: str, policy: str) -> float:
-            """Virtual seconds from the change to the last Pod that is available again."""
-            began = cluster.clock.monotonic()
-            containers = [{"name": "main", "image": image}, {"name": "proxy", "image": "envoy:1"}]
-            spec = {
-                "template": {"spec": {"containers": containers}},
-                "updateStrategy": rolling(policy, maxUnavailable="10%"),
-            }
-            await cluster.patch({"spec": spec})
-            await cluster.settled(replicas=100, updatedAvailableReplicas=100, seconds=1000)
-            assert {pod["spec"]["containers"][0]["image"] for pod in await cluster.pods()} == {image}
-            return cluster.clock.monotonic() - began
+    async def updated_to(image: str, policy: str) -> float:
+        """Virtual seconds from the change to the last Pod that is available again."""
+        began = cluster.clock.monotonic()
+        containers = [{"name": "main", "image": image}, {"name": "proxy", "image": "envoy:1"}]
+        spec = {
+            "template": {"spec": {"containers": containers}},
+            "updateStrategy": rolling(policy, maxUnavailable="10%"),
+        }
+        await cluster.patch({"spec": spec})
+        await cluster.settled(replicas=100, updatedAvailableReplicas=100, seconds=1000)
+        assert {pod["spec"]["containers"][0]["image"] for pod in await cluster.pods()} == {image}
+        return cluster.clock.monotonic() - began
 
-        in_place = await updated_to("nginx:2", "InPlaceIfPossible")
-        kept = await cluster.pods()
-        assert {identity(pod) for pod in kept} == first
-        restarts = {one["name"]: one["restartCount"] for pod in kept for one in pod["status"]["containerStatuses"]}
-        assert restarts == {"main": 1, "proxy": 0}
-        recreated = await updated_to("nginx:3", "ReCreate")
-        assert not {uid for _, uid, *_ in first} & {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        assert in_place * 3 < recreated
+    in_place = await updated_to("nginx:2", "InPlaceIfPossible")
+    kept = await cluster.pods()
+    assert {identity(pod) for pod in kept} == first
+    restarts = {one["name"]: one["restartCount"] for pod in kept for one in pod["status"]["containerStatuses"]}
+    assert restarts == {"main": 1, "proxy": 0}
+    recreated = await updated_to("nginx:3", "ReCreate")
+    assert not {uid for _, uid, *_ in first} & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert in_place * 3 < recreated

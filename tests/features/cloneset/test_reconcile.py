@@ -18,107 +18,108 @@ from app.kube.errors import RequestInfo, TransportError
 from app.kube.resources import CONTROLLERREVISIONS, EVENTS, NODES, PODS
 from app.manager.permissions import Granted, missing_rights
 from app.sandbox.kubelet.program import Pace
-from tests.features.cloneset.world import CLONESETS, NAMESPACE, rolling, small_cluster, template
+from tests.features.cloneset.world import (
+    CLONESETS,
+    NAMESPACE,
+    SmallCluster,
+    in_cluster,
+    rolling,
+    small_cluster,
+    template,
+)
 from tests.kube.fakes import json_response, status_body, virtual
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-100", "CS-101", "CS-142", "CS-156", "CS-172", "CS-144", "CS-72")
-async def test_scales_out_with_few_writes() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling())
-        status = await cluster.settled(readyReplicas=3, availableReplicas=3)
-        assert status["currentRevision"] == status["updateRevision"]
-        pods = await cluster.pods()
-        assert {pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for pod in pods} == {"Normal"}
-        assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods} == {status["updateRevision"]}
-        assert len(await cluster.revisions()) == 1
-        names = {pod["metadata"]["name"] for pod in pods}
-        assert {
-            message.removeprefix("succeed to create pod ") for message in await cluster.events("SuccessfulCreate")
-        } == names
-        per_pod = [line for line in cluster.sent.requests if "/pods" in line and "GET" not in line]
-        assert len(per_pod) <= 3 * 2 + 3  # create and one write that takes it into service; a few conflicts
+async def test_scales_out_with_few_writes(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling())
+    status = await cluster.settled(readyReplicas=3, availableReplicas=3)
+    assert status["currentRevision"] == status["updateRevision"]
+    pods = await cluster.pods()
+    assert {pod["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] for pod in pods} == {"Normal"}
+    assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in pods} == {status["updateRevision"]}
+    assert len(await cluster.revisions()) == 1
+    names = {pod["metadata"]["name"] for pod in pods}
+    assert {
+        message.removeprefix("succeed to create pod ") for message in await cluster.events("SuccessfulCreate")
+    } == names
+    per_pod = [line for line in cluster.sent.requests if "/pods" in line and "GET" not in line]
+    assert len(per_pod) <= 3 * 2 + 3  # create and one write that takes it into service; a few conflicts
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-194", "CS-148", "CS-66")
-async def test_nothing_to_do_means_no_request() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.settled(availableReplicas=3)
-        await cluster.clock.sleep(5)
-        cluster.sent.requests.clear()
-        await cluster.clock.sleep(600)
-        assert cluster.sent.requests == []
+async def test_nothing_to_do_means_no_request(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.settled(availableReplicas=3)
+    await cluster.clock.sleep(5)
+    cluster.sent.requests.clear()
+    await cluster.clock.sleep(600)
+    assert cluster.sent.requests == []
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-104", "CS-158", "CS-46")
-async def test_scales_in() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=5)
-        await cluster.settled(readyReplicas=5)
-        await cluster.patch({"spec": {"replicas": 0}})
-        await cluster.settled(replicas=0)
-        assert await cluster.pods() == []
-        assert len(await cluster.events("SuccessfulDelete")) == 5
+async def test_scales_in(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=5)
+    await cluster.settled(readyReplicas=5)
+    await cluster.patch({"spec": {"replicas": 0}})
+    await cluster.settled(replicas=0)
+    assert await cluster.pods() == []
+    assert len(await cluster.events("SuccessfulDelete")) == 5
 
 
-@virtual
+@in_cluster(pace=Pace(restart=2.0))
 @pytest.mark.behaviour("CS-124", "CS-130", "CS-131", "CS-162", "CS-76", "CS-145", "CS-188")
-async def test_updates_in_place_never_more_than_max_unavailable() -> None:
-    async with small_cluster(pace=Pace(restart=2.0)) as cluster:
-        await cluster.apply(replicas=6, updateStrategy=rolling(maxUnavailable=2))
-        await cluster.settled(availableReplicas=6)
-        before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        least = 6
+async def test_updates_in_place_never_more_than_max_unavailable(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=6, updateStrategy=rolling(maxUnavailable=2))
+    await cluster.settled(availableReplicas=6)
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    least = 6
 
-        async def done() -> bool:
-            nonlocal least
-            status = await cluster.status()
-            pods = await cluster.pods()
-            least = min(least, sum(map(is_ready, pods)))
-            changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-            return changed and status.get("updatedAvailableReplicas") == 6
+    async def done() -> bool:
+        nonlocal least
+        status = await cluster.status()
+        pods = await cluster.pods()
+        least = min(least, sum(map(is_ready, pods)))
+        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
+        return changed and status.get("updatedAvailableReplicas") == 6
 
-        await cluster.until(done, "all are updated")
-        assert least == 4
-        after = await cluster.pods()
-        assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in after} == before
-        assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"nginx:2"}
-        assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 6
+    await cluster.until(done, "all are updated")
+    assert least == 4
+    after = await cluster.pods()
+    assert {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in after} == before
+    assert {pod["spec"]["containers"][0]["image"] for pod in after} == {"nginx:2"}
+    assert len(await cluster.events("SuccessfulUpdatePodInPlace")) == 6
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("PM-47")
-async def test_a_pod_is_marked_updated_only_in_the_version_that_was_seen() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, updateStrategy=rolling())
-        await cluster.settled(availableReplicas=1)
-        seen: list[str] = []
+async def test_a_pod_is_marked_updated_only_in_the_version_that_was_seen(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=1, updateStrategy=rolling())
+    await cluster.settled(availableReplicas=1)
+    seen: list[str] = []
 
-        def intercept(request: Any) -> Any:
-            body = orjson.loads(request.body) if request.method == "PATCH" and request.path.endswith("/status") else {}
-            conditions = (body.get("status") or {}).get("conditions") or []
-            marks = [
-                one for one in conditions if (one.get("type"), one.get("status")) == ("InPlaceUpdateReady", "True")
-            ]
-            if not marks or "/pods/" not in request.path:
-                return None
-            seen.append(body["metadata"]["resourceVersion"])
-            # Somebody has written the Pod since: the first mark must not come through.
-            return json_response(409, status_body(409, "Conflict")) if len(seen) == 1 else None
+    def intercept(request: Any) -> Any:
+        body = orjson.loads(request.body) if request.method == "PATCH" and request.path.endswith("/status") else {}
+        conditions = (body.get("status") or {}).get("conditions") or []
+        marks = [one for one in conditions if (one.get("type"), one.get("status")) == ("InPlaceUpdateReady", "True")]
+        if not marks or "/pods/" not in request.path:
+            return None
+        seen.append(body["metadata"]["resourceVersion"])
+        # Somebody has written the Pod since: the first mark must not come through.
+        return json_response(409, status_body(409, "Conflict")) if len(seen) == 1 else None
 
-        cluster.sent.intercept = intercept
-        (pod,) = await cluster.pods()
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        await cluster.until(lambda: waited(lambda: len(seen) > 0), "the first try")
-        assert len(seen) == 1, "it is looked at again before the next"
-        await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"labels": {"x": "y"}}}, NAMESPACE)
-        await cluster.settled(updatedAvailableReplicas=1)
-        assert len(seen) == len(set(seen)) > 1
+    cluster.sent.intercept = intercept
+    (pod,) = await cluster.pods()
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    await cluster.until(lambda: waited(lambda: len(seen) > 0), "the first try")
+    assert len(seen) == 1, "it is looked at again before the next"
+    await cluster.user.patch(PODS, pod["metadata"]["name"], {"metadata": {"labels": {"x": "y"}}}, NAMESPACE)
+    await cluster.settled(updatedAvailableReplicas=1)
+    assert len(seen) == len(set(seen)) > 1
 
 
 async def waited(condition: Any) -> bool:
@@ -130,114 +131,108 @@ def is_ready(pod: dict[str, Any]) -> bool:
     return conditions.get("Ready") == "True"
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-132", "CS-164", "CS-103")
-async def test_replaces_pods_that_cannot_be_updated_in_place() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling())
-        await cluster.settled(availableReplicas=3)
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"template": template(hostname="other")}})
-        status = await cluster.settled(updatedAvailableReplicas=3, replicas=3)
-        assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        assert await cluster.events("InPlaceUpdateNotPossible") == [
-            f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
-            "add /spec/hostname: cannot be changed in a running Pod"
-        ]
+async def test_replaces_pods_that_cannot_be_updated_in_place(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling())
+    await cluster.settled(availableReplicas=3)
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"template": template(hostname="other")}})
+    status = await cluster.settled(updatedAvailableReplicas=3, replicas=3)
+    assert not before & {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert await cluster.events("InPlaceUpdateNotPossible") == [
+        f"pods are replaced for update(revision {status['updateRevision']}), not updated in-place: "
+        "add /spec/hostname: cannot be changed in a running Pod"
+    ]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-132", "CS-150")
-async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_an_event() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
-        await cluster.settled(availableReplicas=1)
-        await cluster.patch({"spec": {"template": template(hostname="other")}})
+async def test_in_place_only_fails_in_openkruises_words_and_names_the_field_in_an_event(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=1, updateStrategy=rolling("InPlaceOnly"))
+    await cluster.settled(availableReplicas=1)
+    await cluster.patch({"spec": {"template": template(hostname="other")}})
 
-        async def told() -> Any:
-            return (await cluster.status()).get("conditions")
+    async def told() -> Any:
+        return (await cluster.status()).get("conditions")
 
-        (condition,) = await cluster.until(told, "the condition")
-        (pod,) = await cluster.pods()
-        name = pod["metadata"]["name"]
-        assert condition["message"] == f"find Pod {name} update strategy is InPlaceOnly but can not update in-place"
-        await cluster.clock.sleep(60)
-        update = (await cluster.status())["updateRevision"]
-        assert await cluster.events("InPlaceUpdateNotPossible") == [
-            f"pods cannot be updated in-place for update(revision {update}): "
-            "add /spec/hostname: cannot be changed in a running Pod"
-        ]
+    (condition,) = await cluster.until(told, "the condition")
+    (pod,) = await cluster.pods()
+    name = pod["metadata"]["name"]
+    assert condition["message"] == f"find Pod {name} update strategy is InPlaceOnly but can not update in-place"
+    await cluster.clock.sleep(60)
+    update = (await cluster.status())["updateRevision"]
+    assert await cluster.events("InPlaceUpdateNotPossible") == [
+        f"pods cannot be updated in-place for update(revision {update}): "
+        "add /spec/hostname: cannot be changed in a running Pod"
+    ]
 
 
-@virtual
+@in_cluster(Gates(partition_rollback=True))
 @pytest.mark.behaviour("CS-84", "CS-146", "CS-76", "CS-95")
-async def test_partition_and_going_back() -> None:
+async def test_partition_and_going_back(cluster: SmallCluster) -> None:
     """U-17, U-18."""
-    async with small_cluster(Gates(partition_rollback=True)) as cluster:
-        await cluster.apply(replicas=4, updateStrategy=rolling(partition=2))
-        await cluster.settled(availableReplicas=4)
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        status = await cluster.settled(updatedAvailableReplicas=2, availableReplicas=4, expectedUpdatedReplicas=2)
-        assert status["currentRevision"] != status["updateRevision"]
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 4}}}})
-        await cluster.settled(updatedReplicas=0, availableReplicas=4)
+    await cluster.apply(replicas=4, updateStrategy=rolling(partition=2))
+    await cluster.settled(availableReplicas=4)
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    status = await cluster.settled(updatedAvailableReplicas=2, availableReplicas=4, expectedUpdatedReplicas=2)
+    assert status["currentRevision"] != status["updateRevision"]
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 4}}}})
+    await cluster.settled(updatedReplicas=0, availableReplicas=4)
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-90", "CS-185", "CS-187")
-async def test_surge() -> None:
+async def test_surge(cluster: SmallCluster) -> None:
     """U-19."""
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
-        await cluster.settled(availableReplicas=4)
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        most = 0
+    await cluster.apply(replicas=4, updateStrategy=rolling("ReCreate", maxSurge=3))
+    await cluster.settled(availableReplicas=4)
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    most = 0
 
-        async def done() -> bool:
-            nonlocal most
-            pods = await cluster.pods()
-            most = max(most, len(pods))
-            changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-            return changed and len(pods) == 4 and all(map(is_ready, pods))
+    async def done() -> bool:
+        nonlocal most
+        pods = await cluster.pods()
+        most = max(most, len(pods))
+        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
+        return changed and len(pods) == 4 and all(map(is_ready, pods))
 
-        await cluster.until(done, "all are updated")
-        assert most == 7
+    await cluster.until(done, "all are updated")
+    assert most == 7
 
 
-@virtual
+@in_cluster(Gates(in_place_surge=True))
 @pytest.mark.behaviour("CS-90", "CS-176")
-async def test_with_the_gate_a_surge_stands_in_and_all_pods_stay() -> None:
-    async with small_cluster(Gates(in_place_surge=True)) as cluster:
-        await cluster.apply(replicas=4, updateStrategy=rolling(maxSurge=2, maxUnavailable=0))
-        await cluster.settled(availableReplicas=4)
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"template": template(image="nginx:2")}})
-        most, least = 0, 9
+async def test_with_the_gate_a_surge_stands_in_and_all_pods_stay(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=4, updateStrategy=rolling(maxSurge=2, maxUnavailable=0))
+    await cluster.settled(availableReplicas=4)
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"template": template(image="nginx:2")}})
+    most, least = 0, 9
 
-        async def done() -> bool:
-            nonlocal most, least
-            pods = await cluster.pods()
-            most, least = max(most, len(pods)), min(least, sum(map(is_ready, pods)))
-            changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
-            return changed and len(pods) == 4 and all(map(is_ready, pods))
+    async def done() -> bool:
+        nonlocal most, least
+        pods = await cluster.pods()
+        most, least = max(most, len(pods)), min(least, sum(map(is_ready, pods)))
+        changed = all(pod["spec"]["containers"][0]["image"] == "nginx:2" for pod in pods)
+        return changed and len(pods) == 4 and all(map(is_ready, pods))
 
-        await cluster.until(done, "all are updated")
-        assert (most, least) == (6, 4)
-        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+    await cluster.until(done, "all are updated")
+    assert (most, least) == (6, 4)
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-123", "CS-133", "CS-184")
-async def test_paused() -> None:
+async def test_paused(cluster: SmallCluster) -> None:
     """U-20."""
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(paused=True))
-        await cluster.settled(availableReplicas=3)
-        await cluster.patch({"spec": {"template": template(image="nginx:2"), "replicas": 4}})
-        status = await cluster.settled(availableReplicas=4, updatedReplicas=1)
-        assert status["updatedReplicas"] == 1
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"paused": False}}}})
-        await cluster.settled(updatedAvailableReplicas=4)
+    await cluster.apply(updateStrategy=rolling(paused=True))
+    await cluster.settled(availableReplicas=3)
+    await cluster.patch({"spec": {"template": template(image="nginx:2"), "replicas": 4}})
+    status = await cluster.settled(availableReplicas=4, updatedReplicas=1)
+    assert status["updatedReplicas"] == 1
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"paused": False}}}})
+    await cluster.settled(updatedAvailableReplicas=4)
 
 
 @virtual
@@ -290,144 +285,139 @@ CLAIMS = [
 ]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-115", "CS-116", "CS-117", "CS-118", "CS-119", "CS-106")
-async def test_claims_are_used_again_when_somebody_else_deletes_the_pod() -> None:
+async def test_claims_are_used_again_when_somebody_else_deletes_the_pod(cluster: SmallCluster) -> None:
     """U-22."""
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
-        await cluster.settled(replicas=2)
-        before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
-        claims = {claim["metadata"]["uid"] for claim in await cluster.claims()}
-        gone = sorted(before)[0]
-        await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
+    await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
+    await cluster.settled(replicas=2)
+    before = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
+    claims = {claim["metadata"]["uid"] for claim in await cluster.claims()}
+    gone = sorted(before)[0]
+    await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
 
-        async def replaced() -> bool:
-            after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
-            return after.keys() == before.keys() and after[gone] != before[gone]
+    async def replaced() -> bool:
+        after = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in await cluster.pods()}
+        return after.keys() == before.keys() and after[gone] != before[gone]
 
-        await cluster.until(replaced, "the same name again")
-        assert {claim["metadata"]["uid"] for claim in await cluster.claims()} == claims
-        await cluster.patch({"spec": {"replicas": 1}})
-        await cluster.settled(replicas=1)
-        left = await cluster.claims()
-        assert len(left) == 1
+    await cluster.until(replaced, "the same name again")
+    assert {claim["metadata"]["uid"] for claim in await cluster.claims()} == claims
+    await cluster.patch({"spec": {"replicas": 1}})
+    await cluster.settled(replicas=1)
+    left = await cluster.claims()
+    assert len(left) == 1
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-120", "CS-119")
-async def test_claims_go_with_the_pod_where_they_are_not_used_again() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS)
-        await cluster.settled(replicas=2)
-        gone = (await cluster.pods())[0]["metadata"]["name"]
-        await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
+async def test_claims_go_with_the_pod_where_they_are_not_used_again(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS)
+    await cluster.settled(replicas=2)
+    gone = (await cluster.pods())[0]["metadata"]["name"]
+    await cluster.user.delete(PODS, gone, NAMESPACE, grace_period_seconds=0)
 
-        async def replaced() -> bool:
-            pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
-            claims = {claim["metadata"]["name"].removeprefix("data-") for claim in await cluster.claims()}
-            return len(pods) == 2 and gone not in pods and claims == pods
+    async def replaced() -> bool:
+        pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
+        claims = {claim["metadata"]["name"].removeprefix("data-") for claim in await cluster.claims()}
+        return len(pods) == 2 and gone not in pods and claims == pods
 
-        await cluster.until(replaced, "another name, another claim")
+    await cluster.until(replaced, "another name, another claim")
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-55", "CS-68", "CS-67", "CS-192")
-async def test_a_pod_that_stops_matching_is_released_and_replaced() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.settled(availableReplicas=3)
-        name = (await cluster.pods())[0]["metadata"]["name"]
-        await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
+async def test_a_pod_that_stops_matching_is_released_and_replaced(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.settled(availableReplicas=3)
+    name = (await cluster.pods())[0]["metadata"]["name"]
+    await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
 
-        async def released() -> bool:
-            pods = {pod["metadata"]["name"]: pod["metadata"] for pod in await cluster.pods()}
-            return len(pods) == 4 and not pods[name].get("ownerReferences")
+    async def released() -> bool:
+        pods = {pod["metadata"]["name"]: pod["metadata"] for pod in await cluster.pods()}
+        return len(pods) == 4 and not pods[name].get("ownerReferences")
 
-        await cluster.until(released, "released and replaced")
-        await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "web"}}}, NAMESPACE)
-        await cluster.clock.sleep(5)
-        assert len(await cluster.pods()) == 4
-        status = await cluster.status()
-        assert status["replicas"] == 3
+    await cluster.until(released, "released and replaced")
+    await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "web"}}}, NAMESPACE)
+    await cluster.clock.sleep(5)
+    assert len(await cluster.pods()) == 4
+    status = await cluster.status()
+    assert status["replicas"] == 3
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-68", "CS-117")
-async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
-        await cluster.settled(replicas=3)
-        before = {pod["metadata"]["name"] for pod in await cluster.pods()}
-        name = min(before)
-        await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
+async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another(cluster: SmallCluster) -> None:
+    await cluster.apply(volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
+    await cluster.settled(replicas=3)
+    before = {pod["metadata"]["name"] for pod in await cluster.pods()}
+    name = min(before)
+    await cluster.user.patch(PODS, name, {"metadata": {"labels": {"app": "mine"}}}, NAMESPACE)
 
-        async def replaced() -> bool:
-            return before < {pod["metadata"]["name"] for pod in await cluster.pods()}
+    async def replaced() -> bool:
+        return before < {pod["metadata"]["name"] for pod in await cluster.pods()}
 
-        await cluster.until(replaced, "one more")
-        status = await cluster.settled(replicas=3)
-        assert "conditions" not in status
-        assert await cluster.events("FailedCreate") == []
-        # Once the name is free the claim that was kept is used again.
-        await cluster.user.delete(PODS, name, NAMESPACE)
-        await cluster.patch({"spec": {"replicas": 4}})
-        await cluster.settled(replicas=4)
-        assert name in {pod["metadata"]["name"] for pod in await cluster.pods()}
+    await cluster.until(replaced, "one more")
+    status = await cluster.settled(replicas=3)
+    assert "conditions" not in status
+    assert await cluster.events("FailedCreate") == []
+    # Once the name is free the claim that was kept is used again.
+    await cluster.user.delete(PODS, name, NAMESPACE)
+    await cluster.patch({"spec": {"replicas": 4}})
+    await cluster.settled(replicas=4)
+    assert name in {pod["metadata"]["name"] for pod in await cluster.pods()}
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-149", "CS-151", "CS-157")
-async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(caplog: pytest.LogCaptureFixture) -> None:
-    async with small_cluster() as cluster:
-        refuse, why = True, "exceeded quota"
-        times: list[float] = []
+async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(
+    cluster: SmallCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    refuse, why = True, "exceeded quota"
+    times: list[float] = []
 
-        def intercept(request: Any) -> Any:
-            if refuse and request.method == "POST" and request.path.endswith("/pods"):
-                times.append(cluster.clock.monotonic())
-                return json_response(403, status_body(403, "Forbidden", why))
-            return None
+    def intercept(request: Any) -> Any:
+        if refuse and request.method == "POST" and request.path.endswith("/pods"):
+            times.append(cluster.clock.monotonic())
+            return json_response(403, status_body(403, "Forbidden", why))
+        return None
 
-        cluster.sent.intercept = intercept
-        await cluster.apply()
+    cluster.sent.intercept = intercept
+    await cluster.apply()
 
-        async def told() -> Any:
-            conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-            return conditions.get("FailedScale")
+    async def told() -> Any:
+        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
+        return conditions.get("FailedScale")
 
-        condition = await cluster.until(told, "the condition")
-        assert condition["status"] == "True"
-        assert condition["message"] == "exceeded quota (3 of 3 Pods were not created)"
-        await cluster.clock.sleep(120)
-        tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
-        assert len(tries) < 20, "no loop at full speed"
-        matches = (re.search(r"retrying in (\S+) s: POST", text) for text in caplog.messages)
-        logged = [float(found[1]) for found in matches if found]
-        assert logged[: len(times) - 1] == pytest.approx(
-            [after - before for before, after in pairwise(times)], abs=0.01
-        )
-        status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
-        assert len(status_writes) < 5
-        failures = await cluster.events("FailedCreate")
-        prefix = 'failed to create pod: exceeded quota, pod: {"metadata":{"name":"web-'
-        assert any(message.startswith(prefix) for message in failures)
-        shown = next(message for message in failures if message.startswith(prefix)).removeprefix(prefix)
-        assert shown[5:].startswith(
-            '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
-            '"apps.kruise.io/cloneset-instance-id":'
-        )
-        why = "exceeded the other quota"
+    condition = await cluster.until(told, "the condition")
+    assert condition["status"] == "True"
+    assert condition["message"] == "exceeded quota (3 of 3 Pods were not created)"
+    await cluster.clock.sleep(120)
+    tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith("/pods")]
+    assert len(tries) < 20, "no loop at full speed"
+    matches = (re.search(r"retrying in (\S+) s: POST", text) for text in caplog.messages)
+    logged = [float(found[1]) for found in matches if found]
+    assert logged[: len(times) - 1] == pytest.approx([after - before for before, after in pairwise(times)], abs=0.01)
+    status_writes = [line for line in cluster.sent.requests if line.endswith("clonesets/web/status")]
+    assert len(status_writes) < 5
+    failures = await cluster.events("FailedCreate")
+    prefix = 'failed to create pod: exceeded quota, pod: {"metadata":{"name":"web-'
+    assert any(message.startswith(prefix) for message in failures)
+    shown = next(message for message in failures if message.startswith(prefix)).removeprefix(prefix)
+    assert shown[5:].startswith(
+        '","generateName":"web-","namespace":"default","creationTimestamp":null,"labels":{"app":"web",'
+        '"apps.kruise.io/cloneset-instance-id":'
+    )
+    why = "exceeded the other quota"
 
-        async def told_anew() -> Any:
-            found = await told()
-            return found if why in found["message"] else None
+    async def told_anew() -> Any:
+        found = await told()
+        return found if why in found["message"] else None
 
-        anew = await cluster.until(told_anew, "the message is kept true", 1_000)
-        assert anew["lastTransitionTime"] == condition["lastTransitionTime"]
-        refuse = False
-        status = await cluster.settled(availableReplicas=3)
-        assert not status.get("conditions")
+    anew = await cluster.until(told_anew, "the message is kept true", 1_000)
+    assert anew["lastTransitionTime"] == condition["lastTransitionTime"]
+    refuse = False
+    status = await cluster.settled(availableReplicas=3)
+    assert not status.get("conditions")
 
 
 @virtual
@@ -454,81 +444,75 @@ async def test_resources_are_set_before_the_image_changes() -> None:
         assert writes.count("/resize") == 1
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-101")
 @pytest.mark.parametrize("path", ["/pods", "/controllerrevisions"])
-async def test_in_a_terminating_namespace_nothing_is_warned_of(path: str, caplog: pytest.LogCaptureFixture) -> None:
-    async with small_cluster() as cluster:
-        cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
-        refusal = json_response(
-            403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]})
-        )
+async def test_in_a_terminating_namespace_nothing_is_warned_of(
+    cluster: SmallCluster, path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+    refusal = json_response(403, status_body(403, "Forbidden", "it is being terminated", details={"causes": [cause]}))
 
-        def intercept(request: Any) -> Any:
-            return refusal if request.method == "POST" and request.path.endswith((path, "/events")) else None
+    def intercept(request: Any) -> Any:
+        return refusal if request.method == "POST" and request.path.endswith((path, "/events")) else None
 
-        cluster.sent.intercept = intercept
-        await cluster.apply()
-        await cluster.clock.sleep(120)
-        tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith(path)]
-        assert 1 <= len(tries) < 20
-        assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
-        assert not (await cluster.status()).get("conditions")
+    cluster.sent.intercept = intercept
+    await cluster.apply()
+    await cluster.clock.sleep(120)
+    tries = [line for line in cluster.sent.requests if line.startswith("POST") and line.endswith(path)]
+    assert 1 <= len(tries) < 20
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+    assert not (await cluster.status()).get("conditions")
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-177")
-async def test_a_lost_answer_makes_no_second_pod() -> None:
-    async with small_cluster() as cluster:
-        lost: list[str] = []
-        inner = cluster.sent._inner
+async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
+    lost: list[str] = []
+    inner = cluster.sent._inner
 
-        async def request(sent: Any) -> Any:
-            answer = await inner.request(sent)
-            if sent.method == "POST" and sent.path.endswith("/pods") and len(lost) < 2:
-                lost.append(sent.path)
-                raise TransportError(RequestInfo(sent.method, sent.path), "connection lost")
-            return answer
+    async def request(sent: Any) -> Any:
+        answer = await inner.request(sent)
+        if sent.method == "POST" and sent.path.endswith("/pods") and len(lost) < 2:
+            lost.append(sent.path)
+            raise TransportError(RequestInfo(sent.method, sent.path), "connection lost")
+        return answer
 
-        cluster.sent.request = request  # type: ignore[method-assign]
-        most = 0
-        await cluster.apply()
+    cluster.sent.request = request  # type: ignore[method-assign]
+    most = 0
+    await cluster.apply()
 
-        async def done() -> bool:
-            nonlocal most
-            most = max(most, len(await cluster.pods()))
-            return (await cluster.status()).get("availableReplicas") == 3
+    async def done() -> bool:
+        nonlocal most
+        most = max(most, len(await cluster.pods()))
+        return (await cluster.status()).get("availableReplicas") == 3
 
-        await cluster.until(done, "three are available")
-        await cluster.clock.sleep(10)
-        assert (most, len(await cluster.pods()), len(lost)) == (3, 3, 2)
+    await cluster.until(done, "three are available")
+    await cluster.clock.sleep(10)
+    assert (most, len(await cluster.pods()), len(lost)) == (3, 3, 2)
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-99", "CS-161", "CS-169", "CS-64")
-async def test_scale_out_is_throttled_until_pods_are_available() -> None:
+async def test_scale_out_is_throttled_until_pods_are_available(cluster: SmallCluster) -> None:
     """U-11."""
-    async with small_cluster() as cluster:
-        await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
-        began = cluster.clock.monotonic()
-        await cluster.settled(availableReplicas=3, seconds=600)
-        assert 180 <= cluster.clock.monotonic() - began < 190
-        text = "scaleUp is limited because of scaleStrategy.maxUnavailable, limit: "
-        told = {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")}
-        assert told == {"0", "1"}
+    await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
+    began = cluster.clock.monotonic()
+    await cluster.settled(availableReplicas=3, seconds=600)
+    assert 180 <= cluster.clock.monotonic() - began < 190
+    text = "scaleUp is limited because of scaleStrategy.maxUnavailable, limit: "
+    told = {message.removeprefix(text) for message in await cluster.events("ScaleUpLimited")}
+    assert told == {"0", "1"}
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-168")
-async def test_identical_events_are_one_with_a_growing_count() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
-        await cluster.settled(availableReplicas=3, seconds=600)
-        limited = [
-            one for one in (await cluster.user.list(EVENTS, NAMESPACE)).items if one["reason"] == "ScaleUpLimited"
-        ]
-        assert len({one["message"] for one in limited}) == len(limited) == 2
-        assert max(one["count"] for one in limited) > 1
+async def test_identical_events_are_one_with_a_growing_count(cluster: SmallCluster) -> None:
+    await cluster.apply(minReadySeconds=60, scaleStrategy={"maxUnavailable": 1})
+    await cluster.settled(availableReplicas=3, seconds=600)
+    limited = [one for one in (await cluster.user.list(EVENTS, NAMESPACE)).items if one["reason"] == "ScaleUpLimited"]
+    assert len({one["message"] for one in limited}) == len(limited) == 2
+    assert max(one["count"] for one in limited) > 1
 
 
 @virtual
@@ -567,171 +551,163 @@ def right_of(line: str) -> tuple[str, str, str] | None:
     return (verb, group, "/".join([rest[0], *rest[2:3]]))
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-62", "CS-82", "CS-193", "CS-111", "CS-110")
-async def test_pods_to_delete() -> None:
+async def test_pods_to_delete(cluster: SmallCluster) -> None:
     """U-12, U-13."""
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.settled(availableReplicas=3)
-        names = sorted(pod["metadata"]["name"] for pod in await cluster.pods())
-        await cluster.patch({"spec": {"replicas": 2, "scaleStrategy": {"podsToDelete": [names[1]]}}})
+    await cluster.apply()
+    await cluster.settled(availableReplicas=3)
+    names = sorted(pod["metadata"]["name"] for pod in await cluster.pods())
+    await cluster.patch({"spec": {"replicas": 2, "scaleStrategy": {"podsToDelete": [names[1]]}}})
 
-        async def gone() -> bool:
-            spec = (await cluster.user.get(CLONESETS, "web", NAMESPACE))["spec"]
-            return not spec["scaleStrategy"].get("podsToDelete")
+    async def gone() -> bool:
+        spec = (await cluster.user.get(CLONESETS, "web", NAMESPACE))["spec"]
+        return not spec["scaleStrategy"].get("podsToDelete")
 
-        await cluster.until(gone, "the name leaves the list")
-        assert sorted(pod["metadata"]["name"] for pod in await cluster.pods()) == [names[0], names[2]]
-        await cluster.user.patch(
-            PODS, names[0], {"metadata": {"labels": {"apps.kruise.io/specified-delete": "false"}}}, NAMESPACE
-        )
+    await cluster.until(gone, "the name leaves the list")
+    assert sorted(pod["metadata"]["name"] for pod in await cluster.pods()) == [names[0], names[2]]
+    await cluster.user.patch(
+        PODS, names[0], {"metadata": {"labels": {"apps.kruise.io/specified-delete": "false"}}}, NAMESPACE
+    )
 
-        async def replaced() -> bool:
-            pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
-            return names[0] not in pods and len(pods) == 2
+    async def replaced() -> bool:
+        pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
+        return names[0] not in pods and len(pods) == 2
 
-        await cluster.until(replaced, "another one in its place")
+    await cluster.until(replaced, "another one in its place")
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-63")
-async def test_history_is_kept_to_its_limit_by_the_very_pass_that_ends_a_roll_out() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=0, revisionHistoryLimit=1)
+async def test_history_is_kept_to_its_limit_by_the_very_pass_that_ends_a_roll_out(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=0, revisionHistoryLimit=1)
+    await cluster.settled(replicas=0)
+    for image in ("nginx:2", "nginx:3", "nginx:4"):
+        await cluster.patch({"spec": {"template": template(image=image)}})
         await cluster.settled(replicas=0)
-        for image in ("nginx:2", "nginx:3", "nginx:4"):
-            await cluster.patch({"spec": {"template": template(image=image)}})
-            await cluster.settled(replicas=0)
-        await cluster.clock.sleep(1)
-        assert sorted(revision["revision"] for revision in await cluster.revisions()) == [3, 4]
+    await cluster.clock.sleep(1)
+    assert sorted(revision["revision"] for revision in await cluster.revisions()) == [3, 4]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-63", "CS-72")
-async def test_history_is_kept_to_its_limit_and_a_rollback_is_no_new_revision() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, revisionHistoryLimit=1, updateStrategy=rolling())
-        await cluster.settled(availableReplicas=1)
-        for image in ("nginx:2", "nginx:3", "nginx:4", "nginx:3"):
-            await cluster.patch({"spec": {"template": template(image=image)}})
-            await cluster.settled(updatedAvailableReplicas=1)
+async def test_history_is_kept_to_its_limit_and_a_rollback_is_no_new_revision(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=1, revisionHistoryLimit=1, updateStrategy=rolling())
+    await cluster.settled(availableReplicas=1)
+    for image in ("nginx:2", "nginx:3", "nginx:4", "nginx:3"):
+        await cluster.patch({"spec": {"template": template(image=image)}})
+        await cluster.settled(updatedAvailableReplicas=1)
 
-        async def two() -> bool:
-            return len(await cluster.revisions()) == 2
+    async def two() -> bool:
+        return len(await cluster.revisions()) == 2
 
-        await cluster.until(two, "the one in use and one more")
-        assert max(found["revision"] for found in await cluster.revisions()) == 5
+    await cluster.until(two, "the one in use and one more")
+    assert max(found["revision"] for found in await cluster.revisions()) == 5
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-72", "CS-190")
-async def test_revisions_made_by_hand_and_garbage_on_pods_crash_nothing() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling())
-        await cluster.settled(availableReplicas=3)
-        await cluster.user.create(
-            CONTROLLERREVISIONS,
-            {"metadata": {"name": "web-hand", "labels": {"app": "web", "controller.kubernetes.io/hash": "x"}},
-             "data": {"spec": 5}, "revision": 77},
-            NAMESPACE,
-        )  # fmt: skip
-        name = (await cluster.pods())[0]["metadata"]["name"]
-        garbage = {
-            "annotations": {"apps.kruise.io/inplace-update-state": "{", "apps.kruise.io/inplace-update-grace": "["}
-        }
-        await cluster.user.patch(PODS, name, {"metadata": garbage}, NAMESPACE)
-        await cluster.patch({"spec": {"replicas": 4}})
-        await cluster.settled(replicas=4)
+async def test_revisions_made_by_hand_and_garbage_on_pods_crash_nothing(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling())
+    await cluster.settled(availableReplicas=3)
+    await cluster.user.create(
+        CONTROLLERREVISIONS,
+        {"metadata": {"name": "web-hand", "labels": {"app": "web", "controller.kubernetes.io/hash": "x"}},
+         "data": {"spec": 5}, "revision": 77},
+        NAMESPACE,
+    )  # fmt: skip
+    name = (await cluster.pods())[0]["metadata"]["name"]
+    garbage = {"annotations": {"apps.kruise.io/inplace-update-state": "{", "apps.kruise.io/inplace-update-grace": "["}}
+    await cluster.user.patch(PODS, name, {"metadata": garbage}, NAMESPACE)
+    await cluster.patch({"spec": {"replicas": 4}})
+    await cluster.settled(replicas=4)
 
-        async def told() -> Any:
-            conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-            return conditions.get("FailedUpdate")
+    async def told() -> Any:
+        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
+        return conditions.get("FailedUpdate")
 
-        assert name in (await cluster.until(told, "the condition"))["message"]
-        status = await cluster.status()
-        assert "web-hand" not in (status["updateRevision"], status["currentRevision"])
-        assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()} == {
-            status["updateRevision"]
-        }
-        cluster.sent.requests.clear()
-        await cluster.clock.sleep(60)
-        assert len(cluster.sent.requests) < 10, "no loop at full speed"
+    assert name in (await cluster.until(told, "the condition"))["message"]
+    status = await cluster.status()
+    assert "web-hand" not in (status["updateRevision"], status["currentRevision"])
+    assert {pod["metadata"]["labels"]["controller-revision-hash"] for pod in await cluster.pods()} == {
+        status["updateRevision"]
+    }
+    cluster.sent.requests.clear()
+    await cluster.clock.sleep(60)
+    assert len(cluster.sent.requests) < 10, "no loop at full speed"
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-153", "CS-154")
-async def test_a_roll_out_that_takes_too_long_says_so() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(progressDeadlineSeconds=30, updateStrategy=rolling())
+async def test_a_roll_out_that_takes_too_long_says_so(cluster: SmallCluster) -> None:
+    await cluster.apply(progressDeadlineSeconds=30, updateStrategy=rolling())
 
-        async def reason() -> str:
-            conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
-            return (conditions.get("Progressing") or {}).get("reason", "")
+    async def reason() -> str:
+        conditions = {c["type"]: c for c in (await cluster.status()).get("conditions") or []}
+        return (conditions.get("Progressing") or {}).get("reason", "")
 
-        async def available() -> bool:
-            return await reason() == "CloneSetAvailable"
+    async def available() -> bool:
+        return await reason() == "CloneSetAvailable"
 
-        await cluster.until(available, "available")
-        unready = template(image="nginx:2")
-        unready["metadata"]["annotations"] = {"sandbox.pykruise.io/unready": "main"}
-        await cluster.patch({"spec": {"template": unready}})
+    await cluster.until(available, "available")
+    unready = template(image="nginx:2")
+    unready["metadata"]["annotations"] = {"sandbox.pykruise.io/unready": "main"}
+    await cluster.patch({"spec": {"template": unready}})
 
-        async def exceeded() -> bool:
-            return await reason() == "ProgressDeadlineExceeded"
+    async def exceeded() -> bool:
+        return await reason() == "ProgressDeadlineExceeded"
 
-        began = cluster.clock.monotonic()
-        await cluster.until(exceeded, "the deadline")
-        assert 30 <= cluster.clock.monotonic() - began < 40
+    began = cluster.clock.monotonic()
+    await cluster.until(exceeded, "the deadline")
+    assert 30 <= cluster.clock.monotonic() - began < 40
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-180", "CS-179")
-async def test_a_pod_that_has_failed_is_replaced_and_left_lying() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.settled(availableReplicas=3)
-        name = (await cluster.pods())[0]["metadata"]["name"]
-        failed = {"status": {"phase": "Failed"}}
-        await cluster.user.patch(PODS, name, failed, NAMESPACE, subresource="status")
+async def test_a_pod_that_has_failed_is_replaced_and_left_lying(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.settled(availableReplicas=3)
+    name = (await cluster.pods())[0]["metadata"]["name"]
+    failed = {"status": {"phase": "Failed"}}
+    await cluster.user.patch(PODS, name, failed, NAMESPACE, subresource="status")
 
-        async def replaced() -> bool:
-            return len(await cluster.pods()) == 4 and (await cluster.status()).get("availableReplicas") == 3
+    async def replaced() -> bool:
+        return len(await cluster.pods()) == 4 and (await cluster.status()).get("availableReplicas") == 3
 
-        await cluster.until(replaced, "another one beside it")
-        assert (await cluster.status())["replicas"] == 3
+    await cluster.until(replaced, "another one beside it")
+    assert (await cluster.status())["replicas"] == 3
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("CS-74", "CS-77", "CS-121")
-async def test_changed_claim_templates_are_for_pods_to_come() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, volumeClaimTemplates=CLAIMS)
-        await cluster.settled(replicas=1)
-        more = [*CLAIMS, {**CLAIMS[0], "metadata": {"name": "logs"}}]
-        await cluster.patch({"spec": {"volumeClaimTemplates": more, "replicas": 2}})
-        await cluster.settled(replicas=2)
-        assert len(await cluster.revisions()) == 1
-        kinds = sorted(claim["metadata"]["name"].split("-")[0] for claim in await cluster.claims())
-        assert kinds == ["data", "data", "logs"]
+async def test_changed_claim_templates_are_for_pods_to_come(cluster: SmallCluster) -> None:
+    await cluster.apply(replicas=1, volumeClaimTemplates=CLAIMS)
+    await cluster.settled(replicas=1)
+    more = [*CLAIMS, {**CLAIMS[0], "metadata": {"name": "logs"}}]
+    await cluster.patch({"spec": {"volumeClaimTemplates": more, "replicas": 2}})
+    await cluster.settled(replicas=2)
+    assert len(await cluster.revisions()) == 1
+    kinds = sorted(claim["metadata"]["name"].split("-")[0] for claim in await cluster.claims())
+    assert kinds == ["data", "data", "logs"]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("PM-45", "PM-74", "CS-135")
-async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_once_one_does() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))
+async def test_a_pod_that_no_node_takes_shows_its_first_conditions_and_serves_once_one_does(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.apply(replicas=1, template=template(nodeSelector={"disk": "ssd"}))
 
-        async def waits() -> bool:
-            shown = [
-                {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
-                for pod in await cluster.pods()
-            ]
-            return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
+    async def waits() -> bool:
+        shown = [
+            {c["type"]: c["status"] for c in pod.get("status", {}).get("conditions", [])}
+            for pod in await cluster.pods()
+        ]
+        return shown == [{"PodScheduled": "False", "InPlaceUpdateReady": "True", "KruisePodReady": "True"}]
 
-        await cluster.until(waits, "the condition is there")
-        assert len(await in_state(cluster, "PreparingNormal")) == 1
-        node = (await cluster.user.list(NODES)).items[0]["metadata"]["name"]
-        await cluster.user.patch(NODES, node, {"metadata": {"labels": {"disk": "ssd"}}})
-        await cluster.settled(availableReplicas=1)
-        assert len(await in_state(cluster, "Normal")) == 1
+    await cluster.until(waits, "the condition is there")
+    assert len(await in_state(cluster, "PreparingNormal")) == 1
+    node = (await cluster.user.list(NODES)).items[0]["metadata"]["name"]
+    await cluster.user.patch(NODES, node, {"metadata": {"labels": {"disk": "ssd"}}})
+    await cluster.settled(availableReplicas=1)
+    assert len(await in_state(cluster, "Normal")) == 1

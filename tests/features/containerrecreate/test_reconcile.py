@@ -30,8 +30,8 @@ from app.kube.resources import NODES, PODS
 from app.manager.gates import parse_gates
 from tests.admission.writing import BETA, review_of
 from tests.daemon.node import NAMESPACE, NODE, Node, node
+from tests.kit.cluster import scenarios
 from tests.kit.features import context, stores_of
-from tests.kit.virtualtime import run
 from tests.kube.fakes import running
 
 Json = dict[str, Any]
@@ -110,12 +110,7 @@ async def manager(*, agent: bool = True, kubelet: bool = True) -> AsyncIterator[
         yield found
 
 
-def in_world(scenario: Any, **options: bool) -> None:
-    async def main() -> None:
-        async with manager(**options) as there:
-            await scenario(there)
-
-    run(main())
+in_world = scenarios(manager)
 
 
 GATE = {"readinessGates": [{"conditionType": "KruisePodReady"}]}
@@ -141,34 +136,32 @@ def condition(pod: Json, type_: str = "KruisePodReady") -> Json:
 
 
 @pytest.mark.behaviour("CRR-4", "CRR-5", "CRR-12", "CRR-18", "CRR-20")
-def test_two_containers_are_restarted_and_others_stay() -> None:
-    async def scenario(there: Manager) -> None:
-        pod = await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
-        request = await there.request("app", "side")
-        labels = request["metadata"]["labels"]
-        assert labels == {
-            "crr.apps.kruise.io/active": "true",
-            "crr.apps.kruise.io/node-name": NODE,
-            "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
-        }
-        assert request["spec"]["strategy"] == {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}
-        status = await there.completed()
-        assert status["phase"] == "Completed"
-        assert [(one["name"], one["phase"]) for one in status["containerRecreateStates"]] == [
-            ("app", "Succeeded"),
-            ("side", "Succeeded"),
-        ]
-        assert {one["name"] for one in status["containerStatusSnapshot"]} == {"app", "side"}
-        after = await there.node.client.get(PODS, "web-0", NAMESPACE)
-        counts = {one["name"]: one["restartCount"] for one in after["status"]["containerStatuses"]}
-        assert counts == {"app": 1, "side": 1, "other": 0}
+@in_world
+async def test_two_containers_are_restarted_and_others_stay(there: Manager) -> None:
+    pod = await there.node.pod({"name": "app"}, {"name": "side"}, {"name": "other"})
+    request = await there.request("app", "side")
+    labels = request["metadata"]["labels"]
+    assert labels == {
+        "crr.apps.kruise.io/active": "true",
+        "crr.apps.kruise.io/node-name": NODE,
+        "crr.apps.kruise.io/pod-uid": pod["metadata"]["uid"],
+    }
+    assert request["spec"]["strategy"] == {"failurePolicy": "Fail", "terminationGracePeriodSeconds": 30}
+    status = await there.completed()
+    assert status["phase"] == "Completed"
+    assert [(one["name"], one["phase"]) for one in status["containerRecreateStates"]] == [
+        ("app", "Succeeded"),
+        ("side", "Succeeded"),
+    ]
+    assert {one["name"] for one in status["containerStatusSnapshot"]} == {"app", "side"}
+    after = await there.node.client.get(PODS, "web-0", NAMESPACE)
+    counts = {one["name"]: one["restartCount"] for one in after["status"]["containerStatuses"]}
+    assert counts == {"app": 1, "side": 1, "other": 0}
 
-        async def inactive() -> bool:
-            return "crr.apps.kruise.io/active" not in (await there.get())["metadata"]["labels"]
+    async def inactive() -> bool:
+        return "crr.apps.kruise.io/active" not in (await there.get())["metadata"]["labels"]
 
-        await there.node.until(inactive)
-
-    in_world(scenario)
+    await there.node.until(inactive)
 
 
 class Telling:
@@ -199,174 +192,157 @@ async def test_a_review_reveals_no_pod_that_its_caller_cannot_read(stranger: boo
 
 
 @pytest.mark.behaviour("CRR-10", "CRR-21", "CRR-22", "CRR-51", "CRR-33")
-def test_the_pod_is_out_of_service_for_the_grace_period_and_comes_back() -> None:
-    async def scenario(there: Manager) -> None:
-        await pod_with_gate(there)
-        before = there.node.clock.monotonic()
-        await there.request("app", strategy={"unreadyGracePeriodSeconds": 3})
+@in_world
+async def test_the_pod_is_out_of_service_for_the_grace_period_and_comes_back(there: Manager) -> None:
+    await pod_with_gate(there)
+    before = there.node.clock.monotonic()
+    await there.request("app", strategy={"unreadyGracePeriodSeconds": 3})
 
-        async def held() -> Json | None:
-            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-            return pod if condition(pod)["status"] == "False" else None
-
-        pod = await there.node.until(held)
-        key = '[{"userAgent":"ContainerRecreateRequest","key":"shop/again"}]'
-        assert condition(pod)["message"] == key
-        assert condition(pod, "Ready")["status"] == "False"
-        request = await there.get()
-        assert request["metadata"]["finalizers"] == ["crr.apps.kruise.io/unready-acquired"]
-        status = await there.completed()
-        assert there.node.clock.monotonic() - before >= 3
-        (grace,) = status["conditions"]
-        assert (grace["type"], grace["status"], grace["reason"]) == ("PreRecreateGrace", "True", "PreRecreateGrace")
-
-        async def released() -> bool:
-            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-            return condition(pod)["status"] == "True" and "finalizers" not in (await there.get())["metadata"]
-
-        await there.node.until(released)
+    async def held() -> Json | None:
         pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-        assert condition(pod)["message"] == "[]"
+        return pod if condition(pod)["status"] == "False" else None
 
-    in_world(scenario)
+    pod = await there.node.until(held)
+    key = '[{"userAgent":"ContainerRecreateRequest","key":"shop/again"}]'
+    assert condition(pod)["message"] == key
+    assert condition(pod, "Ready")["status"] == "False"
+    request = await there.get()
+    assert request["metadata"]["finalizers"] == ["crr.apps.kruise.io/unready-acquired"]
+    status = await there.completed()
+    assert there.node.clock.monotonic() - before >= 3
+    (grace,) = status["conditions"]
+    assert (grace["type"], grace["status"], grace["reason"]) == ("PreRecreateGrace", "True", "PreRecreateGrace")
+
+    async def released() -> bool:
+        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+        return condition(pod)["status"] == "True" and "finalizers" not in (await there.get())["metadata"]
+
+    await there.node.until(released)
+    pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+    assert condition(pod)["message"] == "[]"
 
 
 @pytest.mark.behaviour("CRR-10", "CRR-11")
-def test_a_request_that_is_deleted_lets_go_of_its_pod() -> None:
-    async def scenario(there: Manager) -> None:
-        await pod_with_gate(there)
-        await there.request("app", strategy={"unreadyGracePeriodSeconds": 1000})
+@in_world
+async def test_a_request_that_is_deleted_lets_go_of_its_pod(there: Manager) -> None:
+    await pod_with_gate(there)
+    await there.request("app", strategy={"unreadyGracePeriodSeconds": 1000})
 
-        async def held() -> bool:
-            return "finalizers" in (await there.get())["metadata"]
+    async def held() -> bool:
+        return "finalizers" in (await there.get())["metadata"]
 
-        await there.node.until(held)
-        await there.node.clock.sleep(1)
-        await there.node.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
+    await there.node.until(held)
+    await there.node.clock.sleep(1)
+    await there.node.client.delete(RECREATE_REQUESTS, "again", NAMESPACE)
 
-        async def free() -> bool:
-            pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
-            left = (await there.node.client.list(RECREATE_REQUESTS)).items
-            return condition(pod)["status"] == "True" and not left
+    async def free() -> bool:
+        pod = await there.node.client.get(PODS, "web-0", NAMESPACE)
+        left = (await there.node.client.list(RECREATE_REQUESTS)).items
+        return condition(pod)["status"] == "True" and not left
 
-        await there.node.until(free)
-
-    in_world(scenario)
+    await there.node.until(free)
 
 
 @pytest.mark.behaviour("CRR-15", "CRR-17", "CRR-19", "CRR-13")
-def test_without_an_answer_of_the_node_a_request_ends_after_a_minute_and_goes_after_its_ttl() -> None:
-    async def scenario(there: Manager) -> None:
-        await there.node.pod({"name": "app"})
-        await there.request("app", ttlSecondsAfterFinished=30)
-        await there.node.clock.sleep(55)
-        assert not (await there.get()).get("status", {}).get("completionTime")
-        status = await there.completed()
-        assert (status["phase"], status["message"]) == ("Completed", "daemon has not responded for a long time")
-        assert "containerRecreateStates" not in status
-        await there.node.clock.sleep(25)
+@in_world(agent=False)
+async def test_without_an_answer_of_the_node_a_request_ends_after_a_minute_and_goes_after_its_ttl(
+    there: Manager,
+) -> None:
+    await there.node.pod({"name": "app"})
+    await there.request("app", ttlSecondsAfterFinished=30)
+    await there.node.clock.sleep(55)
+    assert not (await there.get()).get("status", {}).get("completionTime")
+    status = await there.completed()
+    assert (status["phase"], status["message"]) == ("Completed", "daemon has not responded for a long time")
+    assert "containerRecreateStates" not in status
+    await there.node.clock.sleep(25)
+    await there.get()
+    await there.node.clock.sleep(10)
+    with pytest.raises(NotFound):
         await there.get()
-        await there.node.clock.sleep(10)
-        with pytest.raises(NotFound):
-            await there.get()
-
-    in_world(scenario, agent=False)
 
 
 @pytest.mark.behaviour("CRR-16")
-def test_past_its_deadline_a_request_ends_and_the_states_of_its_containers_stay() -> None:
-    async def scenario(there: Manager) -> None:
-        await there.node.pod({"name": "app"}, {"name": "side"})
-        await there.request("app", "side", activeDeadlineSeconds=20, strategy={"orderedRecreate": True})
-        status = await there.completed()
-        assert status["message"] == "recreating has exceeded the activeDeadlineSeconds"
-        phases = {state["name"]: state["phase"] for state in status["containerRecreateStates"]}
-        assert phases == {"app": "Recreating", "side": "Pending"}
-
-    # Without a kubelet the container never comes back.
-    in_world(scenario, kubelet=False)
+@in_world(kubelet=False)
+async def test_past_its_deadline_a_request_ends_and_the_states_of_its_containers_stay(there: Manager) -> None:
+    await there.node.pod({"name": "app"}, {"name": "side"})
+    await there.request("app", "side", activeDeadlineSeconds=20, strategy={"orderedRecreate": True})
+    status = await there.completed()
+    assert status["message"] == "recreating has exceeded the activeDeadlineSeconds"
+    phases = {state["name"]: state["phase"] for state in status["containerRecreateStates"]}
+    assert phases == {"app": "Recreating", "side": "Pending"}
 
 
 @pytest.mark.behaviour("CRR-14", "CRR-50")
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "another of that name"])
-def test_a_request_ends_with_its_pod(again: bool) -> None:
-    async def scenario(there: Manager) -> None:
+@in_world(agent=False, kubelet=False)
+async def test_a_request_ends_with_its_pod(there: Manager, again: bool) -> None:
+    await there.node.pod({"name": "app"})
+    await there.request("app")
+    await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
+    if again:
         await there.node.pod({"name": "app"})
-        await there.request("app")
-        await there.node.client.delete(PODS, "web-0", NAMESPACE, grace_period_seconds=0)
-        if again:
-            await there.node.pod({"name": "app"})
-        assert (await there.completed(seconds=5))["message"] == "pod has gone"
-
-    in_world(scenario, agent=False, kubelet=False)
+    assert (await there.completed(seconds=5))["message"] == "pod has gone"
 
 
 @pytest.mark.behaviour("CRR-60")
-def test_a_request_ends_where_the_pod_has_ended() -> None:
-    async def scenario(there: Manager) -> None:
-        await there.node.pod({"name": "app"})
-        await there.request("app")
-        await there.node.client.patch(
-            PODS, "web-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status"
-        )
-        assert (await there.completed(seconds=5))["message"].startswith("the Pod has ended")
-
-    in_world(scenario, agent=False, kubelet=False)
+@in_world(agent=False, kubelet=False)
+async def test_a_request_ends_where_the_pod_has_ended(there: Manager) -> None:
+    await there.node.pod({"name": "app"})
+    await there.request("app")
+    await there.node.client.patch(PODS, "web-0", {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+    assert (await there.completed(seconds=5))["message"].startswith("the Pod has ended")
 
 
 @pytest.mark.behaviour("CRR-3", "CRR-60")
-def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on() -> None:
-    async def scenario(there: Manager) -> None:
-        await there.node.pod({"name": "app"})
-        ended = [{"type": "SidecarTerminated", "status": "True"}]
-        await there.node.client.patch(
-            PODS, "web-0", {"status": {"phase": "Succeeded", "conditions": ended}}, NAMESPACE, subresource="status"
-        )
-        await there.request("app")
-        status = await there.completed()
-        assert not status.get("message")
-        assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
-
-    in_world(scenario)
+@in_world
+async def test_a_request_for_a_pod_whose_sidecars_are_ended_goes_on(there: Manager) -> None:
+    await there.node.pod({"name": "app"})
+    ended = [{"type": "SidecarTerminated", "status": "True"}]
+    await there.node.client.patch(
+        PODS, "web-0", {"status": {"phase": "Succeeded", "conditions": ended}}, NAMESPACE, subresource="status"
+    )
+    await there.request("app")
+    status = await there.completed()
+    assert not status.get("message")
+    assert [one["phase"] for one in status["containerRecreateStates"]] == ["Succeeded"]
 
 
 @pytest.mark.behaviour("CRR-2", "CRR-3")
-def test_what_the_webhook_refuses() -> None:
-    async def scenario(there: Manager) -> None:
-        await there.node.pod({"name": "app"})
+@in_world(agent=False, kubelet=False)
+async def test_what_the_webhook_refuses(there: Manager) -> None:
+    await there.node.pod({"name": "app"})
 
-        def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
-            return {
-                "apiVersion": BETA,
-                "kind": "ContainerRecreateRequest",
-                "metadata": {"name": "x", "namespace": NAMESPACE},
-                "spec": {"podName": pod, "containers": [{"name": one} for one in containers], **spec},
-            }
+    def body(pod: str = "web-0", *containers: str, **spec: Any) -> Json:
+        return {
+            "apiVersion": BETA,
+            "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "x", "namespace": NAMESPACE},
+            "spec": {"podName": pod, "containers": [{"name": one} for one in containers], **spec},
+        }
 
-        for wrong, message in (
-            (body("none", "app"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
-            (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
-            (body("web-0"), "spec.containers: Required value: name at least one container"),
-            (body("web-0", "app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
-        ):
-            answer = await there.answer(wrong)
-            assert isinstance(answer, Denied)
-            assert answer.message.startswith(message)
-            assert answer.code == 400
-        off = await there.answer(body("web-0", "app"), gates="KruiseDaemon=false")
-        assert isinstance(off, Denied)
-        assert off.message.startswith("feature-gate KruiseDaemon is not enabled; ")
-        assert off.code == 403
-        await there.node.client.delete(NODES, NODE)
-        answer = await there.answer(body("web-0", "app"))
-        assert answer.message.endswith(f"its Node {NODE} does not exist")
-        stored = body("web-0", "app")
-        changed = body("web-0", "app", activeDeadlineSeconds=30)
-        answer = await there.answer(changed, stored)
-        assert (answer.code, answer.message) == (403, "spec: Forbidden: a request is immutable; create a new one")
-        assert not isinstance(await there.answer(stored, stored, gates="KruiseDaemon=false"), Denied)
-
-    in_world(scenario, agent=False, kubelet=False)
+    for wrong, message in (
+        (body("none", "app"), f'spec.podName: Not found: "none": there is no such Pod in namespace {NAMESPACE}'),
+        (body("web-0", "nope"), 'spec.containers[0].name: Not found: "nope": Pod web-0 has app'),
+        (body("web-0"), "spec.containers: Required value: name at least one container"),
+        (body("web-0", "app", activeDeadlineSeconds=2), "spec.activeDeadlineSeconds: Invalid value: 2: "),
+    ):
+        answer = await there.answer(wrong)
+        assert isinstance(answer, Denied)
+        assert answer.message.startswith(message)
+        assert answer.code == 400
+    off = await there.answer(body("web-0", "app"), gates="KruiseDaemon=false")
+    assert isinstance(off, Denied)
+    assert off.message.startswith("feature-gate KruiseDaemon is not enabled; ")
+    assert off.code == 403
+    await there.node.client.delete(NODES, NODE)
+    answer = await there.answer(body("web-0", "app"))
+    assert answer.message.endswith(f"its Node {NODE} does not exist")
+    stored = body("web-0", "app")
+    changed = body("web-0", "app", activeDeadlineSeconds=30)
+    answer = await there.answer(changed, stored)
+    assert (answer.code, answer.message) == (403, "spec: Forbidden: a request is immutable; create a new one")
+    assert not isinstance(await there.answer(stored, stored, gates="KruiseDaemon=false"), Denied)
 
 
 def request(**status: Any) -> ContainerRecreateRequest:

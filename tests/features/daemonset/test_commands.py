@@ -16,6 +16,7 @@ from tests.features.daemonset.world import (
     NAMESPACE,
     Json,
     SmallCluster,
+    in_cluster,
     rolling,
     small_cluster,
     template,
@@ -34,88 +35,85 @@ def changed(found: Json, image: str = "nginx:2", **spec: object) -> Json:
     return {**found, "spec": {**found["spec"], "template": template(image=image), **spec}}
 
 
-@virtual
-async def test_a_plan_is_played_to_its_end() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
-        await cluster.all_updated()
-        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
-        found = await stored(cluster)
-        assert "nothing happens to any Pod" in (await plan(cluster.user, found, ENABLED)).text()
-        lines = (await plan(cluster.user, changed(found), ENABLED)).text().splitlines()
-        assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
-        assert [line.split()[:5] for line in lines[2:]] == [
-            ["1", "node3", names["node3"], "update", "in"],
-            ["1", "node2", names["node2"], "update", "in"],
-            ["2", "node1", names["node1"], "update", "in"],
-        ]
-        wanted = changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2))
-        held = (await plan(cluster.user, wanted, ENABLED)).text()
-        assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
-        assert "in addition to the old one" in held
-        assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
+@in_cluster
+async def test_a_plan_is_played_to_its_end(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=2))
+    await cluster.all_updated()
+    names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+    found = await stored(cluster)
+    assert "nothing happens to any Pod" in (await plan(cluster.user, found, ENABLED)).text()
+    lines = (await plan(cluster.user, changed(found), ENABLED)).text().splitlines()
+    assert lines[0].startswith("DaemonSet default/ds: the template changes, revision ds-")
+    assert [line.split()[:5] for line in lines[2:]] == [
+        ["1", "node3", names["node3"], "update", "in"],
+        ["1", "node2", names["node2"], "update", "in"],
+        ["2", "node1", names["node1"], "update", "in"],
+    ]
+    wanted = changed(found, updateStrategy=rolling(maxSurge=1, maxUnavailable=0, partition=2))
+    held = (await plan(cluster.user, wanted, ENABLED)).text()
+    assert [line.split()[:2] for line in held.splitlines()[2:4]] == [["1", "node3"], ["2", "node3"]]
+    assert "in addition to the old one" in held
+    assert "2 nodes keep their old Pod: node1, node2; held back by partition 2" in held
 
 
-@virtual
-async def test_a_plan_says_why_pods_go_or_stay() -> None:
-    async with small_cluster() as cluster:
-        in_place = rolling("InPlaceIfPossible", maxUnavailable=1)
-        await cluster.apply(updateStrategy=in_place)
-        await cluster.all_updated()
-        await cluster.node("node3", {"metadata": {"labels": {"zone": "a"}}})
-        found = await stored(cluster)
+@in_cluster
+async def test_a_plan_says_why_pods_go_or_stay(cluster: SmallCluster) -> None:
+    in_place = rolling("InPlaceIfPossible", maxUnavailable=1)
+    await cluster.apply(updateStrategy=in_place)
+    await cluster.all_updated()
+    await cluster.node("node3", {"metadata": {"labels": {"zone": "a"}}})
+    found = await stored(cluster)
 
-        async def told(**spec: object) -> list[str]:
-            lines = (await plan(cluster.user, {**changed(found), "spec": {**found["spec"], **spec}}, ENABLED)).text()
-            return [" ".join(line.split()) for line in lines.splitlines()[1:]]
+    async def told(**spec: object) -> list[str]:
+        lines = (await plan(cluster.user, {**changed(found), "spec": {**found["spec"], **spec}}, ENABLED)).text()
+        return [" ".join(line.split()) for line in lines.splitlines()[1:]]
 
-        names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
-        assert (await told(template=template(nodeSelector={"zone": "a"})))[1:] == [
-            f"1 node1 {names['node1']} delete nodeSelector requires label zone=a",
-            f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
-            f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
-        ]
-        new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
-        assert await told(template=new, updateStrategy={"type": "OnDelete"}) == [
-            f"{nothing}OnDelete: the other Pods are updated when they are deleted"
-        ]
-        assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
-            f"{nothing}paused: the other Pods are updated after the rollout is resumed"
-        ]
-        unreadable = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
-        assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [
-            f"{nothing}held back by the node selector"
-        ]
-        selected = rolling("InPlaceIfPossible", maxUnavailable=1, selector={"matchLabels": {"zone": "a"}})
-        assert (await told(template=new, updateStrategy=selected))[1:] == [
-            f"1 node3 {names['node3']} update in place -",
-            "2 nodes keep their old Pod: node1, node2; held back by the node selector",
-        ]
-        await cluster.node("node2", {"spec": {"taints": [{"key": "private", "effect": "NoSchedule"}]}})
-        await cluster.settled(desiredNumberScheduled=2)
-        tolerant = template(tolerations=[{"operator": "Exists"}])
-        assert len([line for line in await told(template=tolerant) if " recreate " in line]) == 3
+    names = {pod["spec"]["nodeName"]: pod["metadata"]["name"] for pod in await cluster.pods()}
+    assert (await told(template=template(nodeSelector={"zone": "a"})))[1:] == [
+        f"1 node1 {names['node1']} delete nodeSelector requires label zone=a",
+        f"1 node2 {names['node2']} delete nodeSelector requires label zone=a",
+        f"2 node3 {names['node3']} recreate add /spec/nodeSelector: cannot be changed in a running Pod",
+    ]
+    new, nothing = template(image="nginx:2"), "nothing happens to any Pod: "
+    assert await told(template=new, updateStrategy={"type": "OnDelete"}) == [
+        f"{nothing}OnDelete: the other Pods are updated when they are deleted"
+    ]
+    assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, paused=True)) == [
+        f"{nothing}paused: the other Pods are updated after the rollout is resumed"
+    ]
+    unreadable = {"matchExpressions": [{"key": "a", "operator": "Near"}]}
+    assert await told(template=new, updateStrategy=rolling(maxUnavailable=1, selector=unreadable)) == [
+        f"{nothing}held back by the node selector"
+    ]
+    selected = rolling("InPlaceIfPossible", maxUnavailable=1, selector={"matchLabels": {"zone": "a"}})
+    assert (await told(template=new, updateStrategy=selected))[1:] == [
+        f"1 node3 {names['node3']} update in place -",
+        "2 nodes keep their old Pod: node1, node2; held back by the node selector",
+    ]
+    await cluster.node("node2", {"spec": {"taints": [{"key": "private", "effect": "NoSchedule"}]}})
+    await cluster.settled(desiredNumberScheduled=2)
+    tolerant = template(tolerations=[{"operator": "Exists"}])
+    assert len([line for line in await told(template=tolerant) if " recreate " in line]) == 3
 
 
-@virtual
+@in_cluster
 @pytest.mark.parametrize("taken", [False, True], ids=["at once", "after a clash"])
-async def test_a_plan_names_the_revision_that_comes(taken: bool) -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-        await cluster.all_updated()
+async def test_a_plan_names_the_revision_that_comes(cluster: SmallCluster, taken: bool) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
+    await cluster.all_updated()
 
-        async def named(image: str) -> str:
-            told = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
-            return told.splitlines()[0].rpartition(" ")[2]
+    async def named(image: str) -> str:
+        told = (await plan(cluster.user, changed(await stored(cluster), image), ENABLED)).text()
+        return told.splitlines()[0].rpartition(" ")[2]
 
-        if taken:
-            body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}
-            await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
-            await cluster.image("nginx:2")
-            assert (await cluster.all_updated())["collisionCount"] == 1
-        expected = await named("nginx:3")
-        await cluster.image("nginx:3")
-        assert f"ds-{(await cluster.all_updated())['updateRevision']}" == expected
+    if taken:
+        body = {"metadata": {"name": await named("nginx:2")}, "revision": 1, "data": {"spec": {}}}
+        await cluster.user.create(CONTROLLERREVISIONS, body, NAMESPACE)
+        await cluster.image("nginx:2")
+        assert (await cluster.all_updated())["collisionCount"] == 1
+    expected = await named("nginx:3")
+    await cluster.image("nginx:3")
+    assert f"ds-{(await cluster.all_updated())['updateRevision']}" == expected
 
 
 @virtual
@@ -139,45 +137,41 @@ async def test_a_template_with_the_hash_of_the_present_one_is_another() -> None:
         assert (status["collisionCount"], lines[0].rpartition(" ")[2]) == (1, f"ds-{status['updateRevision']}")
 
 
-@virtual
-async def test_a_pod_and_a_node_are_explained() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.settled(updatedNumberScheduled=0)
-        name = (await cluster.pods())[0]["metadata"]["name"]
-        pod = await cluster.user.get(PODS, name, NAMESPACE, decode=decode_pod)
-        lines = list(await explain(cluster.user, pod, await stored(cluster), ENABLED))
-        assert lines[0] == f"on node {pod.spec.node_name}"
-        assert "available" in lines
-        assert lines[-1] == "next: stays at its revision, held back by partition 3"
-        taint = [{"key": "private", "effect": "NoSchedule"}]
-        await cluster.node("node1", {"spec": {"taints": taint}})
-        await cluster.settled(desiredNumberScheduled=2)
-        node = await cluster.user.get(NODES, "node1", "", decode=decode_node)
-        (line,) = await explain_node(cluster.user, node, ENABLED)
-        assert line.startswith("DaemonSet default/ds: ds-")
-        assert line.endswith("(available), which may stay: taint private:NoSchedule is not tolerated")
-        (line,) = await explain_node(
-            cluster.user, await cluster.user.get(NODES, "node2", "", decode=decode_node), ENABLED
-        )
-        assert line.endswith("(available)")
+@in_cluster
+async def test_a_pod_and_a_node_are_explained(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=3))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    await cluster.settled(updatedNumberScheduled=0)
+    name = (await cluster.pods())[0]["metadata"]["name"]
+    pod = await cluster.user.get(PODS, name, NAMESPACE, decode=decode_pod)
+    lines = list(await explain(cluster.user, pod, await stored(cluster), ENABLED))
+    assert lines[0] == f"on node {pod.spec.node_name}"
+    assert "available" in lines
+    assert lines[-1] == "next: stays at its revision, held back by partition 3"
+    taint = [{"key": "private", "effect": "NoSchedule"}]
+    await cluster.node("node1", {"spec": {"taints": taint}})
+    await cluster.settled(desiredNumberScheduled=2)
+    node = await cluster.user.get(NODES, "node1", "", decode=decode_node)
+    (line,) = await explain_node(cluster.user, node, ENABLED)
+    assert line.startswith("DaemonSet default/ds: ds-")
+    assert line.endswith("(available), which may stay: taint private:NoSchedule is not tolerated")
+    (line,) = await explain_node(cluster.user, await cluster.user.get(NODES, "node2", "", decode=decode_node), ENABLED)
+    assert line.endswith("(available)")
 
 
-@virtual
-async def test_progress_and_restart() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=1))
-        assert not progress_of(parsed(await stored(cluster))).done
-        await cluster.all_updated()
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        assert await restart(cluster.user, await stored(cluster)) == "restarted"
-        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-        found = progress_of(parsed(await stored(cluster)))
-        assert (found.done, found.expected) == (True, 2)
-        assert found.text == "2 of 2 nodes updated, 3 of 3 available; the partition keeps 1 at the old revision"
-        assert len(before & {pod["metadata"]["uid"] for pod in await cluster.pods()}) == 1
-        await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
-        with pytest.raises(CommandError, match="would not restart them"):
-            await restart(cluster.user, await stored(cluster))
+@in_cluster
+async def test_progress_and_restart(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=1))
+    assert not progress_of(parsed(await stored(cluster))).done
+    await cluster.all_updated()
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert await restart(cluster.user, await stored(cluster)) == "restarted"
+    await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+    found = progress_of(parsed(await stored(cluster)))
+    assert (found.done, found.expected) == (True, 2)
+    assert found.text == "2 of 2 nodes updated, 3 of 3 available; the partition keeps 1 at the old revision"
+    assert len(before & {pod["metadata"]["uid"] for pod in await cluster.pods()}) == 1
+    await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
+    with pytest.raises(CommandError, match="would not restart them"):
+        await restart(cluster.user, await stored(cluster))

@@ -17,7 +17,17 @@ from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, E
 from app.kube.wire import Request, Response
 from app.pods.budget import Disruption, Verdict
 from app.workloads.image_pulls import IMAGE_PULL_JOBS
-from tests.features.daemonset.world import DAEMONSETS, GATES, NAMESPACE, Json, rolling, small_cluster, template
+from tests.features.daemonset.world import (
+    DAEMONSETS,
+    GATES,
+    NAMESPACE,
+    Json,
+    SmallCluster,
+    in_cluster,
+    rolling,
+    small_cluster,
+    template,
+)
 from tests.kube.fakes import json_response, status_body, virtual
 
 
@@ -57,179 +67,170 @@ async def test_a_budget_is_asked_before_a_pod_is_touched(kind: str) -> None:
         await cluster.all_updated()
 
 
-@virtual
+@in_cluster(nodes=6)
 @pytest.mark.behaviour("DS-50", "DS-33")
-async def test_a_burst_bounds_updates_in_place() -> None:
-    async with small_cluster(nodes=6) as cluster:
-        await cluster.apply(
-            updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
-        )
-        await cluster.all_updated(6)
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.image("nginx:2")
-        await cluster.all_updated(6)
-        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+async def test_a_burst_bounds_updates_in_place(cluster: SmallCluster) -> None:
+    await cluster.apply(
+        updateStrategy=rolling("InPlaceIfPossible", maxUnavailable="100%"), burstReplicas=2, minReadySeconds=1
+    )
+    await cluster.all_updated(6)
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.image("nginx:2")
+    await cluster.all_updated(6)
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-21", "DS-76")
-async def test_a_daemonset_that_is_being_deleted_does_nothing() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.all_updated()
-        finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
-        await cluster.patch(finalizers)
-        await cluster.user.delete(DAEMONSETS, "ds", NAMESPACE)
-        victim = (await cluster.pods())[0]["metadata"]["name"]
-        await cluster.user.delete(PODS, victim, NAMESPACE)
-        await cluster.clock.sleep(20)
-        assert len(await cluster.pods()) == 2
+async def test_a_daemonset_that_is_being_deleted_does_nothing(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated()
+    finalizers = {"metadata": {"finalizers": ["example.com/hold"]}}
+    await cluster.patch(finalizers)
+    await cluster.user.delete(DAEMONSETS, "ds", NAMESPACE)
+    victim = (await cluster.pods())[0]["metadata"]["name"]
+    await cluster.user.delete(PODS, victim, NAMESPACE)
+    await cluster.clock.sleep(20)
+    assert len(await cluster.pods()) == 2
 
 
-@virtual
+@in_cluster(nodes=8)
 @pytest.mark.behaviour("DS-32", "DS-69")
-async def test_creations_stop_at_the_first_refusal_and_are_tried_again() -> None:
-    async with small_cluster(nodes=8) as cluster:
-        refused: list[str] = []
+async def test_creations_stop_at_the_first_refusal_and_are_tried_again(cluster: SmallCluster) -> None:
+    refused: list[str] = []
 
-        def intercept(request: Request) -> Response | None:
-            if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods") or len(refused) >= 3:
-                return None
-            refused.append(request.path)
-            return json_response(403, status_body(403, "Forbidden", "exceeded quota"))
+    def intercept(request: Request) -> Response | None:
+        if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods") or len(refused) >= 3:
+            return None
+        refused.append(request.path)
+        return json_response(403, status_body(403, "Forbidden", "exceeded quota"))
 
-        cluster.sent.intercept = intercept
-        await cluster.apply()
-        await cluster.all_updated(8)
-        told = await cluster.events("FailedCreate")
-        assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in told)
-        # Each time the first of a batch of one.
-        assert len(refused) == 3
+    cluster.sent.intercept = intercept
+    await cluster.apply()
+    await cluster.all_updated(8)
+    told = await cluster.events("FailedCreate")
+    assert all(text.startswith("Error creating: ") and "exceeded quota" in text for text in told)
+    # Each time the first of a batch of one.
+    assert len(refused) == 3
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-32", "DS-69")
-async def test_in_a_namespace_that_is_being_terminated_nothing_is_told() -> None:
-    async with small_cluster() as cluster:
-        refused: list[str] = []
-        cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
+async def test_in_a_namespace_that_is_being_terminated_nothing_is_told(cluster: SmallCluster) -> None:
+    refused: list[str] = []
+    cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
 
-        def intercept(request: Request) -> Response | None:
-            if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods"):
-                return None
-            refused.append(request.path)
-            return json_response(403, status_body(403, "Forbidden", "no new content", details={"causes": [cause]}))
+    def intercept(request: Request) -> Response | None:
+        if (request.method, request.path) != ("POST", f"/api/v1/namespaces/{NAMESPACE}/pods"):
+            return None
+        refused.append(request.path)
+        return json_response(403, status_body(403, "Forbidden", "no new content", details={"causes": [cause]}))
 
-        cluster.sent.intercept = intercept
-        await cluster.apply()
-        await cluster.settled(desiredNumberScheduled=3, currentNumberScheduled=0)
-        await cluster.clock.sleep(60)
-        assert await cluster.events("FailedCreate") == []
-        assert len(refused) == 1
+    cluster.sent.intercept = intercept
+    await cluster.apply()
+    await cluster.settled(desiredNumberScheduled=3, currentNumberScheduled=0)
+    await cluster.clock.sleep(60)
+    assert await cluster.events("FailedCreate") == []
+    assert len(refused) == 1
 
 
-@virtual
+@in_cluster(nodes=1)
 @pytest.mark.behaviour("DS-29", "DS-25")
-async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait() -> None:
-    async with small_cluster(nodes=1) as cluster:
-        await cluster.apply()
-        await cluster.all_updated(1)
-        gaps = []
-        for _ in range(4):
-            began = cluster.clock.monotonic()
-            (pod,) = await cluster.pods()
-            name = pod["metadata"]["name"]
-            body = {"status": {"phase": "Failed"}}
-            await cluster.user.patch(PODS, name, body, NAMESPACE, subresource="status")
-
-            async def replaced(name: str = name) -> bool:
-                return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
-
-            await cluster.until(replaced, "it is replaced")
-            gaps.append(cluster.clock.monotonic() - began)
-        assert gaps[-1] > gaps[0]
-        told = await cluster.events("FailedDaemonPod")
-        pattern = r"Found failed daemon pod default/ds-\w{5} on node node1, will try to kill it"
-        assert told
-        assert all(re.fullmatch(pattern, text) for text in told)
-
-
-@virtual
-@pytest.mark.behaviour("DS-69", "DS-28")
-async def test_a_deletion_that_is_refused_is_told_and_tried_again() -> None:
-    async with small_cluster(nodes=2) as cluster:
-        await cluster.apply()
-        await cluster.all_updated(2)
-        refused: list[str] = []
-
-        def intercept(request: Request) -> Response | None:
-            if request.method != "DELETE" or "/pods/" not in request.path or len(refused) >= 2:
-                return None
-            refused.append(request.path)
-            return json_response(403, status_body(403, "Forbidden", "not now"))
-
-        cluster.sent.intercept = intercept
-        await cluster.node("node1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
-        await cluster.settled(desiredNumberScheduled=1, numberMisscheduled=0)
-        assert set(await cluster.events("FailedDelete")) == {"Error deleting: not now"}
-        (gone,) = {path.rpartition("/")[2] for path in refused}
-        assert await cluster.events("SuccessfulDelete") == [f"Deleted pod: {gone}"]
-
-
-@virtual
-@pytest.mark.behaviour("DS-25", "DS-82")
-async def test_a_pod_that_succeeded_is_replaced_as_by_a_native_daemonset() -> None:
-    async with small_cluster(nodes=1) as cluster:
-        await cluster.apply()
-        await cluster.all_updated(1)
+async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated(1)
+    gaps = []
+    for _ in range(4):
+        began = cluster.clock.monotonic()
         (pod,) = await cluster.pods()
         name = pod["metadata"]["name"]
-        await cluster.user.patch(PODS, name, {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+        body = {"status": {"phase": "Failed"}}
+        await cluster.user.patch(PODS, name, body, NAMESPACE, subresource="status")
 
-        async def replaced() -> bool:
+        async def replaced(name: str = name) -> bool:
             return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
 
         await cluster.until(replaced, "it is replaced")
-        text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
-        assert await cluster.events("SucceededDaemonPod") == [text]
-        assert await cluster.events("FailedDaemonPod") == []
+        gaps.append(cluster.clock.monotonic() - began)
+    assert gaps[-1] > gaps[0]
+    told = await cluster.events("FailedDaemonPod")
+    pattern = r"Found failed daemon pod default/ds-\w{5} on node node1, will try to kill it"
+    assert told
+    assert all(re.fullmatch(pattern, text) for text in told)
 
 
-@virtual
+@in_cluster(nodes=2)
+@pytest.mark.behaviour("DS-69", "DS-28")
+async def test_a_deletion_that_is_refused_is_told_and_tried_again(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated(2)
+    refused: list[str] = []
+
+    def intercept(request: Request) -> Response | None:
+        if request.method != "DELETE" or "/pods/" not in request.path or len(refused) >= 2:
+            return None
+        refused.append(request.path)
+        return json_response(403, status_body(403, "Forbidden", "not now"))
+
+    cluster.sent.intercept = intercept
+    await cluster.node("node1", {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}})
+    await cluster.settled(desiredNumberScheduled=1, numberMisscheduled=0)
+    assert set(await cluster.events("FailedDelete")) == {"Error deleting: not now"}
+    (gone,) = {path.rpartition("/")[2] for path in refused}
+    assert await cluster.events("SuccessfulDelete") == [f"Deleted pod: {gone}"]
+
+
+@in_cluster(nodes=1)
+@pytest.mark.behaviour("DS-25", "DS-82")
+async def test_a_pod_that_succeeded_is_replaced_as_by_a_native_daemonset(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated(1)
+    (pod,) = await cluster.pods()
+    name = pod["metadata"]["name"]
+    await cluster.user.patch(PODS, name, {"status": {"phase": "Succeeded"}}, NAMESPACE, subresource="status")
+
+    async def replaced() -> bool:
+        return [one["metadata"]["name"] for one in await cluster.pods()] not in ([], [name])
+
+    await cluster.until(replaced, "it is replaced")
+    text = f"Found succeeded daemon pod default/{name} on node node1, will try to delete it"
+    assert await cluster.events("SucceededDaemonPod") == [text]
+    assert await cluster.events("FailedDaemonPod") == []
+
+
+@in_cluster
 @pytest.mark.behaviour("DS-56")
-async def test_a_name_taken_by_other_content_is_tried_again() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        second = (await cluster.all_updated())["updateRevision"]
-        (found,) = [one for one in await cluster.revisions() if one["metadata"]["name"] == f"ds-{second}"]
-        other = {**found, "data": {"spec": {}}, "metadata": {"name": f"ds-{second}", "labels": {"mine": "yes"}}}
+async def test_a_name_taken_by_other_content_is_tried_again(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    second = (await cluster.all_updated())["updateRevision"]
+    (found,) = [one for one in await cluster.revisions() if one["metadata"]["name"] == f"ds-{second}"]
+    other = {**found, "data": {"spec": {}}, "metadata": {"name": f"ds-{second}", "labels": {"mine": "yes"}}}
+    await cluster.user.delete(CONTROLLERREVISIONS, f"ds-{second}", NAMESPACE)
+    await cluster.image("nginx:1")
+    await cluster.all_updated()
+    revisions = {one["metadata"]["name"] for one in await cluster.revisions()}
+    if f"ds-{second}" in revisions:
         await cluster.user.delete(CONTROLLERREVISIONS, f"ds-{second}", NAMESPACE)
-        await cluster.image("nginx:1")
-        await cluster.all_updated()
-        revisions = {one["metadata"]["name"] for one in await cluster.revisions()}
-        if f"ds-{second}" in revisions:
-            await cluster.user.delete(CONTROLLERREVISIONS, f"ds-{second}", NAMESPACE)
-        await cluster.user.create(CONTROLLERREVISIONS, other, NAMESPACE)
-        await cluster.image("nginx:2")
-        status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3, collisionCount=1)
-        assert status["updateRevision"] != second
+    await cluster.user.create(CONTROLLERREVISIONS, other, NAMESPACE)
+    await cluster.image("nginx:2")
+    status = await cluster.settled(updatedNumberScheduled=3, numberAvailable=3, collisionCount=1)
+    assert status["updateRevision"] != second
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-68", "DS-67")
-async def test_a_ready_pod_becomes_available_in_time_and_then_nothing_is_written() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(minReadySeconds=60)
-        await cluster.settled(numberReady=3, numberAvailable=0)
-        began = cluster.clock.monotonic()
-        await cluster.settled(numberReady=3, numberAvailable=3)
-        assert 50 < cluster.clock.monotonic() - began < 70
-        await cluster.clock.sleep(5)
-        before = len(cluster.sent.requests)
-        await cluster.clock.sleep(600)
-        assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
+async def test_a_ready_pod_becomes_available_in_time_and_then_nothing_is_written(cluster: SmallCluster) -> None:
+    await cluster.apply(minReadySeconds=60)
+    await cluster.settled(numberReady=3, numberAvailable=0)
+    began = cluster.clock.monotonic()
+    await cluster.settled(numberReady=3, numberAvailable=3)
+    assert 50 < cluster.clock.monotonic() - began < 70
+    await cluster.clock.sleep(5)
+    before = len(cluster.sent.requests)
+    await cluster.clock.sleep(600)
+    assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
 
 
 @virtual
@@ -267,25 +268,24 @@ async def test_an_update_asks_for_nothing_but_what_changes_each_pod(strategy: Js
         assert len(others) < nodes, others
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-70", "DS-24")
-async def test_a_lost_answer_makes_no_second_pod() -> None:
-    async with small_cluster() as cluster:
-        lost: list[str] = []
-        inner = cluster.sent._inner
+async def test_a_lost_answer_makes_no_second_pod(cluster: SmallCluster) -> None:
+    lost: list[str] = []
+    inner = cluster.sent._inner
 
-        async def request(one: Request) -> Response:
-            answer = await inner.request(one)
-            if one.method == "POST" and one.path.endswith("/pods") and len(lost) < 2:
-                lost.append(one.path)
-                return json_response(504, status_body(504, "Timeout", "timed out"))
-            return answer
+    async def request(one: Request) -> Response:
+        answer = await inner.request(one)
+        if one.method == "POST" and one.path.endswith("/pods") and len(lost) < 2:
+            lost.append(one.path)
+            return json_response(504, status_body(504, "Timeout", "timed out"))
+        return answer
 
-        cluster.sent.request = request  # type: ignore[method-assign]
-        await cluster.apply()
-        await cluster.all_updated()
-        assert len(await cluster.pods()) == 3
-        assert len(lost) == 2
+    cluster.sent.request = request  # type: ignore[method-assign]
+    await cluster.apply()
+    await cluster.all_updated()
+    assert len(await cluster.pods()) == 3
+    assert len(lost) == 2
 
 
 @pytest.mark.behaviour("DS-72")
@@ -295,29 +295,27 @@ def test_what_the_controller_is_started_with() -> None:
     assert "assign-pods-by-scheduler" in FEATURE.flags
 
 
-@virtual
+@in_cluster(replace(GATES, by_scheduler=False))
 @pytest.mark.behaviour("DS-72", "DS-35")
-async def test_without_the_scheduler_pods_are_made_for_their_node() -> None:
-    async with small_cluster(replace(GATES, by_scheduler=False)) as cluster:
-        await cluster.apply()
-        await cluster.all_updated()
-        for pod in await cluster.pods():
-            assert pod["spec"]["schedulerName"] == "kubernetes.io/daemonset-controller"
-            assert "affinity" not in pod["spec"]
+async def test_without_the_scheduler_pods_are_made_for_their_node(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated()
+    for pod in await cluster.pods():
+        assert pod["spec"]["schedulerName"] == "kubernetes.io/daemonset-controller"
+        assert "affinity" not in pod["spec"]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-39", "DS-28")
-async def test_a_pod_that_waits_for_a_node_that_is_gone_goes() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(template=template(schedulerName="nobody"))
-        await cluster.settled(currentNumberScheduled=3, numberReady=0)
-        await cluster.user.delete(NODES, "node2", "")
+async def test_a_pod_that_waits_for_a_node_that_is_gone_goes(cluster: SmallCluster) -> None:
+    await cluster.apply(template=template(schedulerName="nobody"))
+    await cluster.settled(currentNumberScheduled=3, numberReady=0)
+    await cluster.user.delete(NODES, "node2", "")
 
-        async def gone() -> bool:
-            return len(await cluster.pods()) == 2
+    async def gone() -> bool:
+        return len(await cluster.pods()) == 2
 
-        await cluster.until(gone, "it is gone")
+    await cluster.until(gone, "it is gone")
 
 
 async def _serve_jobs(cluster: Any) -> None:
@@ -332,84 +330,80 @@ async def _jobs(cluster: Any) -> list[Json]:
 PULLS = replace(GATES, pre_download_images=True)
 
 
-@virtual
+@in_cluster(PULLS)
 @pytest.mark.behaviour("DS-62", "DS-64", "DS-65")
-async def test_images_are_pulled_ahead_while_an_update_is_under_way() -> None:
-    async with small_cluster(PULLS) as cluster:
-        await _serve_jobs(cluster)
-        annotations = {
-            "apps.kruise.io/image-predownload-parallelism": "5",
-            "apps.kruise.io/image-predownload-timeout-seconds": "77",
-        }
-        await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
-        await cluster.all_updated()
-        assert await _jobs(cluster) == []
-        await cluster.image("nginx:2")
-        status = await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-        (job,) = await _jobs(cluster)
-        revision = f"ds-{status['updateRevision']}"
-        assert job["metadata"]["name"] == f"{revision}-main"
-        spec = job["spec"]
-        assert (spec["image"], spec["parallelism"], spec["pullPolicy"]) == (
-            "nginx:2", 5, {"backoffLimit": 1, "timeoutSeconds": 77},
-        )  # fmt: skip
-        assert spec["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 600}
-        (expression,) = spec["podSelector"]["matchExpressions"]
-        assert expression["operator"] == "NotIn"
-        assert set(expression["values"]) == {revision, status["updateRevision"]}
-        told = await cluster.events("CreatedImagePullJob")
-        assert told == [f"created ImagePullJob {revision}-main for image: nginx:2"]
-        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0)}})
-        await cluster.all_updated()
+async def test_images_are_pulled_ahead_while_an_update_is_under_way(cluster: SmallCluster) -> None:
+    await _serve_jobs(cluster)
+    annotations = {
+        "apps.kruise.io/image-predownload-parallelism": "5",
+        "apps.kruise.io/image-predownload-timeout-seconds": "77",
+    }
+    await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
+    await cluster.all_updated()
+    assert await _jobs(cluster) == []
+    await cluster.image("nginx:2")
+    status = await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+    (job,) = await _jobs(cluster)
+    revision = f"ds-{status['updateRevision']}"
+    assert job["metadata"]["name"] == f"{revision}-main"
+    spec = job["spec"]
+    assert (spec["image"], spec["parallelism"], spec["pullPolicy"]) == (
+        "nginx:2", 5, {"backoffLimit": 1, "timeoutSeconds": 77},
+    )  # fmt: skip
+    assert spec["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 600}
+    (expression,) = spec["podSelector"]["matchExpressions"]
+    assert expression["operator"] == "NotIn"
+    assert set(expression["values"]) == {revision, status["updateRevision"]}
+    told = await cluster.events("CreatedImagePullJob")
+    assert told == [f"created ImagePullJob {revision}-main for image: nginx:2"]
+    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0)}})
+    await cluster.all_updated()
 
-        async def cleaned() -> bool:
-            return not await _jobs(cluster)
+    async def cleaned() -> bool:
+        return not await _jobs(cluster)
 
-        await cluster.until(cleaned, "the jobs are gone")
+    await cluster.until(cleaned, "the jobs are gone")
 
 
-@virtual
+@in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65")
-async def test_images_wait_for_the_first_updated_pods_where_the_annotation_says_so() -> None:
-    async with small_cluster(PULLS) as cluster:
-        await _serve_jobs(cluster)
-        annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": "50%"}
-        await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-        await cluster.clock.sleep(30)
-        assert await _jobs(cluster) == []
-        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=1)}})
-        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+async def test_images_wait_for_the_first_updated_pods_where_the_annotation_says_so(cluster: SmallCluster) -> None:
+    await _serve_jobs(cluster)
+    annotations = {"apps.kruise.io/image-predownload-min-updated-ready-pods": "50%"}
+    await cluster.apply(annotations=annotations, updateStrategy=rolling(maxUnavailable=1, partition=2))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+    await cluster.clock.sleep(30)
+    assert await _jobs(cluster) == []
+    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=1)}})
+    await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
 
-        async def made() -> bool:
-            return len(await _jobs(cluster)) == 1
+    async def made() -> bool:
+        return len(await _jobs(cluster)) == 1
 
-        await cluster.until(made, "the image is pulled")
+    await cluster.until(made, "the image is pulled")
 
 
-@virtual
+@in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65", "DS-69")
-async def test_an_image_that_cannot_be_pulled_ahead_is_told_as_a_warning() -> None:
-    async with small_cluster(PULLS) as cluster:
-        await cluster.apply()
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.all_updated()
-        found = (await cluster.user.list(EVENTS, NAMESPACE)).items
-        assert {one["type"] for one in found if one["reason"] == "FailedCreateImagePullJob"} == {"Warning"}
+async def test_an_image_that_cannot_be_pulled_ahead_is_told_as_a_warning(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    await cluster.all_updated()
+    found = (await cluster.user.list(EVENTS, NAMESPACE)).items
+    assert {one["type"] for one in found if one["reason"] == "FailedCreateImagePullJob"} == {"Warning"}
 
 
-@virtual
+@in_cluster(PULLS)
 @pytest.mark.behaviour("DS-63")
-async def test_nothing_is_pulled_ahead_where_all_nodes_are_updated_at_once() -> None:
-    async with small_cluster(PULLS) as cluster:
-        await _serve_jobs(cluster)
-        await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.all_updated()
-        assert await cluster.events("CreatedImagePullJob") == []
-        for revision in await cluster.revisions():
-            assert revision["metadata"]["labels"]["apps.kruise.io/image-predownload-ignored"] == "true"
+async def test_nothing_is_pulled_ahead_where_all_nodes_are_updated_at_once(cluster: SmallCluster) -> None:
+    await _serve_jobs(cluster)
+    await cluster.apply(updateStrategy=rolling(maxUnavailable="100%"))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    await cluster.all_updated()
+    assert await cluster.events("CreatedImagePullJob") == []
+    for revision in await cluster.revisions():
+        assert revision["metadata"]["labels"]["apps.kruise.io/image-predownload-ignored"] == "true"

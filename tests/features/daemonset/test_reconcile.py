@@ -7,173 +7,164 @@ import json
 import pytest
 
 from app.kube.resources import PODS
-from tests.features.daemonset.world import NAMESPACE, Json, rolling, small_cluster, template
+from tests.features.daemonset.world import NAMESPACE, Json, SmallCluster, in_cluster, rolling, small_cluster, template
 from tests.kube.fakes import virtual
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-24", "DS-34", "DS-35", "DS-17", "DS-66", "DS-69", "DS-53", "PM-94")
-async def test_every_node_gets_a_pod() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(annotations={"deprecated.daemonset.template.generation": "5"})
-        status = await cluster.all_updated()
-        pods = await cluster.pods()
-        assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3"]
-        for pod in pods:
-            labels = pod["metadata"]["labels"]
-            assert labels == {
-                "app": "ds",
-                "controller-revision-hash": status["updateRevision"],
-                "pod-template-generation": "5",
-            }
-            assert pod["metadata"]["generateName"] == "ds-"
-            (owner,) = pod["metadata"]["ownerReferences"]
-            assert owner["apiVersion"] == "apps.kruise.io/v1beta1"
-            assert owner["controller"] is owner["blockOwnerDeletion"] is True
-            keys = {one["key"].rpartition("/")[2] for one in pod["spec"]["tolerations"]}
-            assert {"not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure"} <= keys
-            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}]}
-            required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-            assert required == {"nodeSelectorTerms": [term]}
-        (revision,) = await cluster.revisions()
-        assert revision["metadata"]["name"] == f"ds-{status['updateRevision']}"
-        assert revision["metadata"]["labels"] == {"app": "ds", "controller-revision-hash": status["updateRevision"]}
-        created = await cluster.events("SuccessfulCreate")
-        assert sorted(created) == sorted(f"Created pod: {pod['metadata']['name']}" for pod in pods)
+async def test_every_node_gets_a_pod(cluster: SmallCluster) -> None:
+    await cluster.apply(annotations={"deprecated.daemonset.template.generation": "5"})
+    status = await cluster.all_updated()
+    pods = await cluster.pods()
+    assert sorted(pod["spec"]["nodeName"] for pod in pods) == ["node1", "node2", "node3"]
+    for pod in pods:
+        labels = pod["metadata"]["labels"]
+        assert labels == {
+            "app": "ds",
+            "controller-revision-hash": status["updateRevision"],
+            "pod-template-generation": "5",
+        }
+        assert pod["metadata"]["generateName"] == "ds-"
+        (owner,) = pod["metadata"]["ownerReferences"]
+        assert owner["apiVersion"] == "apps.kruise.io/v1beta1"
+        assert owner["controller"] is owner["blockOwnerDeletion"] is True
+        keys = {one["key"].rpartition("/")[2] for one in pod["spec"]["tolerations"]}
+        assert {"not-ready", "unreachable", "disk-pressure", "memory-pressure", "pid-pressure"} <= keys
+        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [pod["spec"]["nodeName"]]}]}
+        required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert required == {"nodeSelectorTerms": [term]}
+    (revision,) = await cluster.revisions()
+    assert revision["metadata"]["name"] == f"ds-{status['updateRevision']}"
+    assert revision["metadata"]["labels"] == {"app": "ds", "controller-revision-hash": status["updateRevision"]}
+    created = await cluster.events("SuccessfulCreate")
+    assert sorted(created) == sorted(f"Created pod: {pod['metadata']['name']}" for pod in pods)
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-45", "DS-22", "DS-69", "DS-78", "DS-58")
-async def test_a_standard_update_goes_node_by_node() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(minReadySeconds=2)
-        await cluster.all_updated()
-        before = {pod["metadata"]["name"] for pod in await cluster.pods()}
-        await cluster.image("nginx:2")
-        least = 3
+async def test_a_standard_update_goes_node_by_node(cluster: SmallCluster) -> None:
+    await cluster.apply(minReadySeconds=2)
+    await cluster.all_updated()
+    before = {pod["metadata"]["name"] for pod in await cluster.pods()}
+    await cluster.image("nginx:2")
+    least = 3
 
-        async def look() -> bool:
-            nonlocal least
-            status = await cluster.status()
-            least = min(least, status["numberAvailable"])
-            seen = status["observedGeneration"] == 2
-            return bool(seen and status["updatedNumberScheduled"] == 3 and status["numberAvailable"] == 3)
+    async def look() -> bool:
+        nonlocal least
+        status = await cluster.status()
+        least = min(least, status["numberAvailable"])
+        seen = status["observedGeneration"] == 2
+        return bool(seen and status["updatedNumberScheduled"] == 3 and status["numberAvailable"] == 3)
 
-        await cluster.until(look, "all are new")
-        assert least == 2
-        assert await cluster.images() == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
-        deleted = await cluster.events("SuccessfulDelete")
-        assert sorted(deleted) == sorted(f"Deleted pod: {name}" for name in before)
-        (warning,) = set(await cluster.events("numUnavailable >= maxUnavailable"))
-        assert warning == (
-            "default/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1"
-        )
+    await cluster.until(look, "all are new")
+    assert least == 2
+    assert await cluster.images() == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
+    deleted = await cluster.events("SuccessfulDelete")
+    assert sorted(deleted) == sorted(f"Deleted pod: {name}" for name in before)
+    (warning,) = set(await cluster.events("numUnavailable >= maxUnavailable"))
+    assert warning == ("default/ds number of unavailable DaemonSet pods: 1, is equal to or exceeds allowed maximum: 1")
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-27", "DS-46", "DS-47")
-async def test_with_surge_the_new_pod_is_available_before_the_old_one_goes() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        most = 0
+async def test_with_surge_the_new_pod_is_available_before_the_old_one_goes(cluster: SmallCluster) -> None:
+    await cluster.apply(minReadySeconds=2, updateStrategy=rolling(maxSurge=1, maxUnavailable=0))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    most = 0
 
-        async def look() -> bool:
-            nonlocal most
-            images = await cluster.images()
-            assert all(len(there) == len(set(there)) <= 2 for node, there in images.items() if node)
-            most = max(most, sum(len(there) == 2 for node, there in images.items() if node))
-            status = await cluster.status()
-            assert status["numberReady"] == 3
-            return images == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
+    async def look() -> bool:
+        nonlocal most
+        images = await cluster.images()
+        assert all(len(there) == len(set(there)) <= 2 for node, there in images.items() if node)
+        most = max(most, sum(len(there) == 2 for node, there in images.items() if node))
+        status = await cluster.status()
+        assert status["numberReady"] == 3
+        return images == {f"node{n}": ["nginx:2"] for n in (1, 2, 3)}
 
-        await cluster.until(look, "all are new")
-        assert most == 1
+    await cluster.until(look, "all are new")
+    assert most == 1
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-48", "DS-51", "DS-52", "DS-36", "PM-20", "PM-55")
-async def test_an_image_is_changed_in_place() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-        await cluster.all_updated()
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.image("nginx:2")
-        await cluster.all_updated()
-        pods = await cluster.pods()
-        assert {pod["metadata"]["uid"] for pod in pods} == before
-        for pod in pods:
-            assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
-            gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
-            assert gates.count("InPlaceUpdateReady") == 1
-            conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
-            assert conditions["InPlaceUpdateReady"] == "True"
-            # As OpenKruise was recorded to leave such Pods: no lifecycle shows the update, which bears the bare hash.
-            assert set(pod["metadata"]["labels"]) == {"app", "controller-revision-hash"}
-            assert set(pod["metadata"]["annotations"]) == {"apps.kruise.io/inplace-update-state"}
-            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
-            assert state["revision"] == pod["metadata"]["labels"]["controller-revision-hash"]
-            assert state["state"] == "Updated"
-        told = await cluster.events("SuccessfulUpdatePodInPlace")
-        assert sorted(told) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
-        assert await cluster.events("SuccessfulDelete") == []
+async def test_an_image_is_changed_in_place(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
+    await cluster.all_updated()
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.image("nginx:2")
+    await cluster.all_updated()
+    pods = await cluster.pods()
+    assert {pod["metadata"]["uid"] for pod in pods} == before
+    for pod in pods:
+        assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [1]
+        gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
+        assert gates.count("InPlaceUpdateReady") == 1
+        conditions = {one["type"]: one["status"] for one in pod["status"]["conditions"]}
+        assert conditions["InPlaceUpdateReady"] == "True"
+        # As OpenKruise was recorded to leave such Pods: no lifecycle shows the update, which bears the bare hash.
+        assert set(pod["metadata"]["labels"]) == {"app", "controller-revision-hash"}
+        assert set(pod["metadata"]["annotations"]) == {"apps.kruise.io/inplace-update-state"}
+        state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+        assert state["revision"] == pod["metadata"]["labels"]["controller-revision-hash"]
+        assert state["state"] == "Updated"
+    told = await cluster.events("SuccessfulUpdatePodInPlace")
+    assert sorted(told) == sorted(f"successfully update pod {pod['metadata']['name']} in-place" for pod in pods)
+    assert await cluster.events("SuccessfulDelete") == []
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-48", "DS-52")
-async def test_labels_change_in_place_without_a_restart() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
-        await cluster.all_updated()
-        changed = template()
-        changed["metadata"]["labels"]["tier"] = "gold"
-        await cluster.patch({"spec": {"template": changed}})
-        await cluster.all_updated()
-        await cluster.clock.sleep(5)
-        for pod in await cluster.pods():
-            assert pod["metadata"]["labels"]["tier"] == "gold"
-            assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-            state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
-            assert state["state"] == "Updated"
-        assert await cluster.events("SuccessfulDelete") == []
+async def test_labels_change_in_place_without_a_restart(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling("InPlaceIfPossible", maxUnavailable=1))
+    await cluster.all_updated()
+    changed = template()
+    changed["metadata"]["labels"]["tier"] = "gold"
+    await cluster.patch({"spec": {"template": changed}})
+    await cluster.all_updated()
+    await cluster.clock.sleep(5)
+    for pod in await cluster.pods():
+        assert pod["metadata"]["labels"]["tier"] == "gold"
+        assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
+        state = json.loads(pod["metadata"]["annotations"]["apps.kruise.io/inplace-update-state"])
+        assert state["state"] == "Updated"
+    assert await cluster.events("SuccessfulDelete") == []
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-49")
-async def test_pods_made_under_standard_are_replaced_by_the_first_update() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.all_updated()
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
-        await cluster.image("nginx:2")
-        await cluster.all_updated()
-        replaced = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        assert not replaced & before
-        await cluster.image("nginx:3")
-        await cluster.all_updated()
-        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == replaced
+async def test_pods_made_under_standard_are_replaced_by_the_first_update(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated()
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"updateStrategy": rolling("InPlaceIfPossible", maxUnavailable=1)}})
+    await cluster.image("nginx:2")
+    await cluster.all_updated()
+    replaced = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    assert not replaced & before
+    await cluster.image("nginx:3")
+    await cluster.all_updated()
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == replaced
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-18", "DS-28", "DS-71", "DS-66")
-async def test_nodes_come_and_go_by_labels_and_taints() -> None:
-    async with small_cluster() as cluster:
-        await cluster.node("node3", {"metadata": {"labels": {"gpu": "no"}}})
-        await cluster.apply(template=template(nodeSelector={"kubernetes.io/os": "linux"}))
-        await cluster.all_updated()
-        taint = {"key": "private", "value": "yes", "effect": "NoSchedule"}
-        await cluster.node("node1", {"spec": {"taints": [taint]}})
-        await cluster.settled(desiredNumberScheduled=2, numberMisscheduled=1, currentNumberScheduled=2)
-        assert len(await cluster.pods()) == 3
-        await cluster.node("node1", {"spec": {"taints": [{**taint, "effect": "NoExecute"}]}})
-        await cluster.settled(desiredNumberScheduled=2, numberMisscheduled=0)
-        assert sorted(await cluster.images()) == ["node2", "node3"]
-        await cluster.node("node2", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
-        await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1)
-        await cluster.node("node1", {"spec": {"taints": None}})
-        await cluster.settled(desiredNumberScheduled=2, currentNumberScheduled=2, numberAvailable=2)
+async def test_nodes_come_and_go_by_labels_and_taints(cluster: SmallCluster) -> None:
+    await cluster.node("node3", {"metadata": {"labels": {"gpu": "no"}}})
+    await cluster.apply(template=template(nodeSelector={"kubernetes.io/os": "linux"}))
+    await cluster.all_updated()
+    taint = {"key": "private", "value": "yes", "effect": "NoSchedule"}
+    await cluster.node("node1", {"spec": {"taints": [taint]}})
+    await cluster.settled(desiredNumberScheduled=2, numberMisscheduled=1, currentNumberScheduled=2)
+    assert len(await cluster.pods()) == 3
+    await cluster.node("node1", {"spec": {"taints": [{**taint, "effect": "NoExecute"}]}})
+    await cluster.settled(desiredNumberScheduled=2, numberMisscheduled=0)
+    assert sorted(await cluster.images()) == ["node2", "node3"]
+    await cluster.node("node2", {"metadata": {"labels": {"kubernetes.io/os": "plan9"}}})
+    await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1)
+    await cluster.node("node1", {"spec": {"taints": None}})
+    await cluster.settled(desiredNumberScheduled=2, currentNumberScheduled=2, numberAvailable=2)
 
 
 @virtual
@@ -193,113 +184,108 @@ async def test_on_delete_and_paused_update_nothing_but_what_is_deleted_comes_bac
             assert (await cluster.images())[victim["spec"]["nodeName"]] == ["nginx:2"]
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-40", "DS-41", "DS-42")
-async def test_partition_and_selector_hold_nodes_back() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=10))
-        await cluster.all_updated()
-        await cluster.image("nginx:2")
-        await cluster.settled(updatedNumberScheduled=0, numberAvailable=3)
-        await cluster.clock.sleep(20)
-        assert (await cluster.status())["updatedNumberScheduled"] == 0
-        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=2)}})
-        await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-        assert (await cluster.images())["node3"] == ["nginx:2"]
-        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=3)}})
-        selector = {"matchLabels": {"kubernetes.io/hostname": "node1"}}
-        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0, selector=selector)}})
-        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-        await cluster.clock.sleep(20)
-        assert (await cluster.images()) == {"node1": ["nginx:2"], "node2": ["nginx:1"], "node3": ["nginx:2"]}
+async def test_partition_and_selector_hold_nodes_back(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=10))
+    await cluster.all_updated()
+    await cluster.image("nginx:2")
+    await cluster.settled(updatedNumberScheduled=0, numberAvailable=3)
+    await cluster.clock.sleep(20)
+    assert (await cluster.status())["updatedNumberScheduled"] == 0
+    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=2)}})
+    await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+    assert (await cluster.images())["node3"] == ["nginx:2"]
+    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=3)}})
+    selector = {"matchLabels": {"kubernetes.io/hostname": "node1"}}
+    await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable=1, partition=0, selector=selector)}})
+    await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+    await cluster.clock.sleep(20)
+    assert (await cluster.images()) == {"node1": ["nginx:2"], "node2": ["nginx:1"], "node3": ["nginx:2"]}
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-20", "DS-75", "DS-69")
-async def test_orphans_are_adopted_and_strangers_released() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply()
-        await cluster.all_updated()
-        pods = await cluster.pods()
-        kept = pods[0]["metadata"]
-        # What a controller of former days wrote.
-        alpha = [{**kept["ownerReferences"][0], "apiVersion": "apps.kruise.io/v1alpha1"}]
-        await cluster.user.patch(PODS, kept["name"], {"metadata": {"ownerReferences": alpha}}, NAMESPACE)
-        lost = pods[1]["metadata"]
-        await cluster.user.patch(PODS, lost["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
-        gone = pods[2]["metadata"]
-        await cluster.user.patch(PODS, gone["name"], {"metadata": {"labels": {"app": "else"}}}, NAMESPACE)
+async def test_orphans_are_adopted_and_strangers_released(cluster: SmallCluster) -> None:
+    await cluster.apply()
+    await cluster.all_updated()
+    pods = await cluster.pods()
+    kept = pods[0]["metadata"]
+    # What a controller of former days wrote.
+    alpha = [{**kept["ownerReferences"][0], "apiVersion": "apps.kruise.io/v1alpha1"}]
+    await cluster.user.patch(PODS, kept["name"], {"metadata": {"ownerReferences": alpha}}, NAMESPACE)
+    lost = pods[1]["metadata"]
+    await cluster.user.patch(PODS, lost["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
+    gone = pods[2]["metadata"]
+    await cluster.user.patch(PODS, gone["name"], {"metadata": {"labels": {"app": "else"}}}, NAMESPACE)
 
-        async def look() -> bool:
-            found = {pod["metadata"]["name"]: pod["metadata"] for pod in await cluster.pods()}
-            adopted = found[lost["name"]].get("ownerReferences")
-            return bool(len(found) == 4 and adopted and not found[gone["name"]].get("ownerReferences"))
+    async def look() -> bool:
+        found = {pod["metadata"]["name"]: pod["metadata"] for pod in await cluster.pods()}
+        adopted = found[lost["name"]].get("ownerReferences")
+        return bool(len(found) == 4 and adopted and not found[gone["name"]].get("ownerReferences"))
 
-        await cluster.until(look, "one is adopted, one released and replaced")
-        assert kept["name"] in {pod["metadata"]["name"] for pod in await cluster.pods()}
+    await cluster.until(look, "one is adopted, one released and replaced")
+    assert kept["name"] in {pod["metadata"]["name"] for pod in await cluster.pods()}
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-59", "DS-60", "DS-61")
-async def test_the_pre_delete_hook_holds_a_pod() -> None:
-    async with small_cluster() as cluster:
-        held = template()
-        held["metadata"]["labels"]["hold"] = "yes"
-        hook = {"preDelete": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": True}}
-        await cluster.apply(template=held, lifecycle=hook)
-        await cluster.all_updated()
-        new = template(image="nginx:2")
-        new["metadata"]["labels"]["hold"] = "yes"
-        await cluster.patch({"spec": {"template": new}})
+async def test_the_pre_delete_hook_holds_a_pod(cluster: SmallCluster) -> None:
+    held = template()
+    held["metadata"]["labels"]["hold"] = "yes"
+    hook = {"preDelete": {"labelsHandler": {"hold": "yes"}, "markPodNotReady": True}}
+    await cluster.apply(template=held, lifecycle=hook)
+    await cluster.all_updated()
+    new = template(image="nginx:2")
+    new["metadata"]["labels"]["hold"] = "yes"
+    await cluster.patch({"spec": {"template": new}})
 
-        async def marked() -> list[Json]:
-            label = "lifecycle.apps.kruise.io/state"
-            return [pod for pod in await cluster.pods() if pod["metadata"]["labels"].get(label) == "PreparingDelete"]
+    async def marked() -> list[Json]:
+        label = "lifecycle.apps.kruise.io/state"
+        return [pod for pod in await cluster.pods() if pod["metadata"]["labels"].get(label) == "PreparingDelete"]
 
-        (pod,) = await cluster.until(marked, "one is about to go")
-        await cluster.clock.sleep(20)
-        (pod,) = await marked()
-        assert pod["spec"]["nodeName"] == "node3"
-        name = pod["metadata"]["name"]
-        await cluster.user.patch(PODS, name, {"metadata": {"labels": {"hold": None}}}, NAMESPACE)
-        await cluster.settled(updatedNumberScheduled=1)
-        # Without the hook the next one, which is held by now, goes at once.
-        await cluster.until(marked, "the next one is about to go")
-        await cluster.patch({"spec": {"lifecycle": None}})
-        await cluster.all_updated()
+    (pod,) = await cluster.until(marked, "one is about to go")
+    await cluster.clock.sleep(20)
+    (pod,) = await marked()
+    assert pod["spec"]["nodeName"] == "node3"
+    name = pod["metadata"]["name"]
+    await cluster.user.patch(PODS, name, {"metadata": {"labels": {"hold": None}}}, NAMESPACE)
+    await cluster.settled(updatedNumberScheduled=1)
+    # Without the hook the next one, which is held by now, goes at once.
+    await cluster.until(marked, "the next one is about to go")
+    await cluster.patch({"spec": {"lifecycle": None}})
+    await cluster.all_updated()
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-54", "DS-57")
-async def test_a_template_that_comes_back_takes_its_old_revision() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
-        first = (await cluster.all_updated())["updateRevision"]
-        await cluster.image("nginx:2")
-        await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
-        await cluster.image("nginx:1")
-        status = await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-        assert status["updateRevision"] == first
-        for image in ("nginx:3", "nginx:4", "nginx:5"):
-            await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable="100%", partition=0)}})
-            await cluster.image(image)
-            await cluster.all_updated()
+async def test_a_template_that_comes_back_takes_its_old_revision(cluster: SmallCluster) -> None:
+    await cluster.apply(updateStrategy=rolling(maxUnavailable=1, partition=2), revisionHistoryLimit=1)
+    first = (await cluster.all_updated())["updateRevision"]
+    await cluster.image("nginx:2")
+    await cluster.settled(updatedNumberScheduled=1, numberAvailable=3)
+    await cluster.image("nginx:1")
+    status = await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+    assert status["updateRevision"] == first
+    for image in ("nginx:3", "nginx:4", "nginx:5"):
+        await cluster.patch({"spec": {"updateStrategy": rolling(maxUnavailable="100%", partition=0)}})
+        await cluster.image(image)
+        await cluster.all_updated()
 
-        async def pruned() -> bool:
-            return len(await cluster.revisions()) == 2
+    async def pruned() -> bool:
+        return len(await cluster.revisions()) == 2
 
-        await cluster.until(pruned, "one old revision is kept")
+    await cluster.until(pruned, "one old revision is kept")
 
 
-@virtual
+@in_cluster
 @pytest.mark.behaviour("DS-69")
-async def test_a_selector_that_selects_all_does_nothing() -> None:
-    async with small_cluster() as cluster:
-        await cluster.apply(selector={})
+async def test_a_selector_that_selects_all_does_nothing(cluster: SmallCluster) -> None:
+    await cluster.apply(selector={})
 
-        async def told() -> list[str]:
-            return await cluster.events("SelectingAll")
+    async def told() -> list[str]:
+        return await cluster.events("SelectingAll")
 
-        texts = await cluster.until(told, "it is said")
-        assert texts == ["This DaemonSet is selecting all pods. A non-empty selector is required."]
-        assert await cluster.pods() == []
+    texts = await cluster.until(told, "it is said")
+    assert texts == ["This DaemonSet is selecting all pods. A non-empty selector is required."]
+    assert await cluster.pods() == []

@@ -21,7 +21,7 @@ from app.kube.events import EventRecorder
 from app.kube.objects import Node, ObjectMeta, decode_controller_revision, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey
 from tests.features.cloneset.shell import Noting
-from tests.features.daemonset.world import DAEMONSETS, NAMESPACE, Json, SmallCluster, small_cluster
+from tests.features.daemonset.world import DAEMONSETS, NAMESPACE, Json, SmallCluster, in_cluster, small_cluster
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 
@@ -101,23 +101,22 @@ def _bare(found: Json) -> Json:
     return {**{key: value for key, value in found.items() if key != "status"}, "metadata": metadata}
 
 
-@virtual
+@in_cluster(before=lay)
 @pytest.mark.behaviour("DS-48", "DS-54", "DS-20")
-async def test_what_was_taken_over_is_changed_and_deleted_by_ours() -> None:
-    async with small_cluster(before=lay) as cluster:
-        await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
-        await cluster.clock.sleep(30)
-        writes = [line for line in cluster.sent.requests if not line.startswith("GET")]
-        assert {line for line in writes if not line.endswith(("/daemonsets/ds/status", "/events"))} == set()
-        before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
-        await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
-        await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
-        assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
-        assert len(await cluster.revisions()) == 2
-        template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}}}
-        await cluster.patch({"spec": {"template": template}})
-        await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1, numberAvailable=1)
-        assert sorted(await cluster.images()) == ["node1"]
+async def test_what_was_taken_over_is_changed_and_deleted_by_ours(cluster: SmallCluster) -> None:
+    await cluster.settled(updatedNumberScheduled=2, numberAvailable=3)
+    await cluster.clock.sleep(30)
+    writes = [line for line in cluster.sent.requests if not line.startswith("GET")]
+    assert {line for line in writes if not line.endswith(("/daemonsets/ds/status", "/events"))} == set()
+    before = {pod["metadata"]["uid"] for pod in await cluster.pods()}
+    await cluster.patch({"spec": {"updateStrategy": {"rollingUpdate": {"partition": 0}}}})
+    await cluster.settled(updatedNumberScheduled=3, numberAvailable=3)
+    assert {pod["metadata"]["uid"] for pod in await cluster.pods()} == before
+    assert len(await cluster.revisions()) == 2
+    template = {"spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}}}
+    await cluster.patch({"spec": {"template": template}})
+    await cluster.settled(desiredNumberScheduled=1, currentNumberScheduled=1, numberAvailable=1)
+    assert sorted(await cluster.images()) == ["node1"]
 
 
 @virtual

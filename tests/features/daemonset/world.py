@@ -24,6 +24,7 @@ from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.features.cloneset.world import Counting
+from tests.kit.cluster import scenarios
 from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -167,3 +168,6 @@ async def small_cluster(
             yield cluster
     finally:
         api.close()
+
+
+in_cluster = scenarios(small_cluster)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import orjson
@@ -15,7 +14,7 @@ from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.ephemeraljob.plan import Candidate, candidate
 from app.kube.objects import Pod
 from app.kube.resources import PODS
-from tests.features.jobs.world import NAMESPACE, World, in_world
+from tests.features.jobs.world import NAMESPACE, World, worlds
 from tests.kube.fakes import json_response, status_body
 
 Json = dict[str, Any]
@@ -30,8 +29,7 @@ DONE = {"terminated": {"exitCode": 0, "finishedAt": "2030-01-01T00:00:00Z"}}
 BROKEN = {"terminated": {"exitCode": 1, "finishedAt": "2030-01-01T00:00:00Z"}}
 
 
-def scenario(told: Callable[[World], Awaitable[None]]) -> None:
-    in_world(FEATURE, [EPHEMERAL_JOB], told)
+in_world = worlds(FEATURE, EPHEMERAL_JOB)
 
 
 async def pods(there: World, count: int) -> None:
@@ -65,247 +63,224 @@ async def status(there: World, **wanted: Any) -> Json:
 
 
 @pytest.mark.behaviour("EJ-3", "EJ-4", "EJ-6", "EJ-7", "EJ-8", "EJ-9", "EJ-10", "EJ-11", "EJ-14", "EJ-15")
-def test_one_pod_after_the_other_and_the_job_goes_after_its_time() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 3)
-        await job(there, replicas=5, ttlSecondsAfterFinished=30)
-        for number in range(3):
-            await there.settled(2.0)
-            assert await injected(there) == [f"p{one}" for one in range(number + 1)]
-            await reports(there, f"p{number}", {"running": {}})
-            await status(there, phase="Running", running=1, succeeded=number, match=3)
-            await reports(there, f"p{number}", DONE)
-        found = await status(there, phase="Succeeded", succeeded=3, running=0)
-        assert [one["type"] for one in found["conditions"]] == ["Initialized", "JobSucceeded"]
-        (container,) = (await there.pods())[0]["spec"]["ephemeralContainers"]
-        held = await there.get(JOBS, "ej")
-        assert held is not None
-        assert container["env"] == [{"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}]
-        assert held["metadata"]["finalizers"] == ["apps.kruise.io/ephemeralcontainers-cleanup"]
-        assert held["spec"]["template"]["ephemeralContainers"] == [{**CONTAINER, "resources": {}}]
-        await there.settled(35.0)
-        assert await there.get(JOBS, "ej") is None
-        assert len(await injected(there)) == 3
-
-    scenario(told)
+@in_world
+async def test_one_pod_after_the_other_and_the_job_goes_after_its_time(there: World) -> None:
+    await pods(there, 3)
+    await job(there, replicas=5, ttlSecondsAfterFinished=30)
+    for number in range(3):
+        await there.settled(2.0)
+        assert await injected(there) == [f"p{one}" for one in range(number + 1)]
+        await reports(there, f"p{number}", {"running": {}})
+        await status(there, phase="Running", running=1, succeeded=number, match=3)
+        await reports(there, f"p{number}", DONE)
+    found = await status(there, phase="Succeeded", succeeded=3, running=0)
+    assert [one["type"] for one in found["conditions"]] == ["Initialized", "JobSucceeded"]
+    (container,) = (await there.pods())[0]["spec"]["ephemeralContainers"]
+    held = await there.get(JOBS, "ej")
+    assert held is not None
+    assert container["env"] == [{"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}]
+    assert held["metadata"]["finalizers"] == ["apps.kruise.io/ephemeralcontainers-cleanup"]
+    assert held["spec"]["template"]["ephemeralContainers"] == [{**CONTAINER, "resources": {}}]
+    await there.settled(35.0)
+    assert await there.get(JOBS, "ej") is None
+    assert len(await injected(there)) == 3
 
 
 @pytest.mark.behaviour("EJ-5", "EJ-12", "EJ-16")
-def test_a_deadline_ends_it_and_nothing_more_is_put_in() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        await job(there, activeDeadlineSeconds=10)
-        await there.settled(3.0)
-        await reports(there, "p0", {"running": {}})
-        await there.settled(10.0)
-        found = await status(there, phase="Failed")
-        assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
-        await reports(there, "p0", DONE)
-        await there.settled(10.0)
-        assert await injected(there) == ["p0"]
-
-    scenario(told)
+@in_world
+async def test_a_deadline_ends_it_and_nothing_more_is_put_in(there: World) -> None:
+    await pods(there, 2)
+    await job(there, activeDeadlineSeconds=10)
+    await there.settled(3.0)
+    await reports(there, "p0", {"running": {}})
+    await there.settled(10.0)
+    found = await status(there, phase="Failed")
+    assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
+    await reports(there, "p0", DONE)
+    await there.settled(10.0)
+    assert await injected(there) == ["p0"]
 
 
 @pytest.mark.behaviour("EJ-12", "EJ-5")
-def test_no_deadline_ends_a_paused_job() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        await job(there, activeDeadlineSeconds=10, paused=True)
-        await there.settled(30.0)
-        assert "completionTime" not in await status(there, phase="Paused", match=1)
-        writes = len(there.writes)
-        await there.settled(60.0)
-        assert len(there.writes) == writes
-        await there.change(JOBS, "ej", {"spec": {"paused": False}})
-        found = await status(there, phase="Failed")
-        assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
-        assert await injected(there) == []
-
-    scenario(told)
+@in_world
+async def test_no_deadline_ends_a_paused_job(there: World) -> None:
+    await pods(there, 1)
+    await job(there, activeDeadlineSeconds=10, paused=True)
+    await there.settled(30.0)
+    assert "completionTime" not in await status(there, phase="Paused", match=1)
+    writes = len(there.writes)
+    await there.settled(60.0)
+    assert len(there.writes) == writes
+    await there.change(JOBS, "ej", {"spec": {"paused": False}})
+    found = await status(there, phase="Failed")
+    assert found["conditions"][-1]["reason"] == "DeadlineExceeded"
+    assert await injected(there) == []
 
 
 @pytest.mark.behaviour("EJ-11", "EJ-14")
-def test_mixed_ends_are_a_failure() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        await job(there, parallelism=2)
-        await there.settled(3.0)
-        await reports(there, "p0", DONE)
-        await reports(there, "p1", BROKEN)
-        assert (await status(there, phase="Failed", succeeded=1, failed=1))["completionTime"]
-
-    scenario(told)
+@in_world
+async def test_mixed_ends_are_a_failure(there: World) -> None:
+    await pods(there, 2)
+    await job(there, parallelism=2)
+    await there.settled(3.0)
+    await reports(there, "p0", DONE)
+    await reports(there, "p1", BROKEN)
+    assert (await status(there, phase="Failed", succeeded=1, failed=1))["completionTime"]
 
 
 @pytest.mark.behaviour("EJ-12", "EJ-11", "EJ-2")
-def test_paused_empty_and_broken_jobs() -> None:
-    async def told(there: World) -> None:
-        await job(there, paused=True)
-        await status(there, phase="Paused", match=0)
-        await pods(there, 1)
-        await status(there, phase="Paused", match=1)
-        await there.settled(5.0)
-        assert await injected(there) == []
-        await there.change(JOBS, "ej", {"spec": {"paused": False}})
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        spec = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": []}}
-        await there.create(JOBS, "none", spec)
-        await there.settled(3.0)
-        assert (await there.status(JOBS, "none"))["phase"] == "Error"
-
-    scenario(told)
+@in_world
+async def test_paused_empty_and_broken_jobs(there: World) -> None:
+    await job(there, paused=True)
+    await status(there, phase="Paused", match=0)
+    await pods(there, 1)
+    await status(there, phase="Paused", match=1)
+    await there.settled(5.0)
+    assert await injected(there) == []
+    await there.change(JOBS, "ej", {"spec": {"paused": False}})
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": []}}
+    await there.create(JOBS, "none", spec)
+    await there.settled(3.0)
+    assert (await there.status(JOBS, "none"))["phase"] == "Error"
 
 
 @pytest.mark.behaviour("EJ-8", "EJ-13")
-def test_refusals_are_told_and_lost_answers_put_nothing_in_twice() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
-        await job(there, parallelism=2)
-        await there.settled(5.0)
-        assert await injected(there) == []
-        assert "CreateFailed" in await there.reasons()
-        lost: list[str] = []
+@in_world
+async def test_refusals_are_told_and_lost_answers_put_nothing_in_twice(there: World) -> None:
+    await pods(there, 2)
+    there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
+    await job(there, parallelism=2)
+    await there.settled(5.0)
+    assert await injected(there) == []
+    assert "CreateFailed" in await there.reasons()
+    lost: list[str] = []
 
-        def lose(request: Any) -> bool:
-            if request.path.endswith("/ephemeralcontainers") and len(lost) < 3:
-                lost.append(request.path)
-                return True
-            return False
+    def lose(request: Any) -> bool:
+        if request.path.endswith("/ephemeralcontainers") and len(lost) < 3:
+            lost.append(request.path)
+            return True
+        return False
 
-        there.manager.refuse, there.manager.lose = lambda _: False, lose
-        await there.settled(60.0)
-        assert await injected(there) == ["p0", "p1"]
-        assert all(len(one["spec"]["ephemeralContainers"]) == 1 for one in await there.pods())
-
-    scenario(told)
+    there.manager.refuse, there.manager.lose = lambda _: False, lose
+    await there.settled(60.0)
+    assert await injected(there) == ["p0", "p1"]
+    assert all(len(one["spec"]["ephemeralContainers"]) == 1 for one in await there.pods())
 
 
-def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason() -> None:
+@in_world
+async def test_an_api_server_without_ephemeral_containers_is_named_as_the_reason(there: World) -> None:
     """Kubernetes before 1.23: the subresource is unknown, which is no sign that the Pod is gone."""
+    await pods(there, 1)
+    answered = there.manager.request
 
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        answered = there.manager.request
+    async def request(one: Any) -> Any:
+        if one.path.endswith("/ephemeralcontainers"):
+            unknown = "the server could not find the requested resource"
+            return json_response(404, status_body(404, "NotFound", unknown, details={}))
+        return await answered(one)
 
-        async def request(one: Any) -> Any:
-            if one.path.endswith("/ephemeralcontainers"):
-                unknown = "the server could not find the requested resource"
-                return json_response(404, status_body(404, "NotFound", unknown, details={}))
-            return await answered(one)
-
-        there.manager.request = request  # type: ignore[method-assign]
-        await job(there)
-        await there.settled(3.0)
-        assert "CreateFailed" in await there.reasons()
-        there.manager.request = answered  # type: ignore[method-assign]
-        await there.settled(60.0)
-        assert await injected(there) == ["p0"]
-
-    scenario(told)
+    there.manager.request = request  # type: ignore[method-assign]
+    await job(there)
+    await there.settled(3.0)
+    assert "CreateFailed" in await there.reasons()
+    there.manager.request = answered  # type: ignore[method-assign]
+    await there.settled(60.0)
+    assert await injected(there) == ["p0"]
 
 
 @pytest.mark.behaviour("EJ-3", "EJ-17")
-def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 3)
-        await job(there, replicas=1)
-        await there.settled(3.0)
-        await reports(there, "p0", {"running": {}})
-        await there.pod_status("p0", "Failed")
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        await there.client.delete(JOBS, "ej", NAMESPACE)
-        await there.settled(3.0)
-        assert await there.get(JOBS, "ej") is None
-        assert await injected(there) == ["p0"]
-
-    scenario(told)
+@in_world
+async def test_deletion_takes_nothing_out_and_pods_that_end_keep_their_place(there: World) -> None:
+    await pods(there, 3)
+    await job(there, replicas=1)
+    await there.settled(3.0)
+    await reports(there, "p0", {"running": {}})
+    await there.pod_status("p0", "Failed")
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    await there.client.delete(JOBS, "ej", NAMESPACE)
+    await there.settled(3.0)
+    assert await there.get(JOBS, "ej") is None
+    assert await injected(there) == ["p0"]
 
 
 @pytest.mark.behaviour("EJ-8")
-def test_a_conflict_is_tried_again() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        refused: list[str] = []
+@in_world
+async def test_a_conflict_is_tried_again(there: World) -> None:
+    await pods(there, 1)
+    refused: list[str] = []
 
-        def first(request: Any) -> bool:
-            if not request.path.endswith("/ephemeralcontainers") or refused:
-                return False
-            refused.append(request.path)
-            return True
+    def first(request: Any) -> bool:
+        if not request.path.endswith("/ephemeralcontainers") or refused:
+            return False
+        refused.append(request.path)
+        return True
 
-        there.manager.conflict = first
-        await job(there)
-        await there.settled(5.0)
-        assert refused
-        assert await injected(there) == ["p0"]
-
-    scenario(told)
+    there.manager.status, there.manager.refuse = 409, first
+    await job(there)
+    await there.settled(5.0)
+    assert refused
+    assert await injected(there) == ["p0"]
 
 
 @pytest.mark.behaviour("EJ-17")
-def test_a_pod_that_matches_no_more_keeps_its_place() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        await job(there, replicas=1)
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
-        await reports(there, "p0", {"running": {}})
-        await status(there, phase="Running", match=1)
-        await reports(there, "p0", DONE)
-        await status(there, phase="Succeeded", succeeded=1)
-        assert await injected(there) == ["p0"]
-
-    scenario(told)
+@in_world
+async def test_a_pod_that_matches_no_more_keeps_its_place(there: World) -> None:
+    await pods(there, 2)
+    await job(there, replicas=1)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
+    await reports(there, "p0", {"running": {}})
+    await status(there, phase="Running", match=1)
+    await reports(there, "p0", DONE)
+    await status(there, phase="Succeeded", succeeded=1)
+    assert await injected(there) == ["p0"]
 
 
 @pytest.mark.behaviour("EJ-3", "EJ-13")
-def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        there.manager.lose = lambda request: request.path.endswith("/ephemeralcontainers")
-        await job(there)
-        await there.settled(3.0)
-        there.manager.lose = lambda _: False
-        await there.client.delete(JOBS, "ej", NAMESPACE)
-        await there.settled(3.0)
-        assert await there.get(JOBS, "ej") is None
-        await there.create(
-            JOBS,
-            "ej",
-            {
-                "selector": {"matchLabels": {"app": "x"}},
-                "template": {"ephemeralContainers": [{**CONTAINER, "name": "again"}]},
-            },
-        )
-        await there.settled(5.0)
-        (pod,) = await there.pods()
-        assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
-
-    scenario(told)
+@in_world
+async def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote(there: World) -> None:
+    await pods(there, 1)
+    there.manager.lose = lambda request: request.path.endswith("/ephemeralcontainers")
+    await job(there)
+    await there.settled(3.0)
+    there.manager.lose = lambda _: False
+    await there.client.delete(JOBS, "ej", NAMESPACE)
+    await there.settled(3.0)
+    assert await there.get(JOBS, "ej") is None
+    await there.create(
+        JOBS,
+        "ej",
+        {
+            "selector": {"matchLabels": {"app": "x"}},
+            "template": {"ephemeralContainers": [{**CONTAINER, "name": "again"}]},
+        },
+    )
+    await there.settled(5.0)
+    (pod,) = await there.pods()
+    assert [one["name"] for one in pod["spec"]["ephemeralContainers"]] == ["debug", "again"]
 
 
 @pytest.mark.behaviour("EJ-10", "EJ-14")
 @pytest.mark.parametrize("said", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
-def test_a_pod_that_ends_before_its_container_has_failed_and_holds_nobody_up(said: Json | None) -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        await job(there)
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        if said is not None:
-            await reports(there, "p0", said)
-        await there.pod_status("p0", "Failed")
-        await there.settled(3.0)
-        assert await injected(there) == ["p0", "p1"]
-        await reports(there, "p1", DONE)
-        await status(there, phase="Failed", failed=1, succeeded=1)
-
-    scenario(told)
+@in_world
+async def test_a_pod_that_ends_before_its_container_has_failed_and_holds_nobody_up(
+    there: World, said: Json | None
+) -> None:
+    await pods(there, 2)
+    await job(there)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    if said is not None:
+        await reports(there, "p0", said)
+    await there.pod_status("p0", "Failed")
+    await there.settled(3.0)
+    assert await injected(there) == ["p0", "p1"]
+    await reports(there, "p1", DONE)
+    await status(there, phase="Failed", failed=1, succeeded=1)
 
 
 async def begins(there: World, replicas: int, **spec: Any) -> None:
@@ -320,129 +295,115 @@ async def begins(there: World, replicas: int, **spec: Any) -> None:
 
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize(("end", "phase", "counts"), [(None, "Failed", (0, 1)), (DONE, "Succeeded", (1, 0))])
-def test_a_pod_that_vanishes_keeps_its_place(end: Json | None, phase: str, counts: tuple[int, int]) -> None:
+@in_world
+async def test_a_pod_that_vanishes_keeps_its_place(
+    there: World, end: Json | None, phase: str, counts: tuple[int, int]
+) -> None:
     """``replicas`` is how many Pods are touched at all, whatever becomes of them."""
-
-    async def told(there: World) -> None:
-        await begins(there, 2)
-        if end is not None:
-            await reports(there, "p0", end)
-            await there.settled(3.0)
-            assert await injected(there) == ["p0", "p1"]
-        await there.client.delete(PODS, "p0", NAMESPACE)
+    await begins(there, 2)
+    if end is not None:
+        await reports(there, "p0", end)
         await there.settled(3.0)
-        assert await injected(there) == ["p1"]
-        await reports(there, "p1", DONE)
-        succeeded, failed = counts
-        await status(there, phase=phase, match=2, succeeded=succeeded + 1, failed=failed)
-        assert await injected(there) == ["p1"]
-
-    scenario(told)
+        assert await injected(there) == ["p0", "p1"]
+    await there.client.delete(PODS, "p0", NAMESPACE)
+    await there.settled(3.0)
+    assert await injected(there) == ["p1"]
+    await reports(there, "p1", DONE)
+    succeeded, failed = counts
+    await status(there, phase=phase, match=2, succeeded=succeeded + 1, failed=failed)
+    assert await injected(there) == ["p1"]
 
 
 @pytest.mark.behaviour("EJ-17")
-def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another() -> None:
-    async def told(there: World) -> None:
-        await begins(there, 2)
-        await there.client.delete(PODS, "p1", NAMESPACE)
-        await reports(there, "p0", DONE)
-        await there.settled(3.0)
-        assert await injected(there) == ["p0", "p2"]
-
-    scenario(told)
+@in_world
+async def test_a_pod_that_vanishes_before_its_turn_is_replaced_by_another(there: World) -> None:
+    await begins(there, 2)
+    await there.client.delete(PODS, "p1", NAMESPACE)
+    await reports(there, "p0", DONE)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0", "p2"]
 
 
 @pytest.mark.behaviour("EJ-17")
-def test_a_pod_that_vanishes_while_it_is_begun_with_is_not_begun_with_again_under_its_name() -> None:
+@in_world
+async def test_a_pod_that_vanishes_while_it_is_begun_with_is_not_begun_with_again_under_its_name(there: World) -> None:
     """Its write gets no answer, and when it is there again it is another."""
-
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
-        await job(there, replicas=1)
-        await there.settled(3.0)
-        await there.client.delete(PODS, "p0", NAMESPACE)
-        await pods(there, 1)
-        there.manager.refuse = lambda _: False
-        await status(there, phase="Failed", match=1, failed=1)
-        assert await injected(there) == []
-
-    scenario(told)
+    await pods(there, 1)
+    there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
+    await job(there, replicas=1)
+    await there.settled(3.0)
+    await there.client.delete(PODS, "p0", NAMESPACE)
+    await pods(there, 1)
+    there.manager.refuse = lambda _: False
+    await status(there, phase="Failed", match=1, failed=1)
+    assert await injected(there) == []
 
 
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("text", ["{", "[]", '{"u": 1}', '{"u": {"pod": null}}', "null", "[" * 10_000, "x" * 200_000])
-def test_a_record_that_nobody_can_read_says_nothing(text: str) -> None:
-    async def told(there: World) -> None:
-        body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
-        annotations = {"apps.kruise.io/ephemeraljob-begun": text}
-        await pods(there, 1)
-        await there.create(JOBS, "ej", {**body, "replicas": 1}, annotations=annotations)
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        await reports(there, "p0", DONE)
-        await status(there, phase="Succeeded", succeeded=1)
-
-    scenario(told)
+@in_world
+async def test_a_record_that_nobody_can_read_says_nothing(there: World, text: str) -> None:
+    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
+    annotations = {"apps.kruise.io/ephemeraljob-begun": text}
+    await pods(there, 1)
+    await there.create(JOBS, "ej", {**body, "replicas": 1}, annotations=annotations)
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    await reports(there, "p0", DONE)
+    await status(there, phase="Succeeded", succeeded=1)
 
 
 @pytest.mark.behaviour("EJ-17")
-def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each_once() -> None:
+@in_world
+async def test_a_record_of_pods_that_never_were_ends_a_job_as_failed_and_asks_for_each_once(there: World) -> None:
     """Somebody wrote it by hand; what is not there cannot be worked on."""
+    await pods(there, 1)
+    record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
+    asked: list[str] = []
 
-    async def told(there: World) -> None:
-        await pods(there, 1)
-        record = orjson.dumps({f"u{number}": {"pod": f"gone-{number}"} for number in range(50)}).decode()
-        asked: list[str] = []
+    def note(request: Any) -> bool:
+        if request.method == "GET" and "/pods/gone-" in request.path:
+            asked.append(request.path)
+        return False
 
-        def note(request: Any) -> bool:
-            if request.method == "GET" and "/pods/gone-" in request.path:
-                asked.append(request.path)
-            return False
-
-        there.manager.refuse = note
-        body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
-        annotations = {"apps.kruise.io/ephemeraljob-begun": record}
-        await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
-        await status(there, phase="Failed", failed=2)
-        assert len(asked) == len(set(asked)) == 50
-
-    scenario(told)
+    there.manager.refuse = note
+    body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
+    annotations = {"apps.kruise.io/ephemeraljob-begun": record}
+    await there.create(JOBS, "ej", {**body, "replicas": 2}, annotations=annotations)
+    await status(there, phase="Failed", failed=2)
+    assert len(asked) == len(set(asked)) == 50
 
 
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("seen", [True, False], ids=["while it was paused", "at once"])
-def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(seen: bool) -> None:
+@in_world
+async def test_pods_that_were_begun_with_before_we_came_keep_their_place_too(there: World, seen: bool) -> None:
     """OpenKruise writes no record: its marks in the Pods are all there is. Nothing is written for what is there."""
-
-    async def told(there: World) -> None:
-        await pods(there, 3)
-        there.manager.refuse = lambda _: True
-        await job(there, replicas=2, parallelism=1, paused=seen)
-        held = await there.get(JOBS, "ej")
-        assert held is not None
-        mark = {"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}
-        patch = {"spec": {"ephemeralContainers": [{**CONTAINER, "env": [mark]}]}}
-        await there.change(PODS, "p1", patch, "ephemeralcontainers")
-        await reports(there, "p1", {"running": {}})
-        there.manager.refuse = lambda _: False
-        await status(there, phase="Paused" if seen else "Running", match=2, running=1)
-        await there.settled(3.0)
-        held = await there.get(JOBS, "ej")
-        assert held is not None
-        assert "annotations" not in held["metadata"]
-        await there.client.delete(PODS, "p1", NAMESPACE)
-        await there.settled(3.0)
-        held = await there.get(JOBS, "ej")
-        assert held is not None
-        assert '"pod":"p1"' in held["metadata"]["annotations"]["apps.kruise.io/ephemeraljob-begun"]
-        await there.change(JOBS, "ej", {"spec": {"paused": False}})
-        await there.settled(3.0)
-        assert await injected(there) == ["p0"]
-        await reports(there, "p0", DONE)
-        await status(there, phase="Failed", match=2, succeeded=1, failed=1)
-
-    scenario(told)
+    await pods(there, 3)
+    there.manager.refuse = lambda _: True
+    await job(there, replicas=2, parallelism=1, paused=seen)
+    held = await there.get(JOBS, "ej")
+    assert held is not None
+    mark = {"name": "KRUISE_EJOB_ID", "value": held["metadata"]["uid"]}
+    patch = {"spec": {"ephemeralContainers": [{**CONTAINER, "env": [mark]}]}}
+    await there.change(PODS, "p1", patch, "ephemeralcontainers")
+    await reports(there, "p1", {"running": {}})
+    there.manager.refuse = lambda _: False
+    await status(there, phase="Paused" if seen else "Running", match=2, running=1)
+    await there.settled(3.0)
+    held = await there.get(JOBS, "ej")
+    assert held is not None
+    assert "annotations" not in held["metadata"]
+    await there.client.delete(PODS, "p1", NAMESPACE)
+    await there.settled(3.0)
+    held = await there.get(JOBS, "ej")
+    assert held is not None
+    assert '"pod":"p1"' in held["metadata"]["annotations"]["apps.kruise.io/ephemeraljob-begun"]
+    await there.change(JOBS, "ej", {"spec": {"paused": False}})
+    await there.settled(3.0)
+    assert await injected(there) == ["p0"]
+    await reports(there, "p0", DONE)
+    await status(there, phase="Failed", match=2, succeeded=1, failed=1)
 
 
 @pytest.mark.behaviour("EJ-13")
@@ -474,66 +435,58 @@ def test_a_burst_of_pods_that_report_costs_few_reconciles_and_looks_at_each_repo
         assert len(writes) < 120
         assert len(looked_at) < 120 * 5
 
-    scenario(told)
+    in_world(told)()
 
 
 @pytest.mark.behaviour("EJ-4")
-def test_a_job_that_has_ended_remembers_no_pods() -> None:
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        await job(there, parallelism=2)
-        await status(there, match=2)
-        await there.settled(3.0)
-        seen = {one["metadata"]["uid"] for one in await there.pods()}
+@in_world
+async def test_a_job_that_has_ended_remembers_no_pods(there: World) -> None:
+    await pods(there, 2)
+    await job(there, parallelism=2)
+    await status(there, match=2)
+    await there.settled(3.0)
+    seen = {one["metadata"]["uid"] for one in await there.pods()}
 
-        def remembered() -> set[str]:
-            found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
-            return {one.pod.metadata.uid for one in found} & seen
+    def remembered() -> set[str]:
+        found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
+        return {one.pod.metadata.uid for one in found} & seen
 
-        assert remembered() == seen
-        await reports(there, "p0", DONE)
-        await reports(there, "p1", DONE)
-        await status(there, phase="Succeeded")
-        await there.settled(3.0)
-        gc.collect()
-        assert remembered() == set()
-
-    scenario(told)
+    assert remembered() == seen
+    await reports(there, "p0", DONE)
+    await reports(there, "p1", DONE)
+    await status(there, phase="Succeeded")
+    await there.settled(3.0)
+    gc.collect()
+    assert remembered() == set()
 
 
 @pytest.mark.behaviour("EJ-4", "EJ-6")
-def test_a_job_that_runs_remembers_only_its_own_pods() -> None:
+@in_world
+async def test_a_job_that_runs_remembers_only_its_own_pods(there: World) -> None:
     """A namespace may have very many others, and very many jobs."""
-
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        other = {"containers": [{"name": "main", "image": "nginx"}]}
-        await there.create(PODS, "other", other, labels={"app": "other"})
-        await job(there, parallelism=1)
-        await status(there, match=2)
-        await there.settled(3.0)
-        uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await there.pods()}
-        gc.collect()
-        found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
-        assert {uids[one.pod.metadata.uid] for one in found if one.pod.metadata.uid in uids} == {"p0", "p1"}
-
-    scenario(told)
+    await pods(there, 2)
+    other = {"containers": [{"name": "main", "image": "nginx"}]}
+    await there.create(PODS, "other", other, labels={"app": "other"})
+    await job(there, parallelism=1)
+    await status(there, match=2)
+    await there.settled(3.0)
+    uids = {one["metadata"]["uid"]: one["metadata"]["name"] for one in await there.pods()}
+    gc.collect()
+    found = [one for one in gc.get_objects() if isinstance(one, Candidate)]
+    assert {uids[one.pod.metadata.uid] for one in found if one.pod.metadata.uid in uids} == {"p0", "p1"}
 
 
 @pytest.mark.behaviour("EJ-13")
-def test_a_pod_that_goes_while_it_is_written_to_holds_nothing_up() -> None:
+@in_world
+async def test_a_pod_that_goes_while_it_is_written_to_holds_nothing_up(there: World) -> None:
     """It matches no more by then: what was expected of it finds the job all the same."""
-
-    async def told(there: World) -> None:
-        await pods(there, 2)
-        there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")
-        there.manager.refuse = lambda request: request.path.endswith("/p0/ephemeralcontainers")
-        await job(there)
-        await there.settled(3.0)
-        there.manager.refuse = there.manager.lose = lambda _: False
-        await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
-        await there.client.delete(PODS, "p0", NAMESPACE)
-        await there.settled(3.0)
-        assert await injected(there) == ["p1"]
-
-    scenario(told)
+    await pods(there, 2)
+    there.manager.lose = lambda request: request.path.endswith("/p0/ephemeralcontainers")
+    there.manager.refuse = lambda request: request.path.endswith("/p0/ephemeralcontainers")
+    await job(there)
+    await there.settled(3.0)
+    there.manager.refuse = there.manager.lose = lambda _: False
+    await there.change(PODS, "p0", {"metadata": {"labels": {"app": "y"}}})
+    await there.client.delete(PODS, "p0", NAMESPACE)
+    await there.settled(3.0)
+    assert await injected(there) == ["p1"]

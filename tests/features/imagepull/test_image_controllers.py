@@ -10,629 +10,565 @@ import pytest
 from app.features.imagepull.kind import job_with_defaults
 from app.kube.resources import NAMESPACES, NODES, PODS, SECRETS
 from app.workloads.predownload import Puller, pull_job
-from tests.features.imagepull.world import AGENTS, JOBS, NODE_IMAGES, World, world
-from tests.kit.virtualtime import run
+from tests.features.imagepull.world import AGENTS, JOBS, NODE_IMAGES, World, in_world
 
 Json = dict[str, Any]
-
-
-def in_world(scenario: Any, **options: Any) -> None:
-    async def main() -> None:
-        async with world(**options) as there:
-            await scenario(there)
-
-    run(main())
 
 
 # ---- NodeImages
 
 
 @pytest.mark.behaviour("IMG-3", "IMG-30", "IMG-31")
-def test_a_node_gets_its_node_image_thirty_seconds_after_it_is_ready_and_loses_it_when_it_goes() -> None:
-    async def scenario(there: World) -> None:
-        began = there.client.clock.monotonic()
-        await there.node("n1", zone="a")
-        await there.node("n2", ready=False)
-        await there.node("v1", type="virtual-kubelet")
-        await there.until(lambda: there.get(NODE_IMAGES, "n1"), 60)
-        assert 28 <= there.client.clock.monotonic() - began <= 32
-        await there.settled(60)
-        node_image = await there.get(NODE_IMAGES, "n1")
-        assert node_image is not None
-        assert node_image["metadata"]["labels"] == {"zone": "a"}
-        assert await there.get(NODE_IMAGES, "n2") is None
-        assert await there.get(NODE_IMAGES, "v1") is None
-        head = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "spec": {}}
-        kept = {"name": "kept", "labels": {"apps.kruise.io/fake-nodeimage": ""}}
-        await there.client.create(NODE_IMAGES, {**head, "metadata": kept})
-        await there.client.create(NODE_IMAGES, {**head, "metadata": {"name": "nobody"}})
-        await there.client.delete(NODES, "n1")
-        await there.settled()
-        left = (await there.client.list(NODE_IMAGES)).items
-        assert [one["metadata"]["name"] for one in left] == ["kept"]
-
-    in_world(scenario)
-
-
-@pytest.mark.behaviour("IMG-32", "IMG-107")
-def test_labels_follow_the_node_and_a_virtual_node_has_none() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", zone="a")
-        await there.client.patch(NODE_IMAGES, "n1", {"metadata": {"labels": {"mine": "x"}}})
-        await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": None, "tier": "b"}}})
-
-        async def follows() -> bool:
-            found = await there.get(NODE_IMAGES, "n1")
-            return found is not None and found["metadata"].get("labels") == {"tier": "b"}
-
-        await there.until(follows)
-        await there.client.patch(NODES, "n1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-        await there.settled()
-        assert await there.get(NODE_IMAGES, "n1") is None
-
-    in_world(scenario)
+@in_world
+async def test_a_node_gets_its_node_image_thirty_seconds_after_it_is_ready_and_loses_it_when_it_goes(
+    there: World,
+) -> None:
+    began = there.client.clock.monotonic()
+    await there.node("n1", zone="a")
+    await there.node("n2", ready=False)
+    await there.node("v1", type="virtual-kubelet")
+    await there.until(lambda: there.get(NODE_IMAGES, "n1"), 60)
+    assert 28 <= there.client.clock.monotonic() - began <= 32
+    await there.settled(60)
+    node_image = await there.get(NODE_IMAGES, "n1")
+    assert node_image is not None
+    assert node_image["metadata"]["labels"] == {"zone": "a"}
+    assert await there.get(NODE_IMAGES, "n2") is None
+    assert await there.get(NODE_IMAGES, "v1") is None
+    head = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "NodeImage", "spec": {}}
+    kept = {"name": "kept", "labels": {"apps.kruise.io/fake-nodeimage": ""}}
+    await there.client.create(NODE_IMAGES, {**head, "metadata": kept})
+    await there.client.create(NODE_IMAGES, {**head, "metadata": {"name": "nobody"}})
+    await there.client.delete(NODES, "n1")
+    await there.settled()
+    left = (await there.client.list(NODE_IMAGES)).items
+    assert [one["metadata"]["name"] for one in left] == ["kept"]
 
 
 @pytest.mark.behaviour("IMG-32", "IMG-107")
-def test_labels_are_no_new_spec() -> None:
+@in_world
+async def test_labels_follow_the_node_and_a_virtual_node_has_none(there: World) -> None:
+    await there.nodes("n1", zone="a")
+    await there.client.patch(NODE_IMAGES, "n1", {"metadata": {"labels": {"mine": "x"}}})
+    await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": None, "tier": "b"}}})
+
+    async def follows() -> bool:
+        found = await there.get(NODE_IMAGES, "n1")
+        return found is not None and found["metadata"].get("labels") == {"tier": "b"}
+
+    await there.until(follows)
+    await there.client.patch(NODES, "n1", {"metadata": {"labels": {"type": "virtual-kubelet"}}})
+    await there.settled()
+    assert await there.get(NODE_IMAGES, "n1") is None
+
+
+@pytest.mark.behaviour("IMG-32", "IMG-107")
+@in_world
+async def test_labels_are_no_new_spec(there: World) -> None:
     """Else every label of a node cost two reviews, and its agent a look at nothing."""
+    await there.nodes("n1", zone="a")
+    before: Any = await there.get(NODE_IMAGES, "n1")
+    await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": "b"}}})
 
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", zone="a")
-        before: Any = await there.get(NODE_IMAGES, "n1")
-        await there.client.patch(NODES, "n1", {"metadata": {"labels": {"zone": "b"}}})
+    async def follows() -> bool:
+        found: Any = await there.get(NODE_IMAGES, "n1")
+        return bool(found["metadata"].get("labels") == {"zone": "b"})
 
-        async def follows() -> bool:
-            found: Any = await there.get(NODE_IMAGES, "n1")
-            return bool(found["metadata"].get("labels") == {"zone": "b"})
-
-        await there.until(follows)
-        after: Any = await there.get(NODE_IMAGES, "n1")
-        assert (after["metadata"]["generation"], after["spec"]) == (before["metadata"]["generation"], before["spec"])
-
-    in_world(scenario)
+    await there.until(follows)
+    after: Any = await there.get(NODE_IMAGES, "n1")
+    assert (after["metadata"]["generation"], after["spec"]) == (before["metadata"]["generation"], before["spec"])
 
 
 @pytest.mark.behaviour("IMG-32", "IMG-36")
-def test_a_tag_of_a_hand_written_list_goes_some_time_after_its_pull() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
-        tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100}
-        secrets = [{"namespace": "default", "name": "none"}]
-        images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
-        await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
-        await there.settled(60)
-        assert await there.tag("n1", "ubuntu", "22.04") is not None
-        found = await there.get(NODE_IMAGES, "n1")
-        assert found is not None
-        assert not found["spec"]["images"]["ubuntu"].get("pullSecrets")
-        await there.settled(50)
-        assert await there.tag("n1", "ubuntu", "22.04") is None
-
-    in_world(scenario)
+@in_world
+async def test_a_tag_of_a_hand_written_list_goes_some_time_after_its_pull(there: World) -> None:
+    await there.nodes("n1")
+    tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
+    tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100}
+    secrets = [{"namespace": "default", "name": "none"}]
+    images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
+    await there.settled(60)
+    assert await there.tag("n1", "ubuntu", "22.04") is not None
+    found = await there.get(NODE_IMAGES, "n1")
+    assert found is not None
+    assert not found["spec"]["images"]["ubuntu"].get("pullSecrets")
+    await there.settled(50)
+    assert await there.tag("n1", "ubuntu", "22.04") is None
 
 
 @pytest.mark.behaviour("IMG-33", "IMG-34", "IMG-35")
-def test_a_node_that_does_not_answer_has_failed_after_ten_minutes() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.job()
-        await there.until(lambda: there.tag("n1"))
-        await there.settled(590)
-        assert (await there.status())["active"] == 1
-        await there.settled(20)
-        status = await there.counts(failed=1, failedNodes=["n1"])
-        assert status["message"] == "job has completed"
-        found = await there.get(NODE_IMAGES, "n1")
-        assert found is not None
-        (tag,) = found["status"]["imageStatuses"]["nginx"]["tags"]
-        assert (tag["phase"], tag["message"]) == ("Failed", "node has not responded for a long time")
-        assert (found["status"]["desired"], found["status"]["failed"]) == (1, 1)
-        await there.settled()
-        told = [one for one in await there.events() if one["reason"] == "PullImageFailed"]
-        assert {one["involvedObject"]["kind"] for one in told} == {"ImagePullJob", "NodeImage"}
-        text = "Failed to pull image nginx:1.27 on node n1 for node has not responded for a long time"
-        assert {one["message"] for one in told} == {text}
-
-    in_world(scenario, agents=False)
+@in_world(agents=False)
+async def test_a_node_that_does_not_answer_has_failed_after_ten_minutes(there: World) -> None:
+    await there.nodes("n1")
+    await there.job()
+    await there.until(lambda: there.tag("n1"))
+    await there.settled(590)
+    assert (await there.status())["active"] == 1
+    await there.settled(20)
+    status = await there.counts(failed=1, failedNodes=["n1"])
+    assert status["message"] == "job has completed"
+    found = await there.get(NODE_IMAGES, "n1")
+    assert found is not None
+    (tag,) = found["status"]["imageStatuses"]["nginx"]["tags"]
+    assert (tag["phase"], tag["message"]) == ("Failed", "node has not responded for a long time")
+    assert (found["status"]["desired"], found["status"]["failed"]) == (1, 1)
+    await there.settled()
+    told = [one for one in await there.events() if one["reason"] == "PullImageFailed"]
+    assert {one["involvedObject"]["kind"] for one in told} == {"ImagePullJob", "NodeImage"}
+    text = "Failed to pull image nginx:1.27 on node n1 for node has not responded for a long time"
+    assert {one["message"] for one in told} == {text}
 
 
 # ---- ImagePullJobs
 
 
 @pytest.mark.behaviour("IMG-45", "IMG-48", "IMG-49", "IMG-51", "IMG-52", "IMG-53", "IMG-90")
-def test_the_worked_fan_out() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        ends: dict[str, str] = {}
-        there.pull = lambda node, image: ends.get(node)
-        await there.job(parallelism=2, pullPolicy={"timeoutSeconds": 300})
-        status = await there.counts(active=2, succeeded=0, failed=0, desired=3)
-        assert status["message"] == "job is running, progress 0.0%"
-        assert await there.tag("n3") is None
-        found = await there.get(JOBS, "warm", "default")
-        assert found is not None
-        assert found["metadata"]["finalizers"] == ["apps.kruise.io/deletion-protection"]
-        tag = await there.tag("n1")
-        assert tag is not None
-        (owner,) = tag["ownerReferences"]
-        assert (owner["apiVersion"], owner["kind"], owner["namespace"], owner["name"]) == (
-            "apps.kruise.io/v1beta1",
-            "ImagePullJob",
-            "default",
-            "warm",
-        )
-        assert "version" not in tag, "as in OpenKruise the first is not written"
-        assert tag["imagePullPolicy"] == "IfNotPresent"
-        ends["n1"] = "Succeeded"
-        await there.until(lambda: there.tag("n3"))
-        status = await there.counts(active=2, succeeded=1)
-        assert status["message"] == "job is running, progress 33.3%"
-        ends["n2"] = "Failed"
-        status = await there.counts(active=1, succeeded=1, failed=1, failedNodes=["n2"])
-        assert status["message"] == "job is running, progress 66.7%"
-        ends["n3"] = "Succeeded"
-        status = await there.counts(active=0, succeeded=2, failed=1, message="job has completed")
-        assert status["completionTime"]
-        await there.settled()
-        found = await there.get(JOBS, "warm", "default")
-        assert found is not None
-        assert "finalizers" not in found["metadata"]
-        assert there.most_at_once == 2
-
-    in_world(scenario)
+@in_world
+async def test_the_worked_fan_out(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    ends: dict[str, str] = {}
+    there.pull = lambda node, image: ends.get(node)
+    await there.job(parallelism=2, pullPolicy={"timeoutSeconds": 300})
+    status = await there.counts(active=2, succeeded=0, failed=0, desired=3)
+    assert status["message"] == "job is running, progress 0.0%"
+    assert await there.tag("n3") is None
+    found = await there.get(JOBS, "warm", "default")
+    assert found is not None
+    assert found["metadata"]["finalizers"] == ["apps.kruise.io/deletion-protection"]
+    tag = await there.tag("n1")
+    assert tag is not None
+    (owner,) = tag["ownerReferences"]
+    assert (owner["apiVersion"], owner["kind"], owner["namespace"], owner["name"]) == (
+        "apps.kruise.io/v1beta1",
+        "ImagePullJob",
+        "default",
+        "warm",
+    )
+    assert "version" not in tag, "as in OpenKruise the first is not written"
+    assert tag["imagePullPolicy"] == "IfNotPresent"
+    ends["n1"] = "Succeeded"
+    await there.until(lambda: there.tag("n3"))
+    status = await there.counts(active=2, succeeded=1)
+    assert status["message"] == "job is running, progress 33.3%"
+    ends["n2"] = "Failed"
+    status = await there.counts(active=1, succeeded=1, failed=1, failedNodes=["n2"])
+    assert status["message"] == "job is running, progress 66.7%"
+    ends["n3"] = "Succeeded"
+    status = await there.counts(active=0, succeeded=2, failed=1, message="job has completed")
+    assert status["completionTime"]
+    await there.settled()
+    found = await there.get(JOBS, "warm", "default")
+    assert found is not None
+    assert "finalizers" not in found["metadata"]
+    assert there.most_at_once == 2
 
 
 @pytest.mark.behaviour("IMG-109", "IMG-40")
-def test_a_job_waits_for_the_node_images_of_a_cluster_that_has_just_been_made() -> None:
-    async def scenario(there: World) -> None:
-        for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
-            await there.node(name, zone=zone)
-        await there.node("n4", ready=False, zone="a")
-        await there.pod("p1", "n2", app="x")
-        await there.job("of-zone", selector={"matchLabels": {"zone": "a"}}, parallelism=2)
-        await there.job("of-pods", "b", podSelector={"matchLabels": {"app": "x"}})
-        await there.job("named", "c", selector={"names": ["n3", "n9"]})
-        await there.job("of-nobody", "d", selector={"names": ["n9"]})
-        await there.counts("of-nobody", desired=0, message="job has completed, no node was selected")
-        status = await there.counts("of-zone", desired=2, active=0)
-        assert (status["message"], status.get("completionTime")) == ("job is running, progress 0.0%", None)
-        await there.until(lambda: there.get(NODE_IMAGES, "n3"), 60)
-        await there.counts("of-zone", desired=2, succeeded=2, message="job has completed")
-        await there.counts("of-pods", desired=1, succeeded=1, message="job has completed")
-        await there.counts("named", desired=1, succeeded=1, message="job has completed")
-
-    in_world(scenario)
+@in_world
+async def test_a_job_waits_for_the_node_images_of_a_cluster_that_has_just_been_made(there: World) -> None:
+    for name, zone in (("n1", "a"), ("n2", "a"), ("n3", "b")):
+        await there.node(name, zone=zone)
+    await there.node("n4", ready=False, zone="a")
+    await there.pod("p1", "n2", app="x")
+    await there.job("of-zone", selector={"matchLabels": {"zone": "a"}}, parallelism=2)
+    await there.job("of-pods", "b", podSelector={"matchLabels": {"app": "x"}})
+    await there.job("named", "c", selector={"names": ["n3", "n9"]})
+    await there.job("of-nobody", "d", selector={"names": ["n9"]})
+    await there.counts("of-nobody", desired=0, message="job has completed, no node was selected")
+    status = await there.counts("of-zone", desired=2, active=0)
+    assert (status["message"], status.get("completionTime")) == ("job is running, progress 0.0%", None)
+    await there.until(lambda: there.get(NODE_IMAGES, "n3"), 60)
+    await there.counts("of-zone", desired=2, succeeded=2, message="job has completed")
+    await there.counts("of-pods", desired=1, succeeded=1, message="job has completed")
+    await there.counts("named", desired=1, succeeded=1, message="job has completed")
 
 
 @pytest.mark.behaviour("IMG-109")
-def test_a_job_does_not_wait_for_a_node_that_is_gone() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.node("n2")
-        await there.job(parallelism=2)
-        await there.counts(desired=2, succeeded=1)
-        await there.client.delete(NODES, "n2")
-        await there.counts(desired=1, succeeded=1, message="job has completed")
-
-    in_world(scenario)
+@in_world
+async def test_a_job_does_not_wait_for_a_node_that_is_gone(there: World) -> None:
+    await there.nodes("n1")
+    await there.node("n2")
+    await there.job(parallelism=2)
+    await there.counts(desired=2, succeeded=1)
+    await there.client.delete(NODES, "n2")
+    await there.counts(desired=1, succeeded=1, message="job has completed")
 
 
 @pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-55", "IMG-93")
-def test_a_job_that_never_ends_serves_nodes_that_come_later_and_pulls_again_each_day() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.job(completionPolicy={"type": "Never"})
-        await there.counts(succeeded=1, desired=1, message="job is running, progress 100.0%")
-        tag = await there.tag("n1")
-        assert tag is not None
-        assert 85_800 <= tag["pullPolicy"]["ttlSecondsAfterFinished"] < 87_000
-        assert tag["pullPolicy"]["activeDeadlineSeconds"] == 1800
-        await there.nodes("n2")
-        await there.counts(succeeded=2, desired=2)
-        await there.settled(87_100)
-        tag = await there.tag("n1")
-        assert tag is not None
-        assert tag.get("version", 0) >= 0
-        assert "completionTime" not in await there.counts(succeeded=2)
-        assert len([one for one in there.writes if one == ("update", "NodeImage", "n1")]) > 5
-
-    in_world(scenario)
+@in_world
+async def test_a_job_that_never_ends_serves_nodes_that_come_later_and_pulls_again_each_day(there: World) -> None:
+    await there.nodes("n1")
+    await there.job(completionPolicy={"type": "Never"})
+    await there.counts(succeeded=1, desired=1, message="job is running, progress 100.0%")
+    tag = await there.tag("n1")
+    assert tag is not None
+    assert 85_800 <= tag["pullPolicy"]["ttlSecondsAfterFinished"] < 87_000
+    assert tag["pullPolicy"]["activeDeadlineSeconds"] == 1800
+    await there.nodes("n2")
+    await there.counts(succeeded=2, desired=2)
+    await there.settled(87_100)
+    tag = await there.tag("n1")
+    assert tag is not None
+    assert tag.get("version", 0) >= 0
+    assert "completionTime" not in await there.counts(succeeded=2)
+    assert len([one for one in there.writes if one == ("update", "NodeImage", "n1")]) > 5
 
 
 @pytest.mark.behaviour("IMG-43", "IMG-41", "IMG-40")
-def test_nodes_are_chosen_by_names_by_labels_and_by_pods() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", zone="a")
-        await there.nodes("n3", zone="b")
-        never = {"type": "Never"}
-        await there.job("named", "a", selector={"names": ["n3", "n9"]})
-        await there.job("labelled", "b", selector={"matchLabels": {"zone": "a"}}, completionPolicy=never, parallelism=9)
-        await there.job("of-pods", "c", podSelector={"matchLabels": {"app": "x"}}, completionPolicy=never)
-        await there.pod("p1", "n2", app="x")
-        await there.pod("p2", "n2", app="x")
-        await there.pod("p3", "n1", app="y")
-        await there.counts("named", desired=1, succeeded=1)
-        await there.counts("labelled", desired=2, succeeded=2)
-        await there.counts("of-pods", desired=1, succeeded=1)
-        assert await there.tag("n2", "c", "latest") is not None
-        assert await there.tag("n1", "c", "latest") is None
-        await there.client.patch(NODES, "n3", {"metadata": {"labels": {"zone": "a"}}})
-        await there.counts("labelled", desired=3, succeeded=3)
-        await there.client.patch(PODS, "p3", {"metadata": {"labels": {"app": "x"}}}, "default")
-        await there.counts("of-pods", desired=2, succeeded=2)
-        await there.client.delete(PODS, "p3", "default", grace_period_seconds=0)
-        await there.counts("of-pods", desired=1, succeeded=1)
-
-    in_world(scenario)
+@in_world
+async def test_nodes_are_chosen_by_names_by_labels_and_by_pods(there: World) -> None:
+    await there.nodes("n1", "n2", zone="a")
+    await there.nodes("n3", zone="b")
+    never = {"type": "Never"}
+    await there.job("named", "a", selector={"names": ["n3", "n9"]})
+    await there.job("labelled", "b", selector={"matchLabels": {"zone": "a"}}, completionPolicy=never, parallelism=9)
+    await there.job("of-pods", "c", podSelector={"matchLabels": {"app": "x"}}, completionPolicy=never)
+    await there.pod("p1", "n2", app="x")
+    await there.pod("p2", "n2", app="x")
+    await there.pod("p3", "n1", app="y")
+    await there.counts("named", desired=1, succeeded=1)
+    await there.counts("labelled", desired=2, succeeded=2)
+    await there.counts("of-pods", desired=1, succeeded=1)
+    assert await there.tag("n2", "c", "latest") is not None
+    assert await there.tag("n1", "c", "latest") is None
+    await there.client.patch(NODES, "n3", {"metadata": {"labels": {"zone": "a"}}})
+    await there.counts("labelled", desired=3, succeeded=3)
+    await there.client.patch(PODS, "p3", {"metadata": {"labels": {"app": "x"}}}, "default")
+    await there.counts("of-pods", desired=2, succeeded=2)
+    await there.client.delete(PODS, "p3", "default", grace_period_seconds=0)
+    await there.counts("of-pods", desired=1, succeeded=1)
 
 
 @pytest.mark.behaviour("IMG-51", "IMG-103")
-def test_a_job_without_nodes_ends_and_says_why() -> None:
-    async def scenario(there: World) -> None:
-        await there.job(selector={"names": ["none"]})
-        status = await there.counts(desired=0)
-        assert status["completionTime"]
-        assert status["message"] == "job has completed, no node was selected"
-        await there.settled()
-        assert [one["reason"] for one in await there.events()] == ["NoNodeSelected"]
-
-    in_world(scenario)
+@in_world
+async def test_a_job_without_nodes_ends_and_says_why(there: World) -> None:
+    await there.job(selector={"names": ["none"]})
+    status = await there.counts(desired=0)
+    assert status["completionTime"]
+    assert status["message"] == "job has completed, no node was selected"
+    await there.settled()
+    assert [one["reason"] for one in await there.events()] == ["NoNodeSelected"]
 
 
 @pytest.mark.behaviour("IMG-50", "IMG-108", "IMG-57")
-def test_a_deadline_ends_the_job_with_each_unfinished_node_named_once() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        there.pull = lambda node, image: "Succeeded" if node == "n1" else None
-        policy = {"activeDeadlineSeconds": 600}
-        await there.job(parallelism=2, completionPolicy=policy)
-        await there.counts(succeeded=1, active=2)
-        await there.settled(610)
-        status = await there.counts(message="job exceeds activeDeadlineSeconds")
-        assert (status["failed"], status["active"], status["failedNodes"]) == (2, 0, ["n2", "n3"])
-
-    in_world(scenario)
+@in_world
+async def test_a_deadline_ends_the_job_with_each_unfinished_node_named_once(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    there.pull = lambda node, image: "Succeeded" if node == "n1" else None
+    policy = {"activeDeadlineSeconds": 600}
+    await there.job(parallelism=2, completionPolicy=policy)
+    await there.counts(succeeded=1, active=2)
+    await there.settled(610)
+    status = await there.counts(message="job exceeds activeDeadlineSeconds")
+    assert (status["failed"], status["active"], status["failedNodes"]) == (2, 0, ["n2", "n3"])
 
 
 @pytest.mark.behaviour("IMG-47")
 @pytest.mark.parametrize("ttl", [0, 30])
-def test_a_job_goes_as_long_after_its_end_as_it_says(ttl: int) -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.job(completionPolicy={"ttlSecondsAfterFinished": ttl})
-        if ttl:
-            await there.counts(succeeded=1)
-            await there.settled(ttl - 5)
-            assert await there.get(JOBS, "warm", "default") is not None
-        await there.settled(10)
-        assert await there.get(JOBS, "warm", "default") is None
-        await there.settled(10)
-        # The tag goes with the job that asked for it.
-        assert await there.tag("n1") is None
-
-    in_world(scenario)
+@in_world
+async def test_a_job_goes_as_long_after_its_end_as_it_says(there: World, ttl: int) -> None:
+    await there.nodes("n1")
+    await there.job(completionPolicy={"ttlSecondsAfterFinished": ttl})
+    if ttl:
+        await there.counts(succeeded=1)
+        await there.settled(ttl - 5)
+        assert await there.get(JOBS, "warm", "default") is not None
+    await there.settled(10)
+    assert await there.get(JOBS, "warm", "default") is None
+    await there.settled(10)
+    # The tag goes with the job that asked for it.
+    assert await there.tag("n1") is None
 
 
 @pytest.mark.behaviour("IMG-52")
-def test_parallelism_zero_pauses_a_job_until_it_is_raised() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2")
-        await there.job(parallelism=0)
-        await there.settled(20)
-        assert (await there.status())["message"] == "job is running, progress 0.0%"
-        assert await there.tag("n1") is None
-        await there.client.patch(JOBS, "warm", {"spec": {"parallelism": "2"}}, "default")
-        await there.counts(succeeded=2)
-
-    in_world(scenario)
+@in_world
+async def test_parallelism_zero_pauses_a_job_until_it_is_raised(there: World) -> None:
+    await there.nodes("n1", "n2")
+    await there.job(parallelism=0)
+    await there.settled(20)
+    assert (await there.status())["message"] == "job is running, progress 0.0%"
+    assert await there.tag("n1") is None
+    await there.client.patch(JOBS, "warm", {"spec": {"parallelism": "2"}}, "default")
+    await there.counts(succeeded=2)
 
 
 @pytest.mark.behaviour("IMG-40", "IMG-51", "IMG-52")
-def test_a_node_that_joins_is_served_until_the_job_has_ended() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        ends = {"n1": "Succeeded", "n2": "Failed"}
-        there.pull = lambda node, image: ends.get(node)
-        await there.job(parallelism=2)
-        await there.counts(desired=3, active=1, succeeded=1, failed=1)
-        await there.nodes("n4")
-        await there.until(lambda: there.tag("n4"))
-        await there.counts(desired=4, active=2, succeeded=1, failed=1)
-        ends |= {"n3": "Succeeded", "n4": "Succeeded"}
-        await there.counts(desired=4, active=0, succeeded=3, failed=1, message="job has completed")
-        await there.nodes("n5")
-        await there.settled()
-        assert await there.tag("n5") is None
-        assert (await there.status())["desired"] == 4
-
-    in_world(scenario)
+@in_world
+async def test_a_node_that_joins_is_served_until_the_job_has_ended(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    ends = {"n1": "Succeeded", "n2": "Failed"}
+    there.pull = lambda node, image: ends.get(node)
+    await there.job(parallelism=2)
+    await there.counts(desired=3, active=1, succeeded=1, failed=1)
+    await there.nodes("n4")
+    await there.until(lambda: there.tag("n4"))
+    await there.counts(desired=4, active=2, succeeded=1, failed=1)
+    ends |= {"n3": "Succeeded", "n4": "Succeeded"}
+    await there.counts(desired=4, active=0, succeeded=3, failed=1, message="job has completed")
+    await there.nodes("n5")
+    await there.settled()
+    assert await there.tag("n5") is None
+    assert (await there.status())["desired"] == 4
 
 
 @pytest.mark.behaviour("IMG-56", "IMG-92")
-def test_two_jobs_share_a_tag_and_both_wait_for_the_second_round() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2")
-        there.pull = lambda node, image: None if node == "n2" else "Succeeded"
-        await there.job("first", parallelism=2)
-        await there.counts("first", succeeded=1, active=1)
-        there.pull = lambda node, image: None
-        await there.job("second", selector={"names": ["n1"]})
-        await there.counts("first", succeeded=0, active=2)
-        tag = await there.tag("n1")
-        assert tag is not None
-        assert tag["version"] == 1
-        assert [one["name"] for one in tag["ownerReferences"]] == ["first", "second"]
-        there.pull = lambda node, image: "Succeeded"
-        await there.counts("first", succeeded=2, message="job has completed")
-        await there.counts("second", succeeded=1, message="job has completed")
-
-    in_world(scenario)
+@in_world
+async def test_two_jobs_share_a_tag_and_both_wait_for_the_second_round(there: World) -> None:
+    await there.nodes("n1", "n2")
+    there.pull = lambda node, image: None if node == "n2" else "Succeeded"
+    await there.job("first", parallelism=2)
+    await there.counts("first", succeeded=1, active=1)
+    there.pull = lambda node, image: None
+    await there.job("second", selector={"names": ["n1"]})
+    await there.counts("first", succeeded=0, active=2)
+    tag = await there.tag("n1")
+    assert tag is not None
+    assert tag["version"] == 1
+    assert [one["name"] for one in tag["ownerReferences"]] == ["first", "second"]
+    there.pull = lambda node, image: "Succeeded"
+    await there.counts("first", succeeded=2, message="job has completed")
+    await there.counts("second", succeeded=1, message="job has completed")
 
 
 @pytest.mark.behaviour("IMG-106")
-def test_a_job_whose_image_changes_leaves_the_former_tag() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.job(completionPolicy={"type": "Never"})
-        await there.counts(succeeded=1)
-        await there.client.patch(JOBS, "warm", {"spec": {"image": "nginx:1.28"}}, "default")
-        await there.until(lambda: there.tag("n1", tag="1.28"))
-        await there.counts(succeeded=1)
-        assert await there.tag("n1") is None
-
-    in_world(scenario)
+@in_world
+async def test_a_job_whose_image_changes_leaves_the_former_tag(there: World) -> None:
+    await there.nodes("n1")
+    await there.job(completionPolicy={"type": "Never"})
+    await there.counts(succeeded=1)
+    await there.client.patch(JOBS, "warm", {"spec": {"image": "nginx:1.28"}}, "default")
+    await there.until(lambda: there.tag("n1", tag="1.28"))
+    await there.counts(succeeded=1)
+    assert await there.tag("n1") is None
 
 
 @pytest.mark.behaviour("IMG-30", "IMG-46")
-def test_what_a_deleted_job_asked_for_goes() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.job()
-        await there.until(lambda: there.tag("n1"))
-        await there.client.delete(JOBS, "warm", "default")
+@in_world
+async def test_what_a_deleted_job_asked_for_goes(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.job()
+    await there.until(lambda: there.tag("n1"))
+    await there.client.delete(JOBS, "warm", "default")
 
-        async def gone() -> bool:
-            return await there.tag("n1") is None and await there.get(JOBS, "warm", "default") is None
+    async def gone() -> bool:
+        return await there.tag("n1") is None and await there.get(JOBS, "warm", "default") is None
 
-        await there.until(gone)
-
-    in_world(scenario)
+    await there.until(gone)
 
 
 # ---- Pull secrets
 
 
 @pytest.mark.behaviour("IMG-42", "IMG-46", "IMG-60", "IMG-61", "IMG-63", "IMG-64", "IMG-65")
-def test_pull_secrets_are_copied_for_agents_shared_and_released() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.secret("regcred")
-        await there.job("one", "nginx:1", pullSecrets=["regcred"])
-        await there.job("two", "nginx:2", pullSecrets=["regcred", "missing"])
-        await there.until(lambda: there.tag("n1", tag="2"))
-        await there.settled(2)
-        (copy,) = await there.copies()
-        assert re.fullmatch("regcred-[0-9a-f]{6}", copy["metadata"]["name"])
-        assert copy["type"] == "kubernetes.io/dockerconfigjson"
-        annotations = copy["metadata"]["annotations"]
-        assert annotations["imagepulljobs.kruise.io/source-key"] == "default/regcred"
-        assert annotations["imagepulljobs.kruise.io/references"] == "default/one,default/two"
-        assert annotations["imagepulljobs.kruise.io/mode"] == "batch"
-        found = await there.get(NODE_IMAGES, "n1")
-        assert found is not None
-        reference = {"namespace": "kruise-daemon-config", "name": copy["metadata"]["name"], "mode": "batch"}
-        assert found["spec"]["images"]["nginx"]["pullSecrets"] == [reference]
-        await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
+@in_world
+async def test_pull_secrets_are_copied_for_agents_shared_and_released(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.secret("regcred")
+    await there.job("one", "nginx:1", pullSecrets=["regcred"])
+    await there.job("two", "nginx:2", pullSecrets=["regcred", "missing"])
+    await there.until(lambda: there.tag("n1", tag="2"))
+    await there.settled(2)
+    (copy,) = await there.copies()
+    assert re.fullmatch("regcred-[0-9a-f]{6}", copy["metadata"]["name"])
+    assert copy["type"] == "kubernetes.io/dockerconfigjson"
+    annotations = copy["metadata"]["annotations"]
+    assert annotations["imagepulljobs.kruise.io/source-key"] == "default/regcred"
+    assert annotations["imagepulljobs.kruise.io/references"] == "default/one,default/two"
+    assert annotations["imagepulljobs.kruise.io/mode"] == "batch"
+    found = await there.get(NODE_IMAGES, "n1")
+    assert found is not None
+    reference = {"namespace": "kruise-daemon-config", "name": copy["metadata"]["name"], "mode": "batch"}
+    assert found["spec"]["images"]["nginx"]["pullSecrets"] == [reference]
+    await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
 
-        async def follows() -> bool:
-            return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
+    async def follows() -> bool:
+        return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
 
-        await there.until(follows)
-        await there.client.delete(JOBS, "one", "default")
-        await there.settled(2)
-        (copy,) = await there.copies()
-        assert copy["metadata"]["annotations"]["imagepulljobs.kruise.io/references"] == "default/two"
-        there.pull = lambda node, image: "Succeeded"
-        await there.counts("two", succeeded=1, message="job has completed")
-        await there.settled(2)
-        assert await there.copies() == []
-        told = [one for one in await there.events() if one["reason"] == "PullSecretNotFound"]
-        assert {one["involvedObject"]["name"] for one in told} == {"two"}
-
-    in_world(scenario)
+    await there.until(follows)
+    await there.client.delete(JOBS, "one", "default")
+    await there.settled(2)
+    (copy,) = await there.copies()
+    assert copy["metadata"]["annotations"]["imagepulljobs.kruise.io/references"] == "default/two"
+    there.pull = lambda node, image: "Succeeded"
+    await there.counts("two", succeeded=1, message="job has completed")
+    await there.settled(2)
+    assert await there.copies() == []
+    told = [one for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+    assert {one["involvedObject"]["name"] for one in told} == {"two"}
 
 
 @pytest.mark.behaviour("IMG-62", "IMG-63")
-def test_copies_of_openkruise_are_used_and_released() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.secret("regcred")
-        for name, jobs in (("regcred-1", "default/warm,default/warm"), ("regcred-2", "default/other")):
-            await there.secret(name, namespace=AGENTS)
-            annotations = {
-                "imagepulljobs.kruise.io/source-key": "default/regcred",
-                "imagepulljobs.kruise.io/references": jobs,
-                "imagepulljobs.kruise.io/mode": "batch",
-            }
-            await there.client.patch(SECRETS, name, {"metadata": {"annotations": annotations}}, AGENTS)
-        await there.job(pullSecrets=["regcred"])
-        await there.counts(succeeded=1)
-        found = await there.get(NODE_IMAGES, "n1")
-        assert found is not None
-        (reference,) = found["spec"]["images"]["nginx"]["pullSecrets"]
-        assert reference["name"] == "regcred-1"
-        await there.settled(2)
-        assert [one["metadata"]["name"] for one in await there.copies()] == ["regcred-2"]
-
-    in_world(scenario)
+@in_world
+async def test_copies_of_openkruise_are_used_and_released(there: World) -> None:
+    await there.nodes("n1")
+    await there.secret("regcred")
+    for name, jobs in (("regcred-1", "default/warm,default/warm"), ("regcred-2", "default/other")):
+        await there.secret(name, namespace=AGENTS)
+        annotations = {
+            "imagepulljobs.kruise.io/source-key": "default/regcred",
+            "imagepulljobs.kruise.io/references": jobs,
+            "imagepulljobs.kruise.io/mode": "batch",
+        }
+        await there.client.patch(SECRETS, name, {"metadata": {"annotations": annotations}}, AGENTS)
+    await there.job(pullSecrets=["regcred"])
+    await there.counts(succeeded=1)
+    found = await there.get(NODE_IMAGES, "n1")
+    assert found is not None
+    (reference,) = found["spec"]["images"]["nginx"]["pullSecrets"]
+    assert reference["name"] == "regcred-1"
+    await there.settled(2)
+    assert [one["metadata"]["name"] for one in await there.copies()] == ["regcred-2"]
 
 
 @pytest.mark.behaviour("IMG-101")
-def test_a_secret_that_comes_late_gives_failed_nodes_another_round() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2")
-        there.pull = lambda node, image: "Failed" if node == "n1" else None
-        await there.job(parallelism=2, pullSecrets=["late"])
-        await there.counts(failed=1, active=1)
-        await there.secret("late")
-        await there.until(lambda: there.copies())
-        there.pull = lambda node, image: "Succeeded"
-        await there.counts(succeeded=2, failed=0, message="job has completed")
-        tag = await there.tag("n1")
-        assert tag is not None
-        assert tag["version"] == 1
-
-    in_world(scenario)
+@in_world
+async def test_a_secret_that_comes_late_gives_failed_nodes_another_round(there: World) -> None:
+    await there.nodes("n1", "n2")
+    there.pull = lambda node, image: "Failed" if node == "n1" else None
+    await there.job(parallelism=2, pullSecrets=["late"])
+    await there.counts(failed=1, active=1)
+    await there.secret("late")
+    await there.until(lambda: there.copies())
+    there.pull = lambda node, image: "Succeeded"
+    await there.counts(succeeded=2, failed=0, message="job has completed")
+    tag = await there.tag("n1")
+    assert tag is not None
+    assert tag["version"] == 1
 
 
 @pytest.mark.behaviour("IMG-116")
-def test_a_changed_policy_takes_effect_while_the_job_runs() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        there.pull = lambda node, image: {"n1": "Failed", "n2": "Succeeded"}.get(node)
-        await there.job(parallelism=3)
-        await there.counts(failed=1, succeeded=1, active=1)
-        there.pull = lambda node, image: "Succeeded"
-        change = {"spec": {"imagePullPolicy": "Always", "pullPolicy": {"timeoutSeconds": 77}}}
-        await there.client.patch(JOBS, "warm", change, "default")
-        await there.counts(succeeded=3, failed=0, message="job has completed")
-        tags = [await there.tag(node) for node in ("n1", "n2", "n3")]
-        found = [(tag["imagePullPolicy"], tag["pullPolicy"]["timeoutSeconds"]) for tag in tags if tag is not None]
-        assert found == [("Always", 77), ("IfNotPresent", 600), ("Always", 77)]
-
-    in_world(scenario)
+@in_world
+async def test_a_changed_policy_takes_effect_while_the_job_runs(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    there.pull = lambda node, image: {"n1": "Failed", "n2": "Succeeded"}.get(node)
+    await there.job(parallelism=3)
+    await there.counts(failed=1, succeeded=1, active=1)
+    there.pull = lambda node, image: "Succeeded"
+    change = {"spec": {"imagePullPolicy": "Always", "pullPolicy": {"timeoutSeconds": 77}}}
+    await there.client.patch(JOBS, "warm", change, "default")
+    await there.counts(succeeded=3, failed=0, message="job has completed")
+    tags = [await there.tag(node) for node in ("n1", "n2", "n3")]
+    found = [(tag["imagePullPolicy"], tag["pullPolicy"]["timeoutSeconds"]) for tag in tags if tag is not None]
+    assert found == [("Always", 77), ("IfNotPresent", 600), ("Always", 77)]
 
 
 @pytest.mark.behaviour("IMG-113")
-def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_missing() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.secret("regcred")
-        there.forbidden.add("default")
-        there.pull = lambda node, image: None
-        await there.job(pullSecrets=["regcred"])
-        await there.counts(active=1)
-        assert await there.copies() == []
-        (told,) = [one for one in await there.events() if one["reason"] == "PullSecretForbidden"]
-        assert told["message"] == (
-            "the manager may not get Secrets of namespace default, pulling without: regcred. To allow it, add default"
-            " to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
-            " kruise-manager-pull-secrets-role there to the manager's ServiceAccount"
-        )
-        there.forbidden.clear()
-        await there.until(lambda: there.copies())
-        there.pull = lambda node, image: "Succeeded"
-        await there.counts(succeeded=1, message="job has completed")
-
-    in_world(scenario)
+@in_world
+async def test_a_job_whose_secrets_may_not_be_read_pulls_without_and_says_what_is_missing(there: World) -> None:
+    await there.nodes("n1")
+    await there.secret("regcred")
+    there.forbidden.add("default")
+    there.pull = lambda node, image: None
+    await there.job(pullSecrets=["regcred"])
+    await there.counts(active=1)
+    assert await there.copies() == []
+    (told,) = [one for one in await there.events() if one["reason"] == "PullSecretForbidden"]
+    assert told["message"] == (
+        "the manager may not get Secrets of namespace default, pulling without: regcred. To allow it, add default"
+        " to imagePullJob.secretNamespaces in the chart values, or bind ClusterRole"
+        " kruise-manager-pull-secrets-role there to the manager's ServiceAccount"
+    )
+    there.forbidden.clear()
+    await there.until(lambda: there.copies())
+    there.pull = lambda node, image: "Succeeded"
+    await there.counts(succeeded=1, message="job has completed")
 
 
 @pytest.mark.behaviour("IMG-32", "IMG-113")
-def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.forbidden.add("default")
-        tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
-        secrets = [{"namespace": "default", "name": "none"}]
-        images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
-        await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
-        await there.settled(60)
-        found = await there.get(NODE_IMAGES, "n1")
-        assert found is not None
-        assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
-        await there.settled(60)  # what cannot be read holds nothing else up
-        assert await there.tag("n1", "ubuntu", "22.04") is None
-
-    in_world(scenario)
+@in_world
+async def test_a_secret_of_a_hand_written_list_that_may_not_be_read_stays(there: World) -> None:
+    await there.nodes("n1")
+    there.forbidden.add("default")
+    tag = {"tag": "22.04", "createdAt": "2030-01-01T00:00:00Z", "pullPolicy": {"ttlSecondsAfterFinished": 100}}
+    secrets = [{"namespace": "default", "name": "none"}]
+    images = {"ubuntu": {"tags": [tag], "pullSecrets": secrets}}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
+    await there.settled(60)
+    found = await there.get(NODE_IMAGES, "n1")
+    assert found is not None
+    assert found["spec"]["images"]["ubuntu"]["pullSecrets"] == secrets
+    await there.settled(60)  # what cannot be read holds nothing else up
+    assert await there.tag("n1", "ubuntu", "22.04") is None
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_no_name_of_a_secret_asks_for_others() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.secret("regcred", namespace=AGENTS)
-        there.pull = lambda node, image: None
-        wanted = ["", "..", f"../../{AGENTS}/secrets/regcred", "a?b", "%2e%2e"]
-        await there.job(pullSecrets=wanted)
-        await there.counts(active=1)
-        assert there.guarded.asked == ["a%3Fb"]
-        (told,) = [one["message"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
-        assert told.endswith(": " + ", ".join(wanted))
-
-    in_world(scenario)
+@in_world
+async def test_no_name_of_a_secret_asks_for_others(there: World) -> None:
+    await there.nodes("n1")
+    await there.secret("regcred", namespace=AGENTS)
+    there.pull = lambda node, image: None
+    wanted = ["", "..", f"../../{AGENTS}/secrets/regcred", "a?b", "%2e%2e"]
+    await there.job(pullSecrets=wanted)
+    await there.counts(active=1)
+    assert there.guarded.asked == ["a%3Fb"]
+    (told,) = [one["message"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+    assert told.endswith(": " + ", ".join(wanted))
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_grows_old() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.secret("regcred")
-        await there.job(pullSecrets=["regcred"])
-        await there.counts(active=1)
-        await there.settled(3_600)
-        young = len(there.guarded.asked)
-        there.writes.clear()
-        await there.settled(3_600)
-        assert 20 < young < 60
-        assert len(there.guarded.asked) - young <= 12
-        assert [one for one in there.writes if one[1] == "Secret"] == []
-        (copy,) = await there.copies()
-        await there.client.delete(SECRETS, copy["metadata"]["name"], AGENTS)
-        await there.until(lambda: there.copies(), 301)
-
-    in_world(scenario)
+@in_world
+async def test_a_source_is_read_again_now_and_then_and_less_often_as_the_job_grows_old(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.secret("regcred")
+    await there.job(pullSecrets=["regcred"])
+    await there.counts(active=1)
+    await there.settled(3_600)
+    young = len(there.guarded.asked)
+    there.writes.clear()
+    await there.settled(3_600)
+    assert 20 < young < 60
+    assert len(there.guarded.asked) - young <= 12
+    assert [one for one in there.writes if one[1] == "Secret"] == []
+    (copy,) = await there.copies()
+    await there.client.delete(SECRETS, copy["metadata"]["name"], AGENTS)
+    await there.until(lambda: there.copies(), 301)
 
 
 @pytest.mark.behaviour("IMG-102")
-def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        await there.client.delete(NAMESPACES, "kruise-daemon-config")
-        await there.settled()
-        await there.secret("regcred")
-        await there.job(pullSecrets=["regcred"])
-        await there.settled()
-        told = [one["message"] for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
-        assert told
-        await there.client.delete(JOBS, "warm", "default")
-        await there.settled(20)
-        assert await there.get(JOBS, "warm", "default") is None
-
-    in_world(scenario)
+@in_world
+async def test_without_the_namespace_of_agents_a_job_says_so_and_can_be_deleted(there: World) -> None:
+    await there.nodes("n1")
+    await there.client.delete(NAMESPACES, "kruise-daemon-config")
+    await there.settled()
+    await there.secret("regcred")
+    await there.job(pullSecrets=["regcred"])
+    await there.settled()
+    told = [one["message"] for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
+    assert told
+    await there.client.delete(JOBS, "warm", "default")
+    await there.settled(20)
+    assert await there.get(JOBS, "warm", "default") is None
 
 
 # ---- Images that a workload pulls ahead
 
 
 @pytest.mark.behaviour("IMG-80")
-def test_a_job_that_a_workload_makes_pulls_where_its_old_pods_run() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        for number in (1, 2):
-            await there.pod(f"web-{number}", f"n{number}", app="web", **{"controller-revision-hash": "old"})
-        await there.pod("web-3", "n3", app="web", **{"controller-revision-hash": "new"})
-        owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "u"}
-        puller = Puller(
-            namespace="default",
-            owner=owner | {"controller": True, "blockOwnerDeletion": True},
-            selector={"matchLabels": {"app": "web"}},
-            template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}},
-            revision="web-new",
-            revision_hash="new",
-            parallelism=1,
-            timeout_seconds=300,
-        )
-        body = job_with_defaults(pull_job(puller, "main", "nginx:2"))
-        body["metadata"].pop("ownerReferences")  # there is no CloneSet here
-        name = body["metadata"]["name"]
-        await there.client.create(JOBS, body, "default")
-        await there.counts(name, desired=2, succeeded=2, message="job has completed")
-        assert await there.tag("n3", "nginx", "2") is None
-        assert there.most_at_once == 1
-
-    in_world(scenario)
+@in_world
+async def test_a_job_that_a_workload_makes_pulls_where_its_old_pods_run(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    for number in (1, 2):
+        await there.pod(f"web-{number}", f"n{number}", app="web", **{"controller-revision-hash": "old"})
+    await there.pod("web-3", "n3", app="web", **{"controller-revision-hash": "new"})
+    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": "u"}
+    puller = Puller(
+        namespace="default",
+        owner=owner | {"controller": True, "blockOwnerDeletion": True},
+        selector={"matchLabels": {"app": "web"}},
+        template={"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}},
+        revision="web-new",
+        revision_hash="new",
+        parallelism=1,
+        timeout_seconds=300,
+    )
+    body = job_with_defaults(pull_job(puller, "main", "nginx:2"))
+    body["metadata"].pop("ownerReferences")  # there is no CloneSet here
+    name = body["metadata"]["name"]
+    await there.client.create(JOBS, body, "default")
+    await there.counts(name, desired=2, succeeded=2, message="job has completed")
+    assert await there.tag("n3", "nginx", "2") is None
+    assert there.most_at_once == 1

@@ -18,8 +18,7 @@ from app.features.imagepull.plan.tags import MAX_BYTES, Request, Spread, add_tag
 from app.features.imagepull.types import ImagePullJob
 from app.kube.images import FamiliarImage
 from app.kube.resources import NAMESPACES, ObjectKey
-from tests.features.imagepull.world import BETA, JOBS, NODE_IMAGES, World, world
-from tests.kit.virtualtime import run
+from tests.features.imagepull.world import BETA, JOBS, NODE_IMAGES, World, in_world
 
 Json = dict[str, Any]
 SHARE_PERCENT = 75
@@ -170,14 +169,6 @@ def test_of_many_that_wait_a_few_are_woken_and_all_are_tried_again() -> None:
 # ---- through the controllers
 
 
-def in_world(scenario: Any, **options: Any) -> None:
-    async def main() -> None:
-        async with world(**options) as there:
-            await scenario(there)
-
-    run(main())
-
-
 async def make(there: World, namespace: str, name: str, image: str, **spec: Any) -> None:
     spec = {"image": image, "completionPolicy": {}, **spec}
     body = {"apiVersion": BETA, "kind": "ImagePullJob", "metadata": {"name": name}, "spec": spec}
@@ -204,97 +195,89 @@ def test_by_default_one_namespace_may_fill_a_node_image() -> None:
 
 
 @pytest.mark.behaviour("IMG-111")
-def test_a_greedy_namespace_waits_and_others_do_not() -> None:
-    async def scenario(there: World) -> None:
-        for name in ("greedy", "others"):
-            await there.client.create(NAMESPACES, {"metadata": {"name": name}})
-        await there.nodes("n1")
-        for number in range(SHARE + 6):
-            await make(there, "greedy", f"j{number}", f"greedy{number}")
+@in_world(flags=(f"--image-share-per-namespace={SHARE_PERCENT}",))
+async def test_a_greedy_namespace_waits_and_others_do_not(there: World) -> None:
+    for name in ("greedy", "others"):
+        await there.client.create(NAMESPACES, {"metadata": {"name": name}})
+    await there.nodes("n1")
+    for number in range(SHARE + 6):
+        await make(there, "greedy", f"j{number}", f"greedy{number}")
 
-        async def all_asked() -> bool:
-            found = (await statuses(there, "greedy")).values()
-            return sum(bool(one.get("completionTime")) for one in found) == SHARE
+    async def all_asked() -> bool:
+        found = (await statuses(there, "greedy")).values()
+        return sum(bool(one.get("completionTime")) for one in found) == SHARE
 
-        await there.until(all_asked, 120)
-        await make(there, "others", "warm", "nginx")
+    await there.until(all_asked, 120)
+    await make(there, "others", "warm", "nginx")
 
-        async def others_done() -> bool:
-            return (await statuses(there, "others"))["warm"].get("succeeded") == 1
+    async def others_done() -> bool:
+        return (await statuses(there, "others"))["warm"].get("succeeded") == 1
 
-        await there.until(others_done)
-        assert len(await repositories(there, "n1")) == SHARE + 1
-        found = await statuses(there, "greedy")
-        waiting = {name: one for name, one in found.items() if not one.get("completionTime")}
-        assert len(waiting) == 6
-        for one in waiting.values():
-            assert one["message"] == (
-                "job is running, progress 0.0%; 1 NodeImage has no room for another image of namespace greedy (n1):"
-                " waiting until one is removed; delete completed ImagePullJobs or lower their"
-                " ttlSecondsAfterFinished"
-            )
-            assert (one["desired"], one["active"]) == (1, 0)
-        told = [one for one in await there.events() if one["reason"] == "NoRoomOnNode"]
-        assert {one["involvedObject"]["name"] for one in told} == set(waiting)
-        assert {(one["involvedObject"]["namespace"], one["count"]) for one in told} == {("greedy", 1)}
-        # Nobody writes while they wait.
-        before = len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")])
-        await there.settled(200)
-        assert len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")]) == before
-        # Room comes with what leaves.
-        done = [name for name in found if name not in waiting]
-        for name in done[:2]:
-            await there.client.delete(JOBS, name, "greedy")
+    await there.until(others_done)
+    assert len(await repositories(there, "n1")) == SHARE + 1
+    found = await statuses(there, "greedy")
+    waiting = {name: one for name, one in found.items() if not one.get("completionTime")}
+    assert len(waiting) == 6
+    for one in waiting.values():
+        assert one["message"] == (
+            "job is running, progress 0.0%; 1 NodeImage has no room for another image of namespace greedy (n1):"
+            " waiting until one is removed; delete completed ImagePullJobs or lower their"
+            " ttlSecondsAfterFinished"
+        )
+        assert (one["desired"], one["active"]) == (1, 0)
+    told = [one for one in await there.events() if one["reason"] == "NoRoomOnNode"]
+    assert {one["involvedObject"]["name"] for one in told} == set(waiting)
+    assert {(one["involvedObject"]["namespace"], one["count"]) for one in told} == {("greedy", 1)}
+    # Nobody writes while they wait.
+    before = len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")])
+    await there.settled(200)
+    assert len([one for one in there.writes if one[1] in ("NodeImage", "ImagePullJob")]) == before
+    # Room comes with what leaves.
+    done = [name for name in found if name not in waiting]
+    for name in done[:2]:
+        await there.client.delete(JOBS, name, "greedy")
 
-        async def two_more() -> bool:
-            ended = await statuses(there, "greedy")
-            return sum(bool(ended[name].get("completionTime")) for name in waiting) == 2
+    async def two_more() -> bool:
+        ended = await statuses(there, "greedy")
+        return sum(bool(ended[name].get("completionTime")) for name in waiting) == 2
 
-        await there.until(two_more, 20)
-        for name in done[2:6]:
-            await there.client.delete(JOBS, name, "greedy")
+    await there.until(two_more, 20)
+    for name in done[2:6]:
+        await there.client.delete(JOBS, name, "greedy")
 
-        async def all_done() -> bool:
-            return all(one.get("message") == "job has completed" for one in (await statuses(there, "greedy")).values())
+    async def all_done() -> bool:
+        return all(one.get("message") == "job has completed" for one in (await statuses(there, "greedy")).values())
 
-        await there.until(all_done, 20)
-
-    in_world(scenario, flags=(f"--image-share-per-namespace={SHARE_PERCENT}",))
+    await there.until(all_done, 20)
 
 
 @pytest.mark.behaviour("IMG-111", "IMG-52")
-def test_a_node_without_room_keeps_no_other_waiting() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2", "n3")
-        owner = {"apiVersion": BETA, "kind": "Workload", "namespace": "default", "name": "x", "uid": "u"}
-        policy = {"ttlSecondsAfterFinished": 1000}
-        tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0, "pullPolicy": policy}
-        images = {one: {"tags": [{**tag, "ownerReferences": [owner]}]} for one in names("i", 256)}
-        await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
-        await there.settled()
-        await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 3600})
-        status = await there.counts(succeeded=2, desired=3)
-        assert "no room for another image of namespace default (n1)" in status["message"]
-        assert len(await repositories(there, "n1")) == 256
-        await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": dict.fromkeys(names("i", 100))}})
-        await there.counts(succeeded=3, message="job has completed")
-
-    in_world(scenario)
+@in_world
+async def test_a_node_without_room_keeps_no_other_waiting(there: World) -> None:
+    await there.nodes("n1", "n2", "n3")
+    owner = {"apiVersion": BETA, "kind": "Workload", "namespace": "default", "name": "x", "uid": "u"}
+    policy = {"ttlSecondsAfterFinished": 1000}
+    tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0, "pullPolicy": policy}
+    images = {one: {"tags": [{**tag, "ownerReferences": [owner]}]} for one in names("i", 256)}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": images}})
+    await there.settled()
+    await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 3600})
+    status = await there.counts(succeeded=2, desired=3)
+    assert "no room for another image of namespace default (n1)" in status["message"]
+    assert len(await repositories(there, "n1")) == 256
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": dict.fromkeys(names("i", 100))}})
+    await there.counts(succeeded=3, message="job has completed")
 
 
 @pytest.mark.behaviour("IMG-111", "IMG-50")
-def test_a_job_that_waits_for_room_ends_at_its_deadline() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
-        tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100_000}
-        await there.client.patch(
-            NODE_IMAGES, "n1", {"spec": {"images": {one: {"tags": [tag]} for one in names("i", 256)}}}
-        )
-        await there.settled()
-        await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 30})
-        await there.settled(35)
-        status = await there.counts(message="job exceeds activeDeadlineSeconds")
-        assert (status["failed"], status["failedNodes"]) == (1, ["n1"])
-
-    in_world(scenario)
+@in_world
+async def test_a_job_that_waits_for_room_ends_at_its_deadline(there: World) -> None:
+    await there.nodes("n1")
+    tag = {"tag": "1", "createdAt": "2030-01-01T00:00:00Z", "version": 0}
+    tag["pullPolicy"] = {"ttlSecondsAfterFinished": 100_000}
+    await there.client.patch(NODE_IMAGES, "n1", {"spec": {"images": {one: {"tags": [tag]} for one in names("i", 256)}}})
+    await there.settled()
+    await there.job(completionPolicy={"type": "Always", "activeDeadlineSeconds": 30})
+    await there.settled(35)
+    status = await there.counts(message="job exceeds activeDeadlineSeconds")
+    assert (status["failed"], status["failedNodes"]) == (1, ["n1"])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from app.features.imagepull.kind import job_with_defaults
@@ -12,115 +10,98 @@ from app.kube.client import Client
 from app.kube.clock import rfc3339
 from app.kube.resources import NAMESPACES, NODES, SECRETS, ObjectKey
 from app.kube.store import Store
-from tests.features.imagepull.world import AGENTS, BETA, JOBS, World, world
-from tests.kit.virtualtime import run
+from tests.features.imagepull.world import AGENTS, BETA, JOBS, World, in_world, world
 from tests.kube.fakes import virtual
 
 HEAD = {"apiVersion": BETA, "kind": "ImagePullJob"}
 
 
-def in_world(scenario: Any, **options: Any) -> None:
-    async def main() -> None:
-        async with world(**options) as there:
-            await scenario(there)
+@pytest.mark.behaviour("IMG-64")
+@in_world
+async def test_jobs_that_share_a_secret_share_the_reading_and_tell_of_no_conflict(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.secret("regcred")
+    for number in range(20):
+        await there.job(f"warm-{number}", f"nginx:{number}", pullSecrets=["regcred"])
 
-    run(main())
+    async def shared() -> bool:
+        annotations = [one["metadata"]["annotations"] for one in await there.copies()]
+        return [len(one["imagepulljobs.kruise.io/references"].split(",")) for one in annotations] == [20]
+
+    await there.until(shared)
+    there.guarded.asked.clear()
+    await there.settled(3_600)
+    assert 20 < len(there.guarded.asked) < 120
+    await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
+
+    async def follows() -> bool:
+        return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
+
+    await there.until(follows, 301)
+    assert not [one for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_jobs_that_share_a_secret_share_the_reading_and_tell_of_no_conflict() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.secret("regcred")
-        for number in range(20):
-            await there.job(f"warm-{number}", f"nginx:{number}", pullSecrets=["regcred"])
+@in_world
+async def test_a_secret_that_is_missing_for_long_is_told_of_once_while_an_event_lasts(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.job(pullSecrets=["missing"])
+    await there.counts(active=1)
 
-        async def shared() -> bool:
-            annotations = [one["metadata"]["annotations"] for one in await there.copies()]
-            return [len(one["imagepulljobs.kruise.io/references"].split(",")) for one in annotations] == [20]
+    async def told() -> list[int]:
+        return [one["count"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
 
-        await there.until(shared)
-        there.guarded.asked.clear()
-        await there.settled(3_600)
-        assert 20 < len(there.guarded.asked) < 120
-        await there.client.patch(SECRETS, "regcred", {"data": {".dockerconfigjson": "e30K"}}, "default")
-
-        async def follows() -> bool:
-            return [one["data"] for one in await there.copies()] == [{".dockerconfigjson": "e30K"}]
-
-        await there.until(follows, 301)
-        assert not [one for one in await there.events() if one["reason"] == "FailedSyncPullSecrets"]
-
-    in_world(scenario)
+    await there.until(told)
+    await there.settled(1_800)
+    assert await told() == [1]
+    await there.settled(3_600)
+    assert await told() == [2]
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_a_secret_that_is_missing_for_long_is_told_of_once_while_an_event_lasts() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.job(pullSecrets=["missing"])
-        await there.counts(active=1)
+@in_world
+async def test_a_copy_takes_the_type_of_a_source_that_is_made_anew(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.secret("regcred")
+    await there.job("one", "nginx:1", pullSecrets=["regcred"])
+    await there.job("two", "nginx:2", pullSecrets=["regcred"])
+    await there.until(lambda: there.tag("n1", tag="2"))
+    await there.client.delete(SECRETS, "regcred", "default")
+    body = {
+        "metadata": {"name": "regcred"},
+        "type": "kubernetes.io/dockercfg",
+        "data": {".dockercfg": "e30="},
+    }
+    await there.client.create(SECRETS, body, "default")
 
-        async def told() -> list[int]:
-            return [one["count"] for one in await there.events() if one["reason"] == "PullSecretNotFound"]
+    async def follows() -> bool:
+        found = [
+            (one["type"], one["data"], one["metadata"]["annotations"]["imagepulljobs.kruise.io/references"])
+            for one in await there.copies()
+        ]
+        return found == [("kubernetes.io/dockercfg", {".dockercfg": "e30="}, "default/one,default/two")]
 
-        await there.until(told)
-        await there.settled(1_800)
-        assert await told() == [1]
-        await there.settled(3_600)
-        assert await told() == [2]
-
-    in_world(scenario)
-
-
-@pytest.mark.behaviour("IMG-64")
-def test_a_copy_takes_the_type_of_a_source_that_is_made_anew() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.secret("regcred")
-        await there.job("one", "nginx:1", pullSecrets=["regcred"])
-        await there.job("two", "nginx:2", pullSecrets=["regcred"])
-        await there.until(lambda: there.tag("n1", tag="2"))
-        await there.client.delete(SECRETS, "regcred", "default")
-        body = {
-            "metadata": {"name": "regcred"},
-            "type": "kubernetes.io/dockercfg",
-            "data": {".dockercfg": "e30="},
-        }
-        await there.client.create(SECRETS, body, "default")
-
-        async def follows() -> bool:
-            found = [
-                (one["type"], one["data"], one["metadata"]["annotations"]["imagepulljobs.kruise.io/references"])
-                for one in await there.copies()
-            ]
-            return found == [("kubernetes.io/dockercfg", {".dockercfg": "e30="}, "default/one,default/two")]
-
-        await there.until(follows, 60)
-
-    in_world(scenario)
+    await there.until(follows, 60)
 
 
 @pytest.mark.behaviour("IMG-63")
-def test_a_copy_goes_whose_job_was_taken_away_with_its_finalizer() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.secret("regcred")
-        await there.job(pullSecrets=["regcred"])
-        await there.until(lambda: there.copies())
-        await there.client.patch(JOBS, "warm", {"metadata": {"finalizers": None}}, "default")
-        await there.client.delete(JOBS, "warm", "default")
+@in_world
+async def test_a_copy_goes_whose_job_was_taken_away_with_its_finalizer(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.secret("regcred")
+    await there.job(pullSecrets=["regcred"])
+    await there.until(lambda: there.copies())
+    await there.client.patch(JOBS, "warm", {"metadata": {"finalizers": None}}, "default")
+    await there.client.delete(JOBS, "warm", "default")
 
-        async def gone() -> bool:
-            return await there.copies() == []
+    async def gone() -> bool:
+        return await there.copies() == []
 
-        await there.until(gone, 60)
-
-    in_world(scenario)
+    await there.until(gone, 60)
 
 
 @pytest.mark.behaviour("IMG-63")
@@ -160,7 +141,7 @@ def test_copies_of_jobs_that_went_while_nobody_looked_go_at_the_start() -> None:
         there.pull = lambda node, image: None
         await there.until(only_theirs)
 
-    in_world(scenario, before=left)
+    in_world(before=left)(scenario)()
 
 
 @virtual
@@ -176,23 +157,21 @@ async def test_of_sources_that_a_job_no_longer_names_nothing_is_remembered() -> 
 
 
 @pytest.mark.behaviour("IMG-64")
-def test_a_job_names_the_namespace_of_the_agents_where_it_is_missing() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: None
-        await there.client.delete(NAMESPACES, AGENTS)
-        await there.secret("regcred")
-        await there.job(pullSecrets=["regcred"])
+@in_world
+async def test_a_job_names_the_namespace_of_the_agents_where_it_is_missing(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: None
+    await there.client.delete(NAMESPACES, AGENTS)
+    await there.secret("regcred")
+    await there.job(pullSecrets=["regcred"])
 
-        async def message() -> str:
-            return str((await there.status()).get("message") or "")
+    async def message() -> str:
+        return str((await there.status()).get("message") or "")
 
-        async def named() -> bool:
-            return f"kubectl create namespace {AGENTS}" in await message()
+    async def named() -> bool:
+        return f"kubectl create namespace {AGENTS}" in await message()
 
-        await there.until(named)
-        await there.client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
-        await there.counts(active=1)
-        assert not await named()
-
-    in_world(scenario)
+    await there.until(named)
+    await there.client.create(NAMESPACES, {"metadata": {"name": AGENTS}})
+    await there.counts(active=1)
+    assert not await named()

@@ -11,8 +11,7 @@ from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.imagepull.kind import IMAGE_LIST_PULL_JOB, IMAGE_PULL_JOB, NODE_IMAGE
 from app.kube.client import Client
 from app.kube.resources import NAMESPACES, NODES, PODS
-from tests.features.imagepull.world import JOBS, LISTS, NODE_IMAGES, World, world
-from tests.kit.virtualtime import run
+from tests.features.imagepull.world import JOBS, LISTS, NODE_IMAGES, World, in_world
 from tests.openkruise import FOLDER
 
 Json = dict[str, Any]
@@ -83,8 +82,4 @@ def test_nothing_is_written_when_we_take_over_and_then_changes_are_carried_out()
         assert await there.get(LISTS, "pulls", "moving") is None
         assert [one for one in there.writes if one[1] == "Pod"] == []
 
-    async def main() -> None:
-        async with world(agents=False, more=(CONTAINER_RECREATE,), before=leave_behind) as there:
-            await scenario(there)
-
-    run(main())
+    in_world(agents=False, more=(CONTAINER_RECREATE,), before=leave_behind)(scenario)()

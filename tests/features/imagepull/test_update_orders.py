@@ -24,9 +24,9 @@ from app.kube.client import Client
 from app.kube.objects import ObjectMeta, OwnerReference, Pod, PodSpec
 from app.kube.resources import Resource
 from app.pods.order import UpdateOrder
-from tests.features.imagepull.world import JOBS, World, world
+from tests.features.imagepull.world import JOBS, World, in_world
 from tests.kit.features import context, part_of, stores_of
-from tests.kit.virtualtime import VirtualClock, run
+from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import MemoryServer
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
@@ -79,11 +79,7 @@ def test_a_job_of_a_workload_goes_by_its_order() -> None:
         await there.counts("ahead", succeeded=3)
         assert asked == ["n1", "n3", "n2"]
 
-    async def main() -> None:
-        async with world(provided={UpdateOrder: order}) as there:
-            await scenario(there)
-
-    run(main())
+    in_world(provided={UpdateOrder: order})(scenario)()
 
 
 @pytest.mark.behaviour("IMG-105")

@@ -1,14 +1,12 @@
-"""The image controllers on the sandbox's API server, on virtual time, with node agents of a few lines."""
+"""The image controllers on the sandbox's API server, with node agents of a few lines."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from random import Random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
-from app.api.crd import manifest
 from app.features.imagepull.feature import FEATURE
 from app.features.imagepull.kind import (
     IMAGE_LIST_PULL_JOB,
@@ -18,35 +16,29 @@ from app.features.imagepull.kind import (
     list_job_with_defaults,
 )
 from app.framework.feature import Feature
-from app.framework.watched import Scope
 from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.controller import Controller
-from app.kube.errors import NotFound
-from app.kube.events import EventRecorder
-from app.kube.reflector import Reflector
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, NODES, PODS, SECRETS, Resource
+from app.kube.resources import NODES, PODS, SECRETS, Resource
 from app.kube.wire import Request, Response, Transport
 from app.sandbox.apiserver.server import ApiServer
-from tests.kit.features import context, stores_of
-from tests.kit.virtualtime import VirtualClock
+from tests.kit import cluster
+from tests.kit.cluster import Json, scenarios
+from tests.kit.transports import Connection
 from tests.kube.fakes import json_response, running, status_body
 
-Json = dict[str, Any]
 JOBS, LISTS, NODE_IMAGES = IMAGE_PULL_JOB.resource(), IMAGE_LIST_PULL_JOB.resource(), NODE_IMAGE.resource()
 AGENTS = "kruise-daemon-config"
 BETA = "apps.kruise.io/v1beta1"
 
 
-class Guarded:
-    """A transport by which some namespaces' Secrets may not be read."""
+class Guarded(Connection):
+    """A connection that may not read the Secrets of some namespaces."""
 
-    def __init__(self, inner: Transport, forbidden: set[str]) -> None:
-        self._inner = inner
-        self._forbidden = forbidden
-        #: Secrets that were asked for by name outside of the agents' namespace.
+    def __init__(self, inner: Transport) -> None:
+        super().__init__(inner)
+        self.forbidden: set[str] = set()
+        #: Secrets that were read by name outside the agents' namespace.
         self.asked: list[str] = []
-        self.stream, self.close = inner.stream, inner.close
 
     async def request(self, request: Request) -> Response:
         if found := re.fullmatch(r"/api/v1/namespaces/([^/]+)/secrets/([^/?]+).*", request.target):
@@ -54,27 +46,23 @@ class Guarded:
             if namespace != AGENTS:
                 assert request.method == "GET"
                 self.asked.append(name)
-            if namespace in self._forbidden:
+            if namespace in self.forbidden:
                 return json_response(403, status_body(403, "Forbidden", f'secrets "{name}" is forbidden'))
         elif request.target.startswith("/api/v1/secrets"):
             raise AssertionError("Secrets of all namespaces were asked for")
-        return await self._inner.request(request)
+        return await super().request(request)
 
 
-class World:
-    """What a test does with it."""
+class World(cluster.World):
+    """A cluster whose node agents pull images."""
 
-    guarded: Guarded
-
-    def __init__(self, api: ApiServer, client: Client) -> None:
-        self.api = api
-        self.client = client
-        #: Writes of anybody: verb, kind, name.
-        self.writes: list[tuple[str, str, str]] = []
+    def __init__(self, api: ApiServer, client: Client, manager: Guarded) -> None:
+        super().__init__(api, client, manager)
+        self.guarded = manager
         #: What the agent of a node does with an image: the end it comes to, or nothing yet.
         self.pull: Callable[[str, str], str | None] = lambda node, image: "Succeeded"
         #: Namespaces whose Secrets the controllers may not read.
-        self.forbidden: set[str] = set()
+        self.forbidden = manager.forbidden
         #: How many nodes pulled at once, at most.
         self.most_at_once = 0
 
@@ -92,27 +80,15 @@ class World:
             await self.until(lambda name=name: self.get(NODE_IMAGES, name), 60)
 
     async def job(self, name: str = "warm", image: str = "nginx:1.27", **spec: Any) -> Json:
-        body = {
-            "apiVersion": BETA,
-            "kind": "ImagePullJob",
-            "metadata": {"name": name},
-            "spec": {"image": image, "completionPolicy": {}, **spec},
-        }
-        return await self.client.create(JOBS, job_with_defaults(body), "default")
+        body = {"spec": {"image": image, "completionPolicy": {}, **spec}}
+        return await self.create(JOBS, name, job_with_defaults(body)["spec"])
 
     async def list_job(self, *images: str, name: str = "several", **spec: Any) -> Json:
-        body = {
-            "apiVersion": BETA,
-            "kind": "ImageListPullJob",
-            "metadata": {"name": name},
-            "spec": {"images": list(images), "completionPolicy": {}, **spec},
-        }
-        return await self.client.create(LISTS, list_job_with_defaults(body), "default")
+        body = {"spec": {"images": list(images), "completionPolicy": {}, **spec}}
+        return await self.create(LISTS, name, list_job_with_defaults(body)["spec"])
 
     async def pod(self, name: str, node: str, **labels: str) -> None:
-        body = {"metadata": {"name": name, "labels": labels}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
-        body["spec"]["nodeName"] = node
-        await self.client.create(PODS, body, "default")
+        await self.create(PODS, name, {"containers": [{"name": "m", "image": "i"}], "nodeName": node}, labels=labels)
 
     async def secret(self, name: str, content: str = "e30=", namespace: str = "default") -> None:
         body = {
@@ -122,16 +98,8 @@ class World:
         }
         await self.client.create(SECRETS, body, namespace)
 
-    async def get(self, resource: Resource, name: str, namespace: str = "") -> Json | None:
-        try:
-            found: Json = await self.client.get(resource, name, namespace)
-        except NotFound:
-            return None
-        return found
-
     async def status(self, name: str = "warm", resource: Resource = JOBS) -> Json:
-        found = await self.get(resource, name, "default")
-        return (found or {}).get("status") or {}
+        return await self.status_of(resource, name)
 
     async def counts(self, name: str = "warm", resource: Resource = JOBS, **wanted: Any) -> Json:
         async def look() -> bool:
@@ -148,20 +116,6 @@ class World:
 
     async def copies(self) -> list[Json]:
         return (await self.client.list(SECRETS, AGENTS)).items
-
-    async def events(self) -> list[Json]:
-        return (await self.client.list(EVENTS)).items
-
-    async def until(self, look: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
-        end = self.client.clock.monotonic() + seconds
-        while True:
-            if found := await look():
-                return found
-            assert self.client.clock.monotonic() < end, f"not within {seconds} s; job {await self.status()}"
-            await self.client.clock.sleep(0.05)
-
-    async def settled(self, seconds: float = 5.0) -> None:
-        await self.client.clock.sleep(seconds)
 
     # ---- the agents
 
@@ -211,62 +165,24 @@ async def world(
     agents: bool = True,
     more: tuple[Feature, ...] = (),
     before: Callable[[Client], Awaitable[None]] | None = None,
-    provided: Mapping[type[Any], Any] | None = None,
-    flags: tuple[str, ...] = (),
+    **options: Any,
 ) -> AsyncIterator[World]:
-    """``more``: features whose controllers run too; ``before``: what happens before ours start; ``provided``: what
-    other features do for them."""
-    slices = (FEATURE, *more)
-    clock, rng = VirtualClock(), Random(1)
-    api = ApiServer(clock=clock, rng=rng)
-    admin = Client(api.transport(), clock)
-    kinds = [kind for one in slices for kind in one.kinds]
-    for kind in kinds:
-        await admin.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    for kind in kinds:
-        while True:
-            try:
-                await admin.list(kind.resource())
-                break
-            except NotFound:
-                await clock.sleep(0.1)
-    await admin.create(NAMESPACES, {"metadata": {"name": AGENTS}})
-    found = World(api, admin)
-    found.guarded = Guarded(api.transport("manager"), found.forbidden)
-    ours = Client(found.guarded, clock)
+    """``more``: features whose controllers run too; ``before``: what happens before ours start."""
+    async with cluster.cluster(
+        World,
+        FEATURE,
+        *more,
+        namespaces=[AGENTS],
+        connection=Guarded,
+        gates="ImagePullJobGate=true",
+        before=(lambda there: before(there.client)) if before is not None else None,
+        **options,
+    ) as there:
+        if not agents:
+            yield there
+            return
+        async with running(there.agents()):
+            yield there
 
-    def note(verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
-        metadata = (after or before or {}).get("metadata", {})
-        found.writes.append((verb, resource.kind, metadata.get("name", "")))
 
-    if before is not None:
-        await before(admin)
-    api.on_write(note)
-    async with AsyncExitStack() as stack:
-        for part in (part for one in slices for part in one.controllers):
-            stores = stores_of(part)
-            for one in part.watched:
-                store: Any = stores(one)
-                reflector: Reflector[Any] = Reflector(
-                    ours,
-                    one.resource,
-                    store,
-                    decode=one.decode,
-                    rng=rng,
-                    keep=one.keep,
-                    namespace=AGENTS if one.scope is Scope.AGENTS else "",
-                    field_selector=one.field_selector,
-                )
-                await stack.enter_async_context(running(reflector.run()))
-            events = EventRecorder(ours, part.name)
-            gates = "ImagePullJobGate=true"
-            made = part.make(
-                context(part, ours, stores, flags=flags, gates=gates, events=events, rng=rng, provided=provided)
-            )
-            controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
-            await stack.enter_async_context(running(events.run()))
-            await stack.enter_async_context(running(controller.run()))
-        if agents:
-            await stack.enter_async_context(running(found.agents()))
-        yield found
-    api.close()
+in_world = scenarios(world)

@@ -239,37 +239,34 @@ class Kubelet:
     st.integers(0, 2**32),
 )
 @pytest.mark.behaviour("PM-145", "PM-148")
-def test_whatever_fails_and_restarts_all_containers_start_in_their_order(
+@virtual
+async def test_whatever_fails_and_restarts_all_containers_start_in_their_order(
     order: dict[str, int | None], seed: int
 ) -> None:
     rng = random.Random(seed)
+    setting = Setting(order)
 
-    async def main() -> None:
-        setting = Setting(order)
+    def unreliable(request: Request) -> Response | None:
+        if rng.random() < 0.8:
+            return None
+        if rng.random() < 0.5:
+            setting.server._answer(request)  # done, but the answer is lost
+        return json_response(500, status_body(500, "InternalError"))
 
-        def unreliable(request: Request) -> Response | None:
-            if rng.random() < 0.8:
-                return None
-            if rng.random() < 0.5:
-                setting.server._answer(request)  # done, but the answer is lost
-            return json_response(500, status_body(500, "InternalError"))
-
-        setting.server.fail = unreliable
-        kubelet, failures = Kubelet(setting, rng), 0
-        for _ in range(400):
-            if rng.random() < 0.1:
-                setting.reconcile = LaunchBarrierReconciler(setting.client, setting.pods, setting.events)
-            try:
-                await setting.reconcile(KEY)
-            except ServerError:
-                failures += 1  # the queue would try again
-            kubelet.step()
-            if setting.ready == set(order):
-                break
-        assert sorted(kubelet.started) == sorted(order), f"after {failures} failures"
-        assert orjson.loads(orjson.dumps(setting.data)) == {f"p_{p}": "true" for p in order.values() if p is not None}
-
-    virtualtime.run(main())
+    setting.server.fail = unreliable
+    kubelet, failures = Kubelet(setting, rng), 0
+    for _ in range(400):
+        if rng.random() < 0.1:
+            setting.reconcile = LaunchBarrierReconciler(setting.client, setting.pods, setting.events)
+        try:
+            await setting.reconcile(KEY)
+        except ServerError:
+            failures += 1  # the queue would try again
+        kubelet.step()
+        if setting.ready == set(order):
+            break
+    assert sorted(kubelet.started) == sorted(order), f"after {failures} failures"
+    assert orjson.loads(orjson.dumps(setting.data)) == {f"p_{p}": "true" for p in order.values() if p is not None}
 
 
 def test_nothing_is_asked_of_pods_without_an_order() -> None:

@@ -16,107 +16,97 @@ from tests.openkruise import FOLDER
 
 
 @pytest.mark.behaviour("PPS-20", "PPS-23", "PPS-24", "PPS-29")
-def test_the_last_ready_place_of_each_pod_is_remembered() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload()
-        await world.pod("web-0", "node-a")
-        await world.remember(required=[ZONE], preferred=[(100, [HOST])])
-        await world.pod("web-1", "node-b", ready=False)
-        await world.until(world.places, {"web-0": "node-a"})
-        await world.ready("web-1")
-        await world.until(world.places, {"web-0": "node-a", "web-1": "node-b"})
-        found = await world.state()
-        assert found is not None
-        told = (await explain_object(world.client, found, lambda _: True)).rows
-        assert [row[:3] for row in told] == [("web-0", "node-a", "on node-a"), ("web-1", "node-b", "on node-b")]
-        assert found["status"]["podStates"]["web-1"]["nodeTopologyLabels"] == {ZONE: "z2", HOST: "node-b"}
-        assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
-        await world.kill("web-1")
-        await world.pod("web-1", "node-a", ready=False)
-        await world.settled()
-        assert (await world.places())["web-1"] == "node-b"
-        await world.ready("web-1")
-        await world.until(world.places, {"web-0": "node-a", "web-1": "node-a"})
-        # Nothing changes: nothing is written.
-        await world.settled()
-        writes = len(world.writes)
-        await world.client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "ns")
-        await world.settled()
-        assert len(world.writes) == writes
-
-    in_world(scenario)
+@in_world
+async def test_the_last_ready_place_of_each_pod_is_remembered(world: World) -> None:
+    await world.workload()
+    await world.pod("web-0", "node-a")
+    await world.remember(required=[ZONE], preferred=[(100, [HOST])])
+    await world.pod("web-1", "node-b", ready=False)
+    await world.becomes(world.places, {"web-0": "node-a"})
+    await world.ready("web-1")
+    await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
+    found = await world.state()
+    assert found is not None
+    told = (await explain_object(world.client, found, lambda _: True)).rows
+    assert [row[:3] for row in told] == [("web-0", "node-a", "on node-a"), ("web-1", "node-b", "on node-b")]
+    assert found["status"]["podStates"]["web-1"]["nodeTopologyLabels"] == {ZONE: "z2", HOST: "node-b"}
+    assert found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    await world.kill("web-1")
+    await world.pod("web-1", "node-a", ready=False)
+    await world.settled()
+    assert (await world.places())["web-1"] == "node-b"
+    await world.ready("web-1")
+    await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-a"})
+    # Nothing changes: nothing is written.
+    await world.settled()
+    writes = len(world.writes)
+    await world.client.patch(PODS, "web-0", {"metadata": {"labels": {"a": "b"}}}, "ns")
+    await world.settled()
+    assert len(world.writes) == writes
 
 
 @pytest.mark.behaviour("PPS-12", "PPS-26", "PPS-27")
 @pytest.mark.parametrize("policy", ["WhenScaled", "WhenDeleted"])
-def test_what_is_scaled_in_is_forgotten_or_kept(policy: str) -> None:
-    async def scenario(world: World) -> None:
-        await world.workload(STATEFULSETS)
-        target = {**TARGET, "apiVersion": "apps/v1"}
-        await world.remember(required=[ZONE], target=target, persistentPodStateRetentionPolicy=policy)
-        for number in range(3):
-            await world.pod(f"web-{number}", "node-a")
-        every = {f"web-{number}": "node-a" for number in range(3)}
-        await world.until(world.places, every)
-        await world.kill("web-1")
-        await world.scale(2, STATEFULSETS)
-        await world.kill("web-2")
-        left = {name: node for name, node in every.items() if name != "web-2"}
-        await world.until(world.places, left if policy == "WhenScaled" else every)
-        await world.settled()
-        assert await world.places() == (left if policy == "WhenScaled" else every)
-
-    in_world(scenario)
+@in_world
+async def test_what_is_scaled_in_is_forgotten_or_kept(world: World, policy: str) -> None:
+    await world.workload(STATEFULSETS)
+    target = {**TARGET, "apiVersion": "apps/v1"}
+    await world.remember(required=[ZONE], target=target, persistentPodStateRetentionPolicy=policy)
+    for number in range(3):
+        await world.pod(f"web-{number}", "node-a")
+    every = {f"web-{number}": "node-a" for number in range(3)}
+    await world.becomes(world.places, every)
+    await world.kill("web-1")
+    await world.scale(2, STATEFULSETS)
+    await world.kill("web-2")
+    left = {name: node for name, node in every.items() if name != "web-2"}
+    await world.becomes(world.places, left if policy == "WhenScaled" else every)
+    await world.settled()
+    assert await world.places() == (left if policy == "WhenScaled" else every)
 
 
 @pytest.mark.behaviour("PPS-20", "PPS-21", "PPS-30")
 @pytest.mark.parametrize("native", [True, False], ids=["native", "Advanced"])
-def test_without_the_workload_nothing_is_remembered(native: bool) -> None:
-    async def scenario(world: World) -> None:
-        resource = STATEFULSETS if native else ADVANCED
-        await world.workload(resource)
-        target = {**TARGET, "apiVersion": resource.api_version}
-        await world.remember(required=[ZONE], target=target, persistentPodStateRetentionPolicy="WhenDeleted")
-        await world.pod("web-0", "node-a")
-        await world.until(world.places, {"web-0": "node-a"})
-        await world.client.delete(resource, "web", "ns", propagation_policy="Orphan")
-        await world.until(world.places, {})
-
-    in_world(scenario)
+@in_world
+async def test_without_the_workload_nothing_is_remembered(world: World, native: bool) -> None:
+    resource = STATEFULSETS if native else ADVANCED
+    await world.workload(resource)
+    target = {**TARGET, "apiVersion": resource.api_version}
+    await world.remember(required=[ZONE], target=target, persistentPodStateRetentionPolicy="WhenDeleted")
+    await world.pod("web-0", "node-a")
+    await world.becomes(world.places, {"web-0": "node-a"})
+    await world.client.delete(resource, "web", "ns", propagation_policy="Orphan")
+    await world.becomes(world.places, {})
 
 
 @pytest.mark.behaviour("PPS-46")
-def test_a_pod_that_is_ready_for_a_moment_only_is_remembered() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload()
-        await world.remember(required=[ZONE])
-        await world.settled()
-        await world.pod("web-0", "node-b")
-        await world.kill("web-0")
-        await world.until(world.places, {"web-0": "node-b"})
-
-    in_world(scenario)
+@in_world
+async def test_a_pod_that_is_ready_for_a_moment_only_is_remembered(world: World) -> None:
+    await world.workload()
+    await world.remember(required=[ZONE])
+    await world.settled()
+    await world.pod("web-0", "node-b")
+    await world.kill("web-0")
+    await world.becomes(world.places, {"web-0": "node-b"})
 
 
 @pytest.mark.behaviour("PPS-25", "PPS-42")
-def test_a_node_that_is_not_there_yet_is_waited_for_and_its_labels_are_followed() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload()
-        await world.remember(required=[ZONE])
-        await world.pod("web-0", "node-c")
-        await world.settled()
-        assert await world.places() == {}
-        await world.node("node-c", "z3")
-        await world.until(world.places, {"web-0": "node-c"})
-        await world.client.patch(NODES, "node-c", {"metadata": {"labels": {ZONE: "z4"}}})
+@in_world
+async def test_a_node_that_is_not_there_yet_is_waited_for_and_its_labels_are_followed(world: World) -> None:
+    await world.workload()
+    await world.remember(required=[ZONE])
+    await world.pod("web-0", "node-c")
+    await world.settled()
+    assert await world.places() == {}
+    await world.node("node-c", "z3")
+    await world.becomes(world.places, {"web-0": "node-c"})
+    await world.client.patch(NODES, "node-c", {"metadata": {"labels": {ZONE: "z4"}}})
 
-        async def zone() -> str:
-            found = await world.state()
-            return found["status"]["podStates"]["web-0"]["nodeTopologyLabels"][ZONE] if found else ""
+    async def zone() -> str:
+        found = await world.state()
+        return found["status"]["podStates"]["web-0"]["nodeTopologyLabels"][ZONE] if found else ""
 
-        await world.until(zone, "z4")
-
-    in_world(scenario)
+    await world.becomes(zone, "z4")
 
 
 @pytest.mark.behaviour("PPS-43")
@@ -128,10 +118,10 @@ def test_a_place_that_is_lost_is_told_and_forgotten_only_with_the_gate(gate: str
         await world.pod("web-0", "node-a")
         await world.pod("web-1", "node-b")
         both = {"web-0": "node-a", "web-1": "node-b"}
-        await world.until(world.places, both)
+        await world.becomes(world.places, both)
         await world.kill("web-1")
         await world.client.delete(NODES, "node-b")
-        await world.until(world.told, [("PlaceLost", "PersistentPodState")])
+        await world.becomes(world.told, [("PlaceLost", "PersistentPodState")])
         await world.settled()
         assert await world.places() == ({"web-0": "node-a"} if gate else both)
         # Forgotten by hand, it stays so.
@@ -139,154 +129,138 @@ def test_a_place_that_is_lost_is_told_and_forgotten_only_with_the_gate(gate: str
         await world.settled()
         assert await world.places() == {"web-0": "node-a"}
 
-    in_world(scenario, gate)
+    in_world(gate)(scenario)()
 
 
 @pytest.mark.behaviour("PPS-13", "PPS-14", "PPS-15", "PPS-16", "PPS-17", "PPS-18")
 @pytest.mark.parametrize("native", [True, False], ids=["native", "Advanced"])
-def test_annotations_make_change_and_delete_an_object(native: bool) -> None:
-    async def scenario(world: World) -> None:
-        resource = STATEFULSETS if native else ADVANCED
-        await world.workload(resource, switch="true", required=ZONE)
-        await world.until(world.generated, ([ZONE], []))
-        await world.pod("web-0", "node-a")
-        await world.until(world.places, {"web-0": "node-a"})
-        found = await world.state()
-        assert found is not None
-        assert found["spec"]["targetRef"] == {"apiVersion": resource.api_version, "kind": "StatefulSet", "name": "web"}
-        assert found["metadata"]["ownerReferences"] == [world.owners["web"]]
-        await world.annotate(resource, preferred=HOST, required=None)
-        await world.until(world.generated, ([], [HOST]))
-        # What the annotations do not say is the user's; what they say is put back.
-        changed = {"persistentPodStateRetentionPolicy": "WhenDeleted", "requiredPersistentTopology": {"keys": ["rack"]}}
-        await world.client.patch(STATES, "web", {"spec": changed}, "ns")
-        await world.until(world.generated, ([], [HOST]))
-        found = await world.state()
-        assert found is not None
-        assert found["spec"]["persistentPodStateRetentionPolicy"] == "WhenDeleted"
-        await world.annotate(resource, preferred=None)
-        await world.settled()
-        assert await world.state() is not None
-        await world.annotate(resource, switch="false")
-        await world.until(world.state, None)
-
-    in_world(scenario)
+@in_world
+async def test_annotations_make_change_and_delete_an_object(world: World, native: bool) -> None:
+    resource = STATEFULSETS if native else ADVANCED
+    await world.workload(resource, switch="true", required=ZONE)
+    await world.becomes(world.generated, ([ZONE], []))
+    await world.pod("web-0", "node-a")
+    await world.becomes(world.places, {"web-0": "node-a"})
+    found = await world.state()
+    assert found is not None
+    assert found["spec"]["targetRef"] == {"apiVersion": resource.api_version, "kind": "StatefulSet", "name": "web"}
+    assert found["metadata"]["ownerReferences"] == [world.owners["web"]]
+    await world.annotate(resource, preferred=HOST, required=None)
+    await world.becomes(world.generated, ([], [HOST]))
+    # What the annotations do not say is the user's; what they say is put back.
+    changed = {"persistentPodStateRetentionPolicy": "WhenDeleted", "requiredPersistentTopology": {"keys": ["rack"]}}
+    await world.client.patch(STATES, "web", {"spec": changed}, "ns")
+    await world.becomes(world.generated, ([], [HOST]))
+    found = await world.state()
+    assert found is not None
+    assert found["spec"]["persistentPodStateRetentionPolicy"] == "WhenDeleted"
+    await world.annotate(resource, preferred=None)
+    await world.settled()
+    assert await world.state() is not None
+    await world.annotate(resource, switch="false")
+    await world.becomes(world.state, None)
 
 
 @pytest.mark.behaviour("PPS-13")
-def test_one_that_somebody_deletes_is_made_again() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload(switch="true", required=ZONE)
-        await world.until(world.generated, ([ZONE], []))
-        await world.client.delete(STATES, "web", "ns")
-        await world.until(world.generated, ([ZONE], []))
-
-    in_world(scenario)
+@in_world
+async def test_one_that_somebody_deletes_is_made_again(world: World) -> None:
+    await world.workload(switch="true", required=ZONE)
+    await world.becomes(world.generated, ([ZONE], []))
+    await world.client.delete(STATES, "web", "ns")
+    await world.becomes(world.generated, ([ZONE], []))
 
 
 @pytest.mark.behaviour("PPS-18", "PPS-45")
-def test_what_a_user_wrote_is_left_alone() -> None:
-    async def scenario(world: World) -> None:
-        await world.remember(required=["rack"])
-        await world.workload(switch="true", required=ZONE)
-        await world.until(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
-        await world.annotate(switch="false")
-        await world.settled()
-        assert await world.generated() == (["rack"], [])
-
-    in_world(scenario)
+@in_world
+async def test_what_a_user_wrote_is_left_alone(world: World) -> None:
+    await world.remember(required=["rack"])
+    await world.workload(switch="true", required=ZONE)
+    await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
+    await world.annotate(switch="false")
+    await world.settled()
+    assert await world.generated() == (["rack"], [])
 
 
 @pytest.mark.behaviour("PPS-45")
-def test_of_two_workloads_of_one_name_the_second_is_told() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload(switch="true", required=ZONE)
-        await world.until(world.generated, ([ZONE], []))
-        advanced = world.owners["web"]
-        await world.workload(STATEFULSETS, switch="true", required=HOST)
-        await world.until(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
-        found = await world.state()
-        assert found is not None
-        assert found["metadata"]["ownerReferences"] == [advanced]
-        assert await world.generated() == ([ZONE], [])
-
-    in_world(scenario)
+@in_world
+async def test_of_two_workloads_of_one_name_the_second_is_told(world: World) -> None:
+    await world.workload(switch="true", required=ZONE)
+    await world.becomes(world.generated, ([ZONE], []))
+    advanced = world.owners["web"]
+    await world.workload(STATEFULSETS, switch="true", required=HOST)
+    await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
+    found = await world.state()
+    assert found is not None
+    assert found["metadata"]["ownerReferences"] == [advanced]
+    assert await world.generated() == ([ZONE], [])
 
 
 @pytest.mark.behaviour("PPS-15")
-def test_an_object_that_is_refused_is_told_and_tried_again() -> None:
-    async def scenario(world: World) -> None:
-        def refuse(request: Request) -> bool:
-            return request.method == "POST" and "persistentpodstates" in request.path
+@in_world
+async def test_an_object_that_is_refused_is_told_and_tried_again(world: World) -> None:
+    def refuse(request: Request) -> bool:
+        return request.method == "POST" and "persistentpodstates" in request.path
 
-        world.manager.refuse = refuse
-        await world.workload(switch="true", required=ZONE)
-        await world.until(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
-        world.manager.refuse = lambda _: False
-        await world.until(world.generated, ([ZONE], []), 600)
-
-    in_world(scenario)
+    world.manager.refuse = refuse
+    await world.workload(switch="true", required=ZONE)
+    await world.becomes(world.told, [("PersistentPodStateNotGenerated", "StatefulSet")])
+    world.manager.refuse = lambda _: False
+    await world.becomes(world.generated, ([ZONE], []), 600)
 
 
 @pytest.mark.behaviour("PPS-9", "PPS-10", "PPS-11", "PPS-44")
-def test_workloads_of_listed_kinds_are_followed() -> None:
-    async def scenario(world: World) -> None:
-        await world.games()
-        await world.workload(GAMES, replicas=2, switch="true", required=ZONE)
-        await world.pod("web-0", "node-a")
-        await world.pod("web-1", "node-b")
-        await world.settled()
-        assert await world.state() is None
-        # The list is in force at once.
-        await world.configure(LISTED)
-        await world.until(world.generated, ([ZONE], []))
-        await world.until(world.places, {"web-0": "node-a", "web-1": "node-b"})
-        found = await world.state()
-        assert found is not None
-        assert found["spec"]["targetRef"] == GAME
-        await world.scale(1, GAMES)
-        await world.kill("web-1")
-        await world.until(world.places, {"web-0": "node-a"})
-        await world.annotate(GAMES, switch=None)
-        await world.until(world.state, None)
-        await world.remember(required=[ZONE], target=GAME)
-        await world.until(world.places, {"web-0": "node-a"})
-        await world.client.patch(GAMES, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, "ns")
-        await world.client.delete(GAMES, "web", "ns")
-        await world.until(world.places, {})
-
-    in_world(scenario)
+@in_world
+async def test_workloads_of_listed_kinds_are_followed(world: World) -> None:
+    await world.games()
+    await world.workload(GAMES, replicas=2, switch="true", required=ZONE)
+    await world.pod("web-0", "node-a")
+    await world.pod("web-1", "node-b")
+    await world.settled()
+    assert await world.state() is None
+    # The list is in force at once.
+    await world.configure(LISTED)
+    await world.becomes(world.generated, ([ZONE], []))
+    await world.becomes(world.places, {"web-0": "node-a", "web-1": "node-b"})
+    found = await world.state()
+    assert found is not None
+    assert found["spec"]["targetRef"] == GAME
+    await world.scale(1, GAMES)
+    await world.kill("web-1")
+    await world.becomes(world.places, {"web-0": "node-a"})
+    await world.annotate(GAMES, switch=None)
+    await world.becomes(world.state, None)
+    await world.remember(required=[ZONE], target=GAME)
+    await world.becomes(world.places, {"web-0": "node-a"})
+    await world.client.patch(GAMES, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, "ns")
+    await world.client.delete(GAMES, "web", "ns")
+    await world.becomes(world.places, {})
 
 
 @pytest.mark.behaviour("PPS-29")
-def test_a_status_that_somebody_else_wrote_meanwhile_is_respected() -> None:
-    async def scenario(world: World) -> None:
-        await world.workload()
-        await world.remember(required=[ZONE])
-        for number in range(3):
-            await world.pod(f"web-{number}", "node-a")
-            other = {"metadata": {"annotations": {"touched": str(number)}}}
-            await world.client.patch(STATES, "web", other, "ns")
-        await world.until(world.places, {f"web-{number}": "node-a" for number in range(3)})
-
-    in_world(scenario)
+@in_world
+async def test_a_status_that_somebody_else_wrote_meanwhile_is_respected(world: World) -> None:
+    await world.workload()
+    await world.remember(required=[ZONE])
+    for number in range(3):
+        await world.pod(f"web-{number}", "node-a")
+        other = {"metadata": {"annotations": {"touched": str(number)}}}
+        await world.client.patch(STATES, "web", other, "ns")
+    await world.becomes(world.places, {f"web-{number}": "node-a" for number in range(3)})
 
 
 @pytest.mark.behaviour("PPS-38")
-def test_a_listed_kind_that_may_not_be_read_is_told() -> None:
-    async def scenario(world: World) -> None:
-        await world.games()
-        await world.workload(GAMES, replicas=2)
-        await world.pod("web-0", "node-a")
-        world.manager.refuse = lambda request: request.path.endswith("/gameserversets/web")
-        world.manager.status = 403
-        await world.configure(LISTED)
-        await world.remember(required=[ZONE], target=GAME)
-        await world.until(world.told, [("TargetNotReadable", "PersistentPodState")])
-        world.manager.refuse = lambda _: False
-        await world.until(world.places, {"web-0": "node-a"})
-
-    in_world(scenario)
+@in_world
+async def test_a_listed_kind_that_may_not_be_read_is_told(world: World) -> None:
+    await world.games()
+    await world.workload(GAMES, replicas=2)
+    await world.pod("web-0", "node-a")
+    world.manager.refuse = lambda request: request.path.endswith("/gameserversets/web")
+    world.manager.status = 403
+    await world.configure(LISTED)
+    await world.remember(required=[ZONE], target=GAME)
+    await world.becomes(world.told, [("TargetNotReadable", "PersistentPodState")])
+    world.manager.refuse = lambda _: False
+    await world.becomes(world.places, {"web-0": "node-a"})
 
 
 def recorded(kind: str) -> list[Json]:
@@ -296,37 +270,33 @@ def recorded(kind: str) -> list[Json]:
 
 
 @pytest.mark.behaviour("PPS-15", "PPS-18", "PPS-23", "PPS-29")
-def test_what_openkruise_remembered_is_taken_over_without_a_write() -> None:
-    async def scenario(world: World) -> None:
-        (workload,), (state,) = recorded("StatefulSet"), recorded("PersistentPodState")
-        for name in ("node1", "node2", "node3"):
-            await world.node(name, "z")
-        metadata = {"name": "st", "namespace": "ns"}
-        annotations = workload["metadata"]["annotations"]
-        made = await world.client.create(
-            ADVANCED, {**workload, "metadata": {**metadata, "annotations": annotations}, "status": None}, "ns"
-        )
-        owner = {**state["metadata"]["ownerReferences"][0], "uid": made["metadata"]["uid"]}
-        world.owners["st"] = owner
-        for pod in recorded("Pod"):
-            await world.pod(pod["metadata"]["name"], pod["spec"]["nodeName"], "st")
-        await world.client.create(STATES, {**state, "metadata": {**metadata, "ownerReferences": [owner]}}, "ns")
-        await world.client.patch(STATES, "st", {"status": state["status"]}, "ns", subresource="status")
-        await world.settled()
-        found = await world.state("st")
-        assert found is not None
-        assert (found["spec"], found["status"]) == (state["spec"], state["status"])
-        ours = [one for one in world.manager.requests if one.method in ("POST", "PATCH", "PUT", "DELETE")]
-        assert [
-            one.path for one in ours if "persistentpodstates" in one.path and not one.path.endswith("/status")
-        ] == []
-        # And goes on: a Pod elsewhere, the annotations gone.
-        await world.kill("st-2")
-        await world.pod("st-2", "node3", "st")
-        await world.until(
-            lambda: world.places("st"), {f"st-{n}": f"node{m}" for n, m in ((0, 3), (2, 3), (3, 2), (4, 3))}
-        )
-        await world.client.patch(ADVANCED, "st", {"metadata": {"annotations": None}}, "ns")
-        await world.until(lambda: world.state("st"), None)
-
-    in_world(scenario)
+@in_world
+async def test_what_openkruise_remembered_is_taken_over_without_a_write(world: World) -> None:
+    (workload,), (state,) = recorded("StatefulSet"), recorded("PersistentPodState")
+    for name in ("node1", "node2", "node3"):
+        await world.node(name, "z")
+    metadata = {"name": "st", "namespace": "ns"}
+    annotations = workload["metadata"]["annotations"]
+    made = await world.client.create(
+        ADVANCED, {**workload, "metadata": {**metadata, "annotations": annotations}, "status": None}, "ns"
+    )
+    owner = {**state["metadata"]["ownerReferences"][0], "uid": made["metadata"]["uid"]}
+    world.owners["st"] = owner
+    for pod in recorded("Pod"):
+        await world.pod(pod["metadata"]["name"], pod["spec"]["nodeName"], "st")
+    await world.client.create(STATES, {**state, "metadata": {**metadata, "ownerReferences": [owner]}}, "ns")
+    await world.client.patch(STATES, "st", {"status": state["status"]}, "ns", subresource="status")
+    await world.settled()
+    found = await world.state("st")
+    assert found is not None
+    assert (found["spec"], found["status"]) == (state["spec"], state["status"])
+    ours = [one for one in world.manager.requests if one.method in ("POST", "PATCH", "PUT", "DELETE")]
+    assert [one.path for one in ours if "persistentpodstates" in one.path and not one.path.endswith("/status")] == []
+    # And goes on: a Pod elsewhere, the annotations gone.
+    await world.kill("st-2")
+    await world.pod("st-2", "node3", "st")
+    await world.becomes(
+        lambda: world.places("st"), {f"st-{n}": f"node{m}" for n, m in ((0, 3), (2, 3), (3, 2), (4, 3))}
+    )
+    await world.client.patch(ADVANCED, "st", {"metadata": {"annotations": None}}, "ns")
+    await world.becomes(lambda: world.state("st"), None)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from random import Random
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
 
-from app.api.crd import manifest
 from app.features.podprobe.feature import FEATURE
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
 from app.features.podprobe.objects import ProbeState
@@ -19,32 +16,23 @@ from app.features.podprobe.plan.probes import MAX_NAMESPACE_BYTES, marks_of, rep
 from app.features.podprobe.types import PodProbeMarker
 from app.features.podprobe.validation import spec_errors
 from app.features.podprobe.webhooks import ServerlessProbesStep, handlers, probed_containers, serverless_annotations
-from app.kube.client import Client
 from app.kube.clock import rfc3339
-from app.kube.controller import Controller
 from app.kube.errors import NotFound
-from app.kube.events import EventRecorder
-from app.kube.reflector import Reflector
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
+from app.kube.resources import EVENTS, NODES, PODS
 from app.kube.store import Store
 from app.manager.gates import parse_gates
 from app.pods.draft import PodDraft
-from app.sandbox.apiserver.server import ApiServer
 from tests.admission.recorded import cases
 from tests.admission.writing import review_of, written
-from tests.kit.features import context, stores_of
-from tests.kit.virtualtime import VirtualClock, run
-from tests.kube.fakes import running
+from tests.kit import cluster
+from tests.kit.cluster import scenarios
 
 Json = dict[str, Any]
 MARKERS, NODE_PROBES = POD_PROBE_MARKER.resource(), NODE_POD_PROBE.resource()
 EXEC = {"exec": {"command": ["/check"]}, "periodSeconds": 5}
 
 
-class World:
-    def __init__(self, client: Client) -> None:
-        self.client = client
-
+class World(cluster.World):
     async def node(self, name: str, **labels: str) -> None:
         await self.client.create(NODES, {"metadata": {"name": name, "labels": labels}})
         ready = {"conditions": [{"type": "Ready", "status": "True"}]}
@@ -58,20 +46,13 @@ class World:
         return await self.client.patch(PODS, name, {"status": status}, "default", subresource="status")
 
     async def marker(self, name: str, *probes: Json, **labels: str) -> Json:
-        body = {
-            "apiVersion": "apps.kruise.io/v1alpha1",
-            "kind": "PodProbeMarker",
-            "metadata": {"name": name},
-            "spec": {"selector": {"matchLabels": labels or {"app": "x"}}, "probes": list(probes)},
-        }
-        return await self.client.create(MARKERS, body, "default")
+        return await self.create(
+            MARKERS, name, {"selector": {"matchLabels": labels or {"app": "x"}}, "probes": list(probes)}
+        )
 
     async def probed(self, node: str) -> dict[str, list[str]]:
         """What the node shall probe: names of probes by Pod."""
-        try:
-            found = await self.client.get(NODE_PROBES, node)
-        except NotFound:
-            return {}
+        found = await self.get(NODE_PROBES, node) or {"spec": {}}
         entries = found["spec"].get("podProbes") or []
         return {one["name"]: [probe["name"] for probe in one["probes"]] for one in entries}
 
@@ -108,13 +89,6 @@ class World:
         pod = await self.client.get(PODS, name, "default")
         return next((one for one in pod["status"]["conditions"] if one["type"] == type_), None)
 
-    async def until(self, look: Any, seconds: float = 20.0) -> Any:
-        end = self.client.clock.monotonic() + seconds
-        while not (found := await look()):
-            assert self.client.clock.monotonic() < end, f"not within {seconds} s"
-            await self.client.clock.sleep(0.05)
-        return found
-
     async def probes(self, node: str, wanted: dict[str, list[str]]) -> None:
         async def look() -> bool:
             return await self.probed(node) == wanted
@@ -122,39 +96,14 @@ class World:
         await self.until(look)
 
     async def settled(self, seconds: float = 3.0) -> None:
-        await self.client.clock.sleep(seconds)
+        await super().settled(seconds)
 
 
-@asynccontextmanager
-async def world(gates: str = "") -> AsyncIterator[World]:
-    clock, rng = VirtualClock(), Random(1)
-    api = ApiServer(clock=clock, rng=rng)
-    admin = Client(api.transport(), clock)
-    for kind in FEATURE.kinds:
-        await admin.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
-    await clock.sleep(1)
-    ours = Client(api.transport("manager"), clock)
-    async with AsyncExitStack() as stack:
-        for part in FEATURE.controllers:
-            stores = stores_of(part)
-            for one in part.watched:
-                reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
-                await stack.enter_async_context(running(reflector.run()))
-            events = EventRecorder(ours, part.name)
-            await stack.enter_async_context(running(events.run()))
-            made = part.make(context(part, ours, stores, gates=gates, events=events))
-            controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
-            await stack.enter_async_context(running(controller.run()))
-        yield World(admin)
-    api.close()
+def world(gates: str = "") -> AbstractAsyncContextManager[World]:
+    return cluster.cluster(World, FEATURE, gates=gates)
 
 
-def in_world(scenario: Any, gates: str = "") -> None:
-    async def main() -> None:
-        async with world(gates) as there:
-            await scenario(there)
-
-    run(main())
+in_world = scenarios(world)
 
 
 def probe(name: str = "ok", **more: Any) -> Json:
@@ -168,176 +117,162 @@ MARKS = [
 
 
 @pytest.mark.behaviour("PPM-20")
-def test_each_ready_node_with_an_agent_has_a_node_pod_probe() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        await there.node("v1", type="virtual-kubelet")
-        await there.client.create(NODES, {"metadata": {"name": "n2"}})
-        await there.settled()
-        names = [one["metadata"]["name"] for one in (await there.client.list(NODE_PROBES)).items]
-        assert names == ["n1"]
-        await there.client.delete(NODES, "n1")
-        await there.settled()
-        assert (await there.client.list(NODE_PROBES)).items == []
-
-    in_world(scenario)
+@in_world
+async def test_each_ready_node_with_an_agent_has_a_node_pod_probe(there: World) -> None:
+    await there.node("n1")
+    await there.node("v1", type="virtual-kubelet")
+    await there.client.create(NODES, {"metadata": {"name": "n2"}})
+    await there.settled()
+    names = [one["metadata"]["name"] for one in (await there.client.list(NODE_PROBES)).items]
+    assert names == ["n1"]
+    await there.client.delete(NODES, "n1")
+    await there.settled()
+    assert (await there.client.list(NODE_PROBES)).items == []
 
 
 @pytest.mark.behaviour("PPM-10", "PPM-11", "PPM-12", "PPM-13", "PPM-15", "PPM-22", "PPM-40", "PPM-41", "PPM-42")
-def test_nodes_probe_exactly_the_pods_of_each_marker() -> None:
-    async def scenario(there: World) -> None:
-        # The Pod is there before its node has a NodePodProbe.
-        await there.pod("p1", "n1", app="x")
-        await there.marker("a", probe(markerPolicy=MARKS))
-        await there.marker("ba", probe("late", podConditionType="Late"))
-        await there.node("n1")
-        await there.node("n2")
-        await there.pod("p2", "n2", app="x")
-        await there.pod("p3", "n2", app="y")
-        await there.probes("n1", {"p1": ["a#ok", "ba#late"]})
-        await there.probes("n2", {"p2": ["a#ok", "ba#late"]})
-        await there.settled()
-        marker = await there.client.get(MARKERS, "a", "default")
-        assert marker["status"] == {"observedGeneration": 1, "matchedPods": 2}
-        assert marker["metadata"]["finalizers"] == ["kruise.io/node-pod-probe-cleanup"]
-        # A Pod that stops matching, a probe that leaves, a marker that goes, a Pod that goes.
-        await there.client.patch(PODS, "p2", {"metadata": {"labels": {"app": "y"}}}, "default")
-        await there.probes("n2", {})
-        await there.client.patch(MARKERS, "ba", {"spec": {"probes": [probe("new", podConditionType="New")]}}, "default")
-        await there.probes("n1", {"p1": ["a#ok", "ba#new"]})
-        await there.client.delete(MARKERS, "a", "default")
-        await there.probes("n1", {"p1": ["ba#new"]})
-        await there.settled()
-        with pytest.raises(NotFound):
-            await there.client.get(MARKERS, "a", "default")
-        await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
-        await there.probes("n1", {})
-        left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
-        assert left == [{}, {}], "as in OpenKruise no empty list is left"
-
-    in_world(scenario)
+@in_world
+async def test_nodes_probe_exactly_the_pods_of_each_marker(there: World) -> None:
+    # The Pod is there before its node has a NodePodProbe.
+    await there.pod("p1", "n1", app="x")
+    await there.marker("a", probe(markerPolicy=MARKS))
+    await there.marker("ba", probe("late", podConditionType="Late"))
+    await there.node("n1")
+    await there.node("n2")
+    await there.pod("p2", "n2", app="x")
+    await there.pod("p3", "n2", app="y")
+    await there.probes("n1", {"p1": ["a#ok", "ba#late"]})
+    await there.probes("n2", {"p2": ["a#ok", "ba#late"]})
+    await there.settled()
+    marker = await there.client.get(MARKERS, "a", "default")
+    assert marker["status"] == {"observedGeneration": 1, "matchedPods": 2}
+    assert marker["metadata"]["finalizers"] == ["kruise.io/node-pod-probe-cleanup"]
+    # A Pod that stops matching, a probe that leaves, a marker that goes, a Pod that goes.
+    await there.client.patch(PODS, "p2", {"metadata": {"labels": {"app": "y"}}}, "default")
+    await there.probes("n2", {})
+    await there.client.patch(MARKERS, "ba", {"spec": {"probes": [probe("new", podConditionType="New")]}}, "default")
+    await there.probes("n1", {"p1": ["a#ok", "ba#new"]})
+    await there.client.delete(MARKERS, "a", "default")
+    await there.probes("n1", {"p1": ["ba#new"]})
+    await there.settled()
+    with pytest.raises(NotFound):
+        await there.client.get(MARKERS, "a", "default")
+    await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
+    await there.probes("n1", {})
+    left = [(await there.client.get(NODE_PROBES, name))["spec"] for name in ("n1", "n2")]
+    assert left == [{}, {}], "as in OpenKruise no empty list is left"
 
 
 @pytest.mark.behaviour("PPM-14", "PPM-43")
-def test_ports_by_name_and_requests_without_scheme_are_completed_for_the_node() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        await there.pod("p1", "n1", app="x")
-        web = {"httpGet": {"path": "/", "port": "web"}}
-        none = {"tcpSocket": {"port": "nope"}}
-        digits = {"tcpSocket": {"port": "90"}}
-        await there.marker(
-            "a",
-            probe("web", markerPolicy=MARKS) | {"probe": web},
-            probe("none", markerPolicy=MARKS) | {"probe": none},
-            probe("digits", markerPolicy=MARKS) | {"probe": digits},
-        )
-        await there.probes("n1", {"p1": ["a#web", "a#digits"]})
+@in_world
+async def test_ports_by_name_and_requests_without_scheme_are_completed_for_the_node(there: World) -> None:
+    await there.node("n1")
+    await there.pod("p1", "n1", app="x")
+    web = {"httpGet": {"path": "/", "port": "web"}}
+    none = {"tcpSocket": {"port": "nope"}}
+    digits = {"tcpSocket": {"port": "90"}}
+    await there.marker(
+        "a",
+        probe("web", markerPolicy=MARKS) | {"probe": web},
+        probe("none", markerPolicy=MARKS) | {"probe": none},
+        probe("digits", markerPolicy=MARKS) | {"probe": digits},
+    )
+    await there.probes("n1", {"p1": ["a#web", "a#digits"]})
+    (entry,) = (await there.client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
+    assert entry["IP"] == "10.0.0.1"
+    assert entry["probes"][0]["probe"]["httpGet"] == {"path": "/", "port": 8080, "scheme": "HTTP"}
+    assert entry["probes"][1]["probe"]["tcpSocket"] == {"port": 90}
+    await there.client.patch(PODS, "p1", {"status": {"podIP": "10.0.0.9"}}, "default", subresource="status")
+
+    async def follows() -> bool:
         (entry,) = (await there.client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
-        assert entry["IP"] == "10.0.0.1"
-        assert entry["probes"][0]["probe"]["httpGet"] == {"path": "/", "port": 8080, "scheme": "HTTP"}
-        assert entry["probes"][1]["probe"]["tcpSocket"] == {"port": 90}
-        await there.client.patch(PODS, "p1", {"status": {"podIP": "10.0.0.9"}}, "default", subresource="status")
+        return entry["IP"] == "10.0.0.9"
 
-        async def follows() -> bool:
-            (entry,) = (await there.client.get(NODE_PROBES, "n1"))["spec"]["podProbes"]
-            return entry["IP"] == "10.0.0.9"
-
-        await there.until(follows)
-
-    in_world(scenario)
+    await there.until(follows)
 
 
 @pytest.mark.behaviour("PPM-21", "PPM-23", "PPM-24", "PPM-25", "PPM-26", "PPM-27", "PPM-45")
-def test_labels_annotations_and_the_condition_follow_the_result() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        pod = await there.pod("p1", "n1", app="x")
-        await there.marker("a", probe(markerPolicy=MARKS, podConditionType="game.io/healthy"))
-        await there.probes("n1", {"p1": ["a#ok"]})
-        for state, label, status in (("Succeeded", "true", "True"), ("Failed", "false", "False")):
-            await there.result("n1", pod, a_ok=state)
-            await there.settled(1)
-            assert (await there.labels())["healthy"] == label
-            condition = await there.condition("game.io/healthy")
-            assert condition is not None
-            assert (condition["status"], condition["message"]) == (status, f"said {state}")
-        found = await there.client.get(PODS, "p1", "default")
-        assert found["metadata"]["annotations"] == {"why": "probe"}
-        await there.result("n1", pod, a_ok="Unknown")
+@in_world
+async def test_labels_annotations_and_the_condition_follow_the_result(there: World) -> None:
+    await there.node("n1")
+    pod = await there.pod("p1", "n1", app="x")
+    await there.marker("a", probe(markerPolicy=MARKS, podConditionType="game.io/healthy"))
+    await there.probes("n1", {"p1": ["a#ok"]})
+    for state, label, status in (("Succeeded", "true", "True"), ("Failed", "false", "False")):
+        await there.result("n1", pod, a_ok=state)
         await there.settled(1)
-        assert await there.labels() == {"app": "x"}
+        assert (await there.labels())["healthy"] == label
         condition = await there.condition("game.io/healthy")
         assert condition is not None
-        assert condition["status"] == "False"
-        await there.result("n1", pod, silent=True, a_ok="Failed")
-        await there.settled(1)
-        condition = await there.condition("game.io/healthy")
-        assert condition is not None
-        assert "message" not in condition, "what a probe said before does not stay, and nothing is not shown"
-        # What is set stays when the marker goes.
-        await there.result("n1", pod, a_ok="Succeeded")
-        await there.settled(1)
-        await there.client.delete(MARKERS, "a", "default")
-        await there.settled()
-        assert (await there.labels())["healthy"] == "true"
-
-    in_world(scenario)
+        assert (condition["status"], condition["message"]) == (status, f"said {state}")
+    found = await there.client.get(PODS, "p1", "default")
+    assert found["metadata"]["annotations"] == {"why": "probe"}
+    await there.result("n1", pod, a_ok="Unknown")
+    await there.settled(1)
+    assert await there.labels() == {"app": "x"}
+    condition = await there.condition("game.io/healthy")
+    assert condition is not None
+    assert condition["status"] == "False"
+    await there.result("n1", pod, silent=True, a_ok="Failed")
+    await there.settled(1)
+    condition = await there.condition("game.io/healthy")
+    assert condition is not None
+    assert "message" not in condition, "what a probe said before does not stay, and nothing is not shown"
+    # What is set stays when the marker goes.
+    await there.result("n1", pod, a_ok="Succeeded")
+    await there.settled(1)
+    await there.client.delete(MARKERS, "a", "default")
+    await there.settled()
+    assert (await there.labels())["healthy"] == "true"
 
 
 @pytest.mark.behaviour("PPM-25")
-def test_a_policy_for_one_result_takes_its_marks_away_on_the_other() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        pod = await there.pod("p1", "n1", app="x")
-        await there.marker("a", probe(markerPolicy=MARKS[:1]))
-        await there.probes("n1", {"p1": ["a#ok"]})
-        await there.result("n1", pod, a_ok="Succeeded")
-        await there.settled(1)
-        assert (await there.labels())["healthy"] == "true"
-        await there.result("n1", pod, a_ok="Failed")
-        await there.settled(1)
-        assert await there.labels() == {"app": "x"}
-
-    in_world(scenario)
+@in_world
+async def test_a_policy_for_one_result_takes_its_marks_away_on_the_other(there: World) -> None:
+    await there.node("n1")
+    pod = await there.pod("p1", "n1", app="x")
+    await there.marker("a", probe(markerPolicy=MARKS[:1]))
+    await there.probes("n1", {"p1": ["a#ok"]})
+    await there.result("n1", pod, a_ok="Succeeded")
+    await there.settled(1)
+    assert (await there.labels())["healthy"] == "true"
+    await there.result("n1", pod, a_ok="Failed")
+    await there.settled(1)
+    assert await there.labels() == {"app": "x"}
 
 
 @pytest.mark.behaviour("PPM-22", "PPM-23")
-def test_a_result_never_marks_another_pod_and_a_node_only_its_own() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        await there.node("n2")
-        pod = await there.pod("p1", "n1", app="x")
-        await there.marker("a", probe(markerPolicy=MARKS))
-        await there.probes("n1", {"p1": ["a#ok"]})
-        # Another node claims to know something, and this one something it was not asked.
-        await there.result("n2", pod, a_ok="Succeeded")
-        await there.result("n1", pod, a_other="Succeeded")
-        await there.settled(1)
-        assert await there.labels() == {"app": "x"}
-        await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
-        await there.pod("p1", "n1", app="x")
-        await there.result("n1", pod, a_ok="Succeeded")
-        await there.settled(1)
-        assert await there.labels() == {"app": "x"}
-
-    in_world(scenario)
+@in_world
+async def test_a_result_never_marks_another_pod_and_a_node_only_its_own(there: World) -> None:
+    await there.node("n1")
+    await there.node("n2")
+    pod = await there.pod("p1", "n1", app="x")
+    await there.marker("a", probe(markerPolicy=MARKS))
+    await there.probes("n1", {"p1": ["a#ok"]})
+    # Another node claims to know something, and this one something it was not asked.
+    await there.result("n2", pod, a_ok="Succeeded")
+    await there.result("n1", pod, a_other="Succeeded")
+    await there.settled(1)
+    assert await there.labels() == {"app": "x"}
+    await there.client.delete(PODS, "p1", "default", grace_period_seconds=0)
+    await there.pod("p1", "n1", app="x")
+    await there.result("n1", pod, a_ok="Succeeded")
+    await there.settled(1)
+    assert await there.labels() == {"app": "x"}
 
 
 @pytest.mark.behaviour("PPM-31")
-def test_conditions_of_serverless_pods_mark_them() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("v1", type="virtual-kubelet")
-        await there.pod("p1", "v1", app="x")
-        await there.marker("a", probe(markerPolicy=MARKS, podConditionType="healthy"))
-        conditions = [{"type": "Initialized", "status": "True"}, {"type": "healthy", "status": "True"}]
-        await there.client.patch(PODS, "p1", {"status": {"conditions": conditions}}, "default", subresource="status")
-        await there.settled(1)
-        assert (await there.labels())["healthy"] == "true"
-        marker = await there.client.get(MARKERS, "a", "default")
-        assert marker["status"]["matchedPods"] == 1
-
-    in_world(scenario, "EnablePodProbeMarkerOnServerless=true")
+@in_world("EnablePodProbeMarkerOnServerless=true")
+async def test_conditions_of_serverless_pods_mark_them(there: World) -> None:
+    await there.node("v1", type="virtual-kubelet")
+    await there.pod("p1", "v1", app="x")
+    await there.marker("a", probe(markerPolicy=MARKS, podConditionType="healthy"))
+    conditions = [{"type": "Initialized", "status": "True"}, {"type": "healthy", "status": "True"}]
+    await there.client.patch(PODS, "p1", {"status": {"conditions": conditions}}, "default", subresource="status")
+    await there.settled(1)
+    assert (await there.labels())["healthy"] == "true"
+    marker = await there.client.get(MARKERS, "a", "default")
+    assert marker["status"]["matchedPods"] == 1
 
 
 def marker_of(name: str, *probes: Json) -> PodProbeMarker:
@@ -385,54 +320,50 @@ def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
 
 
 @pytest.mark.behaviour("PPM-46")
-def test_pods_without_room_are_told_once() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        pods = [await there.pod(f"p{number}", "n1", app="x") for number in range(3)]
-        big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
-        await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
-        await there.probes("n1", {one["metadata"]["name"]: ["big#ok"] for one in pods[:2]})
-        await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
-        await there.settled()
-        assert await there.told() == [
-            "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: those of one namespace may take 196608 "
-            "bytes there; use shorter or fewer ones"
-        ]
-
-    in_world(scenario)
+@in_world
+async def test_pods_without_room_are_told_once(there: World) -> None:
+    await there.node("n1")
+    pods = [await there.pod(f"p{number}", "n1", app="x") for number in range(3)]
+    big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
+    await there.marker("big", probe(probe=big, podConditionType="example.com/big"))
+    await there.probes("n1", {one["metadata"]["name"]: ["big#ok"] for one in pods[:2]})
+    await there.client.patch(PODS, "p0", {"metadata": {"labels": {"seen": "1"}}}, "default")
+    await there.settled()
+    assert await there.told() == [
+        "NotProbed: node n1: no room for the probes of 1 Pods, such as p2: those of one namespace may take 196608 "
+        "bytes there; use shorter or fewer ones"
+    ]
 
 
 @pytest.mark.behaviour("PPM-14", "PPM-47")
-def test_what_pods_have_not_is_told_once_as_long_as_it_is_so() -> None:
-    async def scenario(there: World) -> None:
-        await there.node("n1")
-        await there.pod("p1", "n1", app="x")
-        wanted = [
-            probe("typo", containerName="mian", podConditionType="example.com/a"),
-            probe("named", probe={"tcpSocket": {"port": "wed"}}, podConditionType="example.com/b"),
-            probe("right", probe={"tcpSocket": {"port": "web"}}, podConditionType="example.com/c"),
-        ]
-        await there.marker("m", *wanted)
-        await there.probes("n1", {"p1": ["m#typo", "m#right"]})
-        await there.settled()
-        first = [
-            "NotProbed: probe named: no such port in container main in Pod p1; it has: web",
-            "NotProbed: probe typo: no container mian in Pod p1; it has: main",
-        ]
-        assert await there.told() == first
-        await there.pod("p2", "n1", app="x")
-        await there.settled()
-        assert await there.told() == first
-        wanted[0]["containerName"] = "mean"
-        await there.client.patch(MARKERS, "m", {"spec": {"probes": wanted}}, "default")
-        await there.settled()
-        assert [one for one in await there.told() if one not in first] == [
-            # A change of the marker has all told anew, as it is now.
-            "NotProbed: probe named: no such port in container main in 2 Pods, such as p1; it has: web",
-            "NotProbed: probe typo: no container mean in 2 Pods, such as p1; it has: main",
-        ]
-
-    in_world(scenario)
+@in_world
+async def test_what_pods_have_not_is_told_once_as_long_as_it_is_so(there: World) -> None:
+    await there.node("n1")
+    await there.pod("p1", "n1", app="x")
+    wanted = [
+        probe("typo", containerName="mian", podConditionType="example.com/a"),
+        probe("named", probe={"tcpSocket": {"port": "wed"}}, podConditionType="example.com/b"),
+        probe("right", probe={"tcpSocket": {"port": "web"}}, podConditionType="example.com/c"),
+    ]
+    await there.marker("m", *wanted)
+    await there.probes("n1", {"p1": ["m#typo", "m#right"]})
+    await there.settled()
+    first = [
+        "NotProbed: probe named: no such port in container main in Pod p1; it has: web",
+        "NotProbed: probe typo: no container mian in Pod p1; it has: main",
+    ]
+    assert await there.told() == first
+    await there.pod("p2", "n1", app="x")
+    await there.settled()
+    assert await there.told() == first
+    wanted[0]["containerName"] = "mean"
+    await there.client.patch(MARKERS, "m", {"spec": {"probes": wanted}}, "default")
+    await there.settled()
+    assert [one for one in await there.told() if one not in first] == [
+        # A change of the marker has all told anew, as it is now.
+        "NotProbed: probe named: no such port in container main in 2 Pods, such as p1; it has: web",
+        "NotProbed: probe typo: no container mean in 2 Pods, such as p1; it has: main",
+    ]
 
 
 @pytest.mark.behaviour("PPM-44")

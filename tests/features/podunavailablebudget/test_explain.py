@@ -14,8 +14,7 @@ from app.kube.errors import CommandError, NotFound
 from app.kube.objects import decode_pod
 from app.kube.resources import PODS
 from app.manager.gates import parse_gates
-from tests.features.podunavailablebudget.world import BUDGETS, NAMESPACE, SmallCluster, small_cluster
-from tests.kube.fakes import virtual
+from tests.features.podunavailablebudget.world import BUDGETS, NAMESPACE, SmallCluster, in_cluster
 
 UPDATES = "PodUnavailableBudgetUpdateGate=true"
 
@@ -36,80 +35,77 @@ async def of_pod(cluster: SmallCluster, name: str, gates: str = "") -> list[str]
 
 
 @pytest.mark.behaviour("PUB-140")
-@virtual
-async def test_it_says_how_the_budget_stands_who_counts_and_what_comes_next() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable="40%")
-        owner = await cluster.replicaset(replicas=5)
-        pods = await cluster.pods(5, owner)
-        await cluster.numbers(2, 5, 3, 5)
-        assert (await explained(cluster))[:2] == [
-            "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
-            "5 are available, 3 must stay: 2 more may be disrupted.",
-        ]
-        await cluster.replicas[0].delete(await cluster.get("web-0"))
-        await cluster.is_ready("web-1", ready=False)
-        await cluster.user.patch(
-            PODS, "web-2", {"metadata": {"annotations": {"pub.kruise.io/no-protect": "true"}}}, NAMESPACE
-        )
-        await cluster.numbers(0, 3, 3, 5)
-        assert len(pods) == 5
-        assert await explained(cluster, UPDATES) == [
-            "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
-            "3 are available, 3 must stay, 1 granted and not done yet: the next request is refused.",
-            "",
-            "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
-            "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
-            "web-1 no: it is not ready granted granted granted the Pod is unavailable already",
-            "web-2 yes granted granted granted an annotation exempts the Pod from protection",
-            "web-3 yes refused refused refused the budget is used up",
-            "web-4 yes refused refused refused the budget is used up",
-        ]
-        assert await of_pod(cluster, "web-3") == [
-            "budget shop; counts as available: yes",
-            "deletion refused: the budget is used up",
-            "eviction refused: the budget is used up",
-            "update not judged: gate PodUnavailableBudgetUpdateGate is off",
-        ]
-        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
-        assert await of_pod(cluster, "web-3") == ["budget shop: does not exist, so it refuses nothing"]
+@in_cluster
+async def test_it_says_how_the_budget_stands_who_counts_and_what_comes_next(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable="40%")
+    owner = await cluster.replicaset(replicas=5)
+    pods = await cluster.pods(5, owner)
+    await cluster.numbers(2, 5, 3, 5)
+    assert (await explained(cluster))[:2] == [
+        "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
+        "5 are available, 3 must stay: 2 more may be disrupted.",
+    ]
+    await cluster.replicas[0].delete(await cluster.get("web-0"))
+    await cluster.is_ready("web-1", ready=False)
+    await cluster.user.patch(
+        PODS, "web-2", {"metadata": {"annotations": {"pub.kruise.io/no-protect": "true"}}}, NAMESPACE
+    )
+    await cluster.numbers(0, 3, 3, 5)
+    assert len(pods) == 5
+    assert await explained(cluster, UPDATES) == [
+        "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
+        "3 are available, 3 must stay, 1 granted and not done yet: the next request is refused.",
+        "",
+        "POD AVAILABLE DELETION EVICTION UPDATE BECAUSE",
+        "web-0 no: its removal was granted granted granted granted a disruption of the Pod is already granted",
+        "web-1 no: it is not ready granted granted granted the Pod is unavailable already",
+        "web-2 yes granted granted granted an annotation exempts the Pod from protection",
+        "web-3 yes refused refused refused the budget is used up",
+        "web-4 yes refused refused refused the budget is used up",
+    ]
+    assert await of_pod(cluster, "web-3") == [
+        "budget shop; counts as available: yes",
+        "deletion refused: the budget is used up",
+        "eviction refused: the budget is used up",
+        "update not judged: gate PodUnavailableBudgetUpdateGate is off",
+    ]
+    await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+    assert await of_pod(cluster, "web-3") == ["budget shop: does not exist, so it refuses nothing"]
 
 
 @pytest.mark.behaviour("PUB-140")
-@virtual
-async def test_what_stands_in_the_way_of_numbers_is_said() -> None:
-    async with small_cluster(controller=False) as cluster:
-        await cluster.budget(minAvailable=1, maxUnavailable=None)
-        await cluster.pod("alone")
-        found = await explained(cluster)
-        assert found[0] == "PodUnavailableBudget shop: of 0 desired Pods at least 1 must stay available."
-        assert found[1].startswith("Its status does not reflect its spec yet")
-        assert found[-1] == ("alone yes; not annotated yet refused refused not judged the budget is not computed yet")
-        assert await of_pod(cluster, "alone") == []
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-        await cluster.budget("target", selector=None, targetRef=target)
-        found = await explained(cluster, name="target")
-        assert found[0].startswith("PodUnavailableBudget target: Deployment d does not exist or is being deleted;")
-        assert found[-1] == "It has no Pods."
-        await cluster.budget("named", selector=None, targetRef={**target, "name": "e"}, protectTotalReplicas=5)
-        found = await explained(cluster, name="named")
-        assert found[0].startswith("PodUnavailableBudget named: Deployment e does not exist or is being deleted;")
-        unknown = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t"}
-        await cluster.budget("unknown", selector=None, targetRef=unknown)
-        with pytest.raises(CommandError, match=r"spec\.targetRef: .* serves no namespaced kind Thing"):
-            await explained(cluster, name="unknown")
-        with pytest.raises(NotFound):
-            await explained(cluster, name="nothing")
+@in_cluster(controller=False)
+async def test_what_stands_in_the_way_of_numbers_is_said(cluster: SmallCluster) -> None:
+    await cluster.budget(minAvailable=1, maxUnavailable=None)
+    await cluster.pod("alone")
+    found = await explained(cluster)
+    assert found[0] == "PodUnavailableBudget shop: of 0 desired Pods at least 1 must stay available."
+    assert found[1].startswith("Its status does not reflect its spec yet")
+    assert found[-1] == ("alone yes; not annotated yet refused refused not judged the budget is not computed yet")
+    assert await of_pod(cluster, "alone") == []
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    await cluster.budget("target", selector=None, targetRef=target)
+    found = await explained(cluster, name="target")
+    assert found[0].startswith("PodUnavailableBudget target: Deployment d does not exist or is being deleted;")
+    assert found[-1] == "It has no Pods."
+    await cluster.budget("named", selector=None, targetRef={**target, "name": "e"}, protectTotalReplicas=5)
+    found = await explained(cluster, name="named")
+    assert found[0].startswith("PodUnavailableBudget named: Deployment e does not exist or is being deleted;")
+    unknown = {"apiVersion": "example.com/v1", "kind": "Thing", "name": "t"}
+    await cluster.budget("unknown", selector=None, targetRef=unknown)
+    with pytest.raises(CommandError, match=r"spec\.targetRef: .* serves no namespaced kind Thing"):
+        await explained(cluster, name="unknown")
+    with pytest.raises(NotFound):
+        await explained(cluster, name="nothing")
 
 
 @pytest.mark.behaviour("PUB-140")
-@virtual
-async def test_a_budget_that_cannot_be_read_is_told_by_name() -> None:
-    async with small_cluster(controller=False) as cluster:
-        assert COMMANDS.explain_object is not None
-        stored: dict[str, Any] = {"metadata": {"name": "shop", "namespace": NAMESPACE}, "spec": {"selector": 7}}
-        with pytest.raises(CommandError, match="PodUnavailableBudget shop: "):
-            await COMMANDS.explain_object(cluster.user, stored, parse_gates("").enabled)
+@in_cluster(controller=False)
+async def test_a_budget_that_cannot_be_read_is_told_by_name(cluster: SmallCluster) -> None:
+    assert COMMANDS.explain_object is not None
+    stored: dict[str, Any] = {"metadata": {"name": "shop", "namespace": NAMESPACE}, "spec": {"selector": 7}}
+    with pytest.raises(CommandError, match="PodUnavailableBudget shop: "):
+        await COMMANDS.explain_object(cluster.user, stored, parse_gates("").enabled)
 
 
 @pytest.mark.behaviour("PUB-140")

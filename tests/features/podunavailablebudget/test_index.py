@@ -10,8 +10,7 @@ from app.features.podunavailablebudget.index import LiveOwners
 from app.features.podunavailablebudget.plan.pods import Workload
 from app.kube.objects import OwnerReference
 from app.kube.resources import NAMESPACES, REPLICASETS
-from tests.features.podunavailablebudget.world import NAMESPACE, small_cluster
-from tests.kube.fakes import virtual
+from tests.features.podunavailablebudget.world import NAMESPACE, SmallCluster, in_cluster
 
 SHOP = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d-1", "controller": True}
 
@@ -24,20 +23,19 @@ def owned(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("PUB-31")
-@virtual
-async def test_a_uid_that_somebody_writes_into_a_pod_says_nothing_of_whose_it_is() -> None:
-    async with small_cluster(controller=False) as cluster:
-        made = await cluster.user.create(REPLICASETS, owned("web", SHOP), NAMESPACE)
-        await cluster.user.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
-        await cluster.user.create(REPLICASETS, owned("web"), "elsewhere")
-        await cluster.user.create(REPLICASETS, owned("other"), NAMESPACE)
-        owners = LiveOwners(cluster.user)
-        uid = made["metadata"]["uid"]
-        web = OwnerReference("apps/v1", "ReplicaSet", "web", uid, True)
-        own = [Workload("apps", "ReplicaSet", "web")]
-        # Whoever may create Pods may name any owner: first in a namespace of theirs, then under another name.
-        assert await owners.above(web, "elsewhere") == own
-        other = OwnerReference("apps/v1", "ReplicaSet", "other", uid, True)
-        assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]
-        for _ in range(2):
-            assert await owners.above(web, NAMESPACE) == [*own, Workload("apps", "Deployment", "shop")]
+@in_cluster(controller=False)
+async def test_a_uid_that_somebody_writes_into_a_pod_says_nothing_of_whose_it_is(cluster: SmallCluster) -> None:
+    made = await cluster.user.create(REPLICASETS, owned("web", SHOP), NAMESPACE)
+    await cluster.user.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
+    await cluster.user.create(REPLICASETS, owned("web"), "elsewhere")
+    await cluster.user.create(REPLICASETS, owned("other"), NAMESPACE)
+    owners = LiveOwners(cluster.user)
+    uid = made["metadata"]["uid"]
+    web = OwnerReference("apps/v1", "ReplicaSet", "web", uid, True)
+    own = [Workload("apps", "ReplicaSet", "web")]
+    # Whoever may create Pods may name any owner: first in a namespace of theirs, then under another name.
+    assert await owners.above(web, "elsewhere") == own
+    other = OwnerReference("apps/v1", "ReplicaSet", "other", uid, True)
+    assert await owners.above(other, NAMESPACE) == [Workload("apps", "ReplicaSet", "other")]
+    for _ in range(2):
+        assert await owners.above(web, NAMESPACE) == [*own, Workload("apps", "Deployment", "shop")]

@@ -26,6 +26,8 @@ from tests.features.podunavailablebudget.world import (
     NAMESPACE,
     Json,
     Replica,
+    SmallCluster,
+    in_cluster,
     is_allowed,
     pod_review,
     small_cluster,
@@ -34,50 +36,47 @@ from tests.kube.fakes import json_response, status_body, until, virtual
 
 
 @pytest.mark.behaviour("PUB-60", "PUB-61", "PW-22", "PW-25")
-@virtual
-async def test_what_is_no_business_of_a_budget_passes_without_a_request() -> None:
-    async with small_cluster() as cluster:
-        replica = cluster.replicas[0]
-        pod = await cluster.pod("alone")
-        before = len(replica.sent.requests)
-        assert is_allowed(await replica.review(Operation.DELETE, name="alone"))
-        assert is_allowed(await replica.review(Operation.DELETE, "status", old_object=pod))
-        assert is_allowed(await replica.review(Operation.CREATE, "binding", object={}, name="alone"))
-        assert is_allowed(await replica.review(Operation.CREATE, object=pod))
-        assert is_allowed(await replica.delete(pod))
-        assert len(replica.sent.requests) == before
+@in_cluster
+async def test_what_is_no_business_of_a_budget_passes_without_a_request(cluster: SmallCluster) -> None:
+    replica = cluster.replicas[0]
+    pod = await cluster.pod("alone")
+    before = len(replica.sent.requests)
+    assert is_allowed(await replica.review(Operation.DELETE, name="alone"))
+    assert is_allowed(await replica.review(Operation.DELETE, "status", old_object=pod))
+    assert is_allowed(await replica.review(Operation.CREATE, "binding", object={}, name="alone"))
+    assert is_allowed(await replica.review(Operation.CREATE, object=pod))
+    assert is_allowed(await replica.delete(pod))
+    assert len(replica.sent.requests) == before
 
 
 @pytest.mark.behaviour("PUB-30", "PUB-60", "PUB-85")
-@virtual
-async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_any() -> None:
-    async with small_cluster() as cluster:
-        replica = cluster.replicas[0]
-        await cluster.pod("alone")
-        before = len(replica.sent.requests)
-        answers = await asyncio.gather(*(replica.evict("alone") for _ in range(20)))
-        assert all(map(is_allowed, answers))
-        assert is_allowed(await replica.evict("alone"))
-        assert replica.sent.requests[before:] == [f"GET {BUDGETS.path('')}"]
-        await cluster.clock.sleep(1.1)
-        assert is_allowed(await replica.evict("alone"))
-        assert len(replica.sent.requests) == before + 2
+@in_cluster
+async def test_where_there_is_no_budget_evictions_of_a_second_cost_one_look_for_any(cluster: SmallCluster) -> None:
+    replica = cluster.replicas[0]
+    await cluster.pod("alone")
+    before = len(replica.sent.requests)
+    answers = await asyncio.gather(*(replica.evict("alone") for _ in range(20)))
+    assert all(map(is_allowed, answers))
+    assert is_allowed(await replica.evict("alone"))
+    assert replica.sent.requests[before:] == [f"GET {BUDGETS.path('')}"]
+    await cluster.clock.sleep(1.1)
+    assert is_allowed(await replica.evict("alone"))
+    assert len(replica.sent.requests) == before + 2
 
 
 @pytest.mark.behaviour("PUB-30", "PUB-85")
-@virtual
-async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_eviction_pass() -> None:
-    async with small_cluster() as cluster:
-        deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
-        await cluster.pods(2)
-        assert is_allowed(await deaf.evict("web-0"))
-        await cluster.budget(maxUnavailable=0)
-        await cluster.numbers(0, 2, 2, 2)
-        await cluster.clock.sleep(1.1)
-        denied = await deaf.evict("web-0")
-        assert isinstance(denied, Denied)
-        assert (denied.code, denied.reason) == (429, "TooManyRequests")
-        assert "(allowed 0, desired 2, current 2)" in denied.message
+@in_cluster
+async def test_a_replica_that_never_hears_of_the_very_first_budget_lets_no_eviction_pass(cluster: SmallCluster) -> None:
+    deaf = Replica(cluster.api, cluster.clock, 9)  # nothing of what it watches reaches it
+    await cluster.pods(2)
+    assert is_allowed(await deaf.evict("web-0"))
+    await cluster.budget(maxUnavailable=0)
+    await cluster.numbers(0, 2, 2, 2)
+    await cluster.clock.sleep(1.1)
+    denied = await deaf.evict("web-0")
+    assert isinstance(denied, Denied)
+    assert (denied.code, denied.reason) == (429, "TooManyRequests")
+    assert "(allowed 0, desired 2, current 2)" in denied.message
 
 
 @pytest.mark.behaviour("PUB-30", "MGR-60")
@@ -118,18 +117,19 @@ def test_a_manager_of_one_namespace_looks_there_where_a_role_may_be_all_it_has(n
 
 
 @pytest.mark.behaviour("PUB-61", "PUB-127")
-@virtual
-async def test_where_nobody_can_say_whether_there_are_budgets_an_eviction_is_told_to_come_again() -> None:
-    async with small_cluster() as cluster:
-        replica = cluster.replicas[0]
-        await cluster.pods(1)
-        replica.sent.intercept = lambda _: json_response(500, status_body(500, "InternalError", "etcd is away"))
-        denied = await replica.evict("web-0")
-        assert isinstance(denied, Denied)
-        assert (denied.code, denied.reason) == (429, "TooManyRequests")
-        assert denied.message == "looking up PodUnavailableBudgets: etcd is away"
-        replica.sent.intercept = lambda _: json_response(404, status_body(404, "NotFound", "no such kind"))
-        assert is_allowed(await replica.evict("web-0"))
+@in_cluster
+async def test_where_nobody_can_say_whether_there_are_budgets_an_eviction_is_told_to_come_again(
+    cluster: SmallCluster,
+) -> None:
+    replica = cluster.replicas[0]
+    await cluster.pods(1)
+    replica.sent.intercept = lambda _: json_response(500, status_body(500, "InternalError", "etcd is away"))
+    denied = await replica.evict("web-0")
+    assert isinstance(denied, Denied)
+    assert (denied.code, denied.reason) == (429, "TooManyRequests")
+    assert denied.message == "looking up PodUnavailableBudgets: etcd is away"
+    replica.sent.intercept = lambda _: json_response(404, status_body(404, "NotFound", "no such kind"))
+    assert is_allowed(await replica.evict("web-0"))
 
 
 @pytest.mark.behaviour("PUB-61")
@@ -156,79 +156,77 @@ def test_a_pod_that_cannot_be_read_is_a_bad_request(broken: Json) -> None:
 
 
 @pytest.mark.behaviour("PUB-61", "PW-21")
-@virtual
-async def test_an_eviction_whose_pod_cannot_be_asked_for_is_refused_and_one_of_nothing_passes() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.pods(1)
-        await cluster.numbers(1, 1, 0, 1)
-        replica = cluster.replicas[0]
-        assert is_allowed(await replica.evict("nobody"))
-        replica.sent.intercept = lambda _: json_response(403, status_body(403, "Forbidden", "no pods for you"))
-        denied = await replica.evict("web-0")
-        assert denied == Denied("no pods for you", code=400)
+@in_cluster
+async def test_an_eviction_whose_pod_cannot_be_asked_for_is_refused_and_one_of_nothing_passes(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.budget()
+    await cluster.pods(1)
+    await cluster.numbers(1, 1, 0, 1)
+    replica = cluster.replicas[0]
+    assert is_allowed(await replica.evict("nobody"))
+    replica.sent.intercept = lambda _: json_response(403, status_body(403, "Forbidden", "no pods for you"))
+    denied = await replica.evict("web-0")
+    assert denied == Denied("no pods for you", code=400)
 
 
 @pytest.mark.behaviour("PUB-62", "PUB-67", "PUB-69", "PUB-127", "PUB-130", "PW-24")
-@virtual
-async def test_a_refusal_says_what_it_was_and_is_noted() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=0)
-        (pod,) = await cluster.pods(1)
-        await cluster.numbers(0, 1, 1, 1)
-        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
-        text = (
-            'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
-            "(allowed 0, desired 1, current 1)"
-        )
-        assert await replica.delete(pod) == Denied(text, 403, "Forbidden")
-        assert await replica.evict("web-0") == Denied(text, 429, "TooManyRequests")
-        changed = copy.deepcopy(pod)
-        changed["spec"]["containers"][0]["image"] = "nginx:2"
-        assert await replica.update(pod, changed) == Denied(text, 403, "Forbidden")
-        assert replica.refused == [("web-0", "jane")] * 3
-        # What changes nothing that counts is no update.
-        labelled = copy.deepcopy(pod)
-        labelled["metadata"]["labels"]["x"] = "y"
-        assert is_allowed(await replica.update(pod, labelled))
-        unprotected = copy.deepcopy(pod)
-        unprotected["metadata"]["annotations"]["pub.kruise.io/no-protect"] = "true"
-        assert is_allowed(await replica.update(pod, unprotected))
+@in_cluster
+async def test_a_refusal_says_what_it_was_and_is_noted(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=0)
+    (pod,) = await cluster.pods(1)
+    await cluster.numbers(0, 1, 1, 1)
+    pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+    text = (
+        'podunavailablebudget.policy.kruise.io "shop" is forbidden: pub unavailable allowed is negative '
+        "(allowed 0, desired 1, current 1)"
+    )
+    assert await replica.delete(pod) == Denied(text, 403, "Forbidden")
+    assert await replica.evict("web-0") == Denied(text, 429, "TooManyRequests")
+    changed = copy.deepcopy(pod)
+    changed["spec"]["containers"][0]["image"] = "nginx:2"
+    assert await replica.update(pod, changed) == Denied(text, 403, "Forbidden")
+    assert replica.refused == [("web-0", "jane")] * 3
+    # What changes nothing that counts is no update.
+    labelled = copy.deepcopy(pod)
+    labelled["metadata"]["labels"]["x"] = "y"
+    assert is_allowed(await replica.update(pod, labelled))
+    unprotected = copy.deepcopy(pod)
+    unprotected["metadata"]["annotations"]["pub.kruise.io/no-protect"] = "true"
+    assert is_allowed(await replica.update(pod, unprotected))
 
 
 @pytest.mark.behaviour("PUB-63", "PUB-66", "PUB-123")
-@virtual
-async def test_a_resize_through_its_subresource_is_judged_and_waited_for_like_an_update() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=1)
-        resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
-        await cluster.pods(2)
-        await cluster.numbers(1, 2, 1, 2)
-        old = await cluster.get("web-0")
-        old["spec"]["containers"][0]["resources"] = resources
-        new = copy.deepcopy(old)
-        new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1500m"
-        assert is_allowed(await cluster.replicas[0].update(old, new, "resize"))
-        status = await cluster.status()
-        assert set(status["unavailablePods"]) == {"web-0"}
-        other = {**old, "metadata": {**old["metadata"], "name": "web-1"}}
-        assert not is_allowed(await cluster.replicas[0].update(other, {**new, "metadata": other["metadata"]}, "resize"))
+@in_cluster
+async def test_a_resize_through_its_subresource_is_judged_and_waited_for_like_an_update(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=1)
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}
+    await cluster.pods(2)
+    await cluster.numbers(1, 2, 1, 2)
+    old = await cluster.get("web-0")
+    old["spec"]["containers"][0]["resources"] = resources
+    new = copy.deepcopy(old)
+    new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "1500m"
+    assert is_allowed(await cluster.replicas[0].update(old, new, "resize"))
+    status = await cluster.status()
+    assert set(status["unavailablePods"]) == {"web-0"}
+    other = {**old, "metadata": {**old["metadata"], "name": "web-1"}}
+    assert not is_allowed(await cluster.replicas[0].update(other, {**new, "metadata": other["metadata"]}, "resize"))
 
 
 @pytest.mark.behaviour("PUB-126")
-@virtual
-async def test_taking_the_annotation_away_frees_no_pod_from_its_budget() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=0)
-        await cluster.pods(1)
-        await cluster.numbers(0, 1, 1, 1)
-        old = await cluster.get("web-0")
-        new = copy.deepcopy(old)
-        new["metadata"]["annotations"] = {}
-        new["spec"]["containers"][0]["image"] = "nginx:2"
-        assert not is_allowed(await cluster.replicas[0].update(old, new))
-        # And one that comes under a budget with the change is judged by it.
-        assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
+@in_cluster
+async def test_taking_the_annotation_away_frees_no_pod_from_its_budget(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=0)
+    await cluster.pods(1)
+    await cluster.numbers(0, 1, 1, 1)
+    old = await cluster.get("web-0")
+    new = copy.deepcopy(old)
+    new["metadata"]["annotations"] = {}
+    new["spec"]["containers"][0]["image"] = "nginx:2"
+    assert not is_allowed(await cluster.replicas[0].update(old, new))
+    # And one that comes under a budget with the change is judged by it.
+    assert not is_allowed(await cluster.replicas[0].update(new, {**old, "spec": {"containers": []}}))
 
 
 @pytest.mark.behaviour("PUB-68", "PW-27")
@@ -257,109 +255,103 @@ def test_a_dry_run_is_judged_and_takes_nothing(how: str) -> None:
 
 
 @pytest.mark.behaviour("PUB-64", "PUB-124")
-@virtual
-async def test_what_one_replica_granted_another_does_not_charge_again() -> None:
-    async with small_cluster(2) as cluster:
-        await cluster.budget()
-        await cluster.pods(3)
-        await cluster.numbers(1, 3, 2, 3)
-        pod = await cluster.get("web-0")
-        found = await asyncio.gather(*(replica.delete(pod) for replica in cluster.replicas * 3))
-        assert all(map(is_allowed, found))
-        assert (await cluster.status())["unavailableAllowed"] == 0
+@in_cluster(2)
+async def test_what_one_replica_granted_another_does_not_charge_again(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    await cluster.pods(3)
+    await cluster.numbers(1, 3, 2, 3)
+    pod = await cluster.get("web-0")
+    found = await asyncio.gather(*(replica.delete(pod) for replica in cluster.replicas * 3))
+    assert all(map(is_allowed, found))
+    assert (await cluster.status())["unavailableAllowed"] == 0
 
 
 @pytest.mark.behaviour("PUB-30", "PUB-85")
-@virtual
-async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_same() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.pods(2)
-        await cluster.numbers(1, 2, 1, 2)
-        deaf = Replica(cluster.api, cluster.clock, 1)
-        # All that it has heard of is one of another namespace.
-        elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
-        deaf.budgets.put(PodUnavailableBudget.model_validate(elsewhere))
-        assert is_allowed(await deaf.evict("web-0"))
-        assert (await cluster.status())["unavailableAllowed"] == 0
-        for refused in (await deaf.evict("web-1"), await deaf.delete(await cluster.get("web-1"))):
-            assert isinstance(refused, Denied)
+@in_cluster
+async def test_a_replica_that_has_not_heard_of_a_budget_judges_by_it_all_the_same(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    await cluster.pods(2)
+    await cluster.numbers(1, 2, 1, 2)
+    deaf = Replica(cluster.api, cluster.clock, 1)
+    # All that it has heard of is one of another namespace.
+    elsewhere = {"metadata": {"name": "shop", "namespace": "elsewhere"}, "spec": {"maxUnavailable": 1}}
+    deaf.budgets.put(PodUnavailableBudget.model_validate(elsewhere))
+    assert is_allowed(await deaf.evict("web-0"))
+    assert (await cluster.status())["unavailableAllowed"] == 0
+    for refused in (await deaf.evict("web-1"), await deaf.delete(await cluster.get("web-1"))):
+        assert isinstance(refused, Denied)
 
 
 @pytest.mark.behaviour("PUB-121")
-@virtual
-async def test_a_budget_that_is_not_computed_yet_is_waited_for_and_then_refuses() -> None:
-    async with small_cluster(controller=False) as cluster:
-        await cluster.budget()
-        replica = cluster.replicas[0]
-        pod = await cluster.pod("web-0", annotations={"pub.kruise.io/related-pub": "shop"})
-        began = cluster.clock.monotonic()
-        denied = await replica.delete(pod)
-        assert isinstance(denied, Denied)
-        assert "not computed yet: try again" in denied.message
-        assert 1.5 < cluster.clock.monotonic() - began < 3
-        evicted = await replica.evict("web-0")
-        assert isinstance(evicted, Denied)
-        assert evicted.code == 429
+@in_cluster(controller=False)
+async def test_a_budget_that_is_not_computed_yet_is_waited_for_and_then_refuses(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    replica = cluster.replicas[0]
+    pod = await cluster.pod("web-0", annotations={"pub.kruise.io/related-pub": "shop"})
+    began = cluster.clock.monotonic()
+    denied = await replica.delete(pod)
+    assert isinstance(denied, Denied)
+    assert "not computed yet: try again" in denied.message
+    assert 1.5 < cluster.clock.monotonic() - began < 3
+    evicted = await replica.evict("web-0")
+    assert isinstance(evicted, Denied)
+    assert evicted.code == 429
 
-        async def compute() -> None:
-            await cluster.clock.sleep(0.5)
-            status = {"unavailableAllowed": 1, "currentAvailable": 1, "desiredAvailable": 1, "totalReplicas": 1}
-            body = {"status": {**status, "observedGeneration": 1}}
-            await cluster.user.patch(BUDGETS, "shop", body, NAMESPACE, subresource="status")
+    async def compute() -> None:
+        await cluster.clock.sleep(0.5)
+        status = {"unavailableAllowed": 1, "currentAvailable": 1, "desiredAvailable": 1, "totalReplicas": 1}
+        body = {"status": {**status, "observedGeneration": 1}}
+        await cluster.user.patch(BUDGETS, "shop", body, NAMESPACE, subresource="status")
 
-        later, _ = await asyncio.gather(replica.delete(pod), compute())
-        assert is_allowed(later)
+    later, _ = await asyncio.gather(replica.delete(pod), compute())
+    assert is_allowed(later)
 
 
 @pytest.mark.behaviour("PUB-122")
-@virtual
-async def test_a_pod_whose_budget_is_gone_is_judged_by_another_that_matches() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=0)
-        owner = await cluster.replicaset(replicas=1)
-        pod = await cluster.pod("web-0", owner, annotations={"pub.kruise.io/related-pub": "former"})
-        await cluster.numbers(0, 1, 1, 1)
-        denied = await cluster.replicas[0].delete(pod)
-        assert isinstance(denied, Denied)
-        assert '"shop" is forbidden' in denied.message
-        # The controller has put it under that one meanwhile.
-        assert (await cluster.get("web-0"))["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
-        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
-        await cluster.clock.sleep(0.1)
-        assert is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+@in_cluster
+async def test_a_pod_whose_budget_is_gone_is_judged_by_another_that_matches(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=0)
+    owner = await cluster.replicaset(replicas=1)
+    pod = await cluster.pod("web-0", owner, annotations={"pub.kruise.io/related-pub": "former"})
+    await cluster.numbers(0, 1, 1, 1)
+    denied = await cluster.replicas[0].delete(pod)
+    assert isinstance(denied, Denied)
+    assert '"shop" is forbidden' in denied.message
+    # The controller has put it under that one meanwhile.
+    assert (await cluster.get("web-0"))["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop"
+    await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+    await cluster.clock.sleep(0.1)
+    assert is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
 
 
 @pytest.mark.behaviour("PUB-82", "PUB-83")
-@virtual
-async def test_a_charge_that_cannot_be_written_refuses() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.pods(2)
-        await cluster.numbers(1, 2, 1, 2)
-        replica, pod = cluster.replicas[0], await cluster.get("web-0")
-        for code, reason in ((409, "Conflict"), (403, "Forbidden"), (500, "InternalError")):
-            answer = json_response(code, status_body(code, reason, f"because of {reason}"))
-            replica.sent.intercept = lambda r, answer=answer: answer if r.method == "PATCH" else None  # type: ignore[misc]
-            denied = await replica.delete(pod)
-            assert isinstance(denied, Denied)
-            assert denied.code == 403
-            assert f"because of {reason}" in denied.message
-        replica.sent.intercept = lambda _: None
-        assert is_allowed(await replica.delete(pod))
+@in_cluster
+async def test_a_charge_that_cannot_be_written_refuses(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    await cluster.pods(2)
+    await cluster.numbers(1, 2, 1, 2)
+    replica, pod = cluster.replicas[0], await cluster.get("web-0")
+    for code, reason in ((409, "Conflict"), (403, "Forbidden"), (500, "InternalError")):
+        answer = json_response(code, status_body(code, reason, f"because of {reason}"))
+        replica.sent.intercept = lambda r, answer=answer: answer if r.method == "PATCH" else None  # type: ignore[misc]
+        denied = await replica.delete(pod)
+        assert isinstance(denied, Denied)
+        assert denied.code == 403
+        assert f"because of {reason}" in denied.message
+    replica.sent.intercept = lambda _: None
+    assert is_allowed(await replica.delete(pod))
 
 
 @pytest.mark.behaviour("PUB-129", "PW-20")
-@virtual
-async def test_with_a_gate_off_nothing_is_judged() -> None:
-    async with small_cluster(removals=False, updates=False) as cluster:
-        await cluster.budget(maxUnavailable=0)
-        await cluster.pods(1)
-        await cluster.numbers(0, 1, 1, 1)
-        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
-        assert is_allowed(await replica.delete(pod))
-        assert is_allowed(await replica.evict("web-0"))
-        assert is_allowed(await replica.update(pod, {**pod, "spec": {}}))
+@in_cluster(removals=False, updates=False)
+async def test_with_a_gate_off_nothing_is_judged(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=0)
+    await cluster.pods(1)
+    await cluster.numbers(0, 1, 1, 1)
+    pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+    assert is_allowed(await replica.delete(pod))
+    assert is_allowed(await replica.evict("web-0"))
+    assert is_allowed(await replica.update(pod, {**pod, "spec": {}}))
 
 
 @pytest.mark.behaviour("PUB-80", "PUB-85")

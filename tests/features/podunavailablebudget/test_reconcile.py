@@ -38,6 +38,7 @@ from tests.features.podunavailablebudget.world import (
     NAMESPACE,
     Json,
     SmallCluster,
+    in_cluster,
     is_allowed,
     small_cluster,
 )
@@ -86,117 +87,113 @@ def of_thing(**spec: Any) -> Json:
 
 
 @pytest.mark.behaviour("PUB-32", "PUB-51")
-@virtual
-async def test_pods_without_a_budget_come_under_the_one_that_matches() -> None:
-    async with small_cluster() as cluster:
-        owner = await cluster.replicaset(replicas=3)
-        await cluster.pod("old", owner)
-        await cluster.pod("taken", owner, annotations={"kruise.io/related-pub": "other"})
-        await cluster.budget("other", selector={"matchLabels": {"app": "nothing"}})
-        await cluster.clock.sleep(0.1)
-        await cluster.budget()
-        # The one of another budget counts all the same, and stays there.
-        await cluster.numbers(0, 2, 2, 3)
-        assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
-        assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
-        assert "1 are judged by other" in (await cluster.events("OverlappingBudgets"))[0]
-        # One that comes past admission is found too.
-        await cluster.pod("late", owner)
-        await cluster.numbers(1, 3, 2, 3)
-        assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
+@in_cluster
+async def test_pods_without_a_budget_come_under_the_one_that_matches(cluster: SmallCluster) -> None:
+    owner = await cluster.replicaset(replicas=3)
+    await cluster.pod("old", owner)
+    await cluster.pod("taken", owner, annotations={"kruise.io/related-pub": "other"})
+    await cluster.budget("other", selector={"matchLabels": {"app": "nothing"}})
+    await cluster.clock.sleep(0.1)
+    await cluster.budget()
+    # The one of another budget counts all the same, and stays there.
+    await cluster.numbers(0, 2, 2, 3)
+    assert (await cluster.get("old"))["metadata"]["annotations"] == RELATED
+    assert (await cluster.get("taken"))["metadata"]["annotations"] == {"kruise.io/related-pub": "other"}
+    assert "1 are judged by other" in (await cluster.events("OverlappingBudgets"))[0]
+    # One that comes past admission is found too.
+    await cluster.pod("late", owner)
+    await cluster.numbers(1, 3, 2, 3)
+    assert (await cluster.get("late"))["metadata"]["annotations"] == RELATED
 
 
 @pytest.mark.behaviour("PUB-122")
-@virtual
-async def test_pods_whose_budget_is_gone_come_under_another() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget("former")
-        await cluster.pods(1)
-        await cluster.numbers(1, 1, 0, 1, name="former")
-        await cluster.budget(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
-        await cluster.numbers(1, 1, 0, 1)
-        assert (await cluster.get("web-0"))["metadata"]["annotations"]["kruise.io/related-pub"] == "former"
-        await cluster.user.delete(BUDGETS, "former", NAMESPACE)
+@in_cluster
+async def test_pods_whose_budget_is_gone_come_under_another(cluster: SmallCluster) -> None:
+    await cluster.budget("former")
+    await cluster.pods(1)
+    await cluster.numbers(1, 1, 0, 1, name="former")
+    await cluster.budget(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
+    await cluster.numbers(1, 1, 0, 1)
+    assert (await cluster.get("web-0"))["metadata"]["annotations"]["kruise.io/related-pub"] == "former"
+    await cluster.user.delete(BUDGETS, "former", NAMESPACE)
 
-        async def moved() -> bool:
-            return bool((await cluster.get("web-0"))["metadata"]["annotations"] == RELATED)
+    async def moved() -> bool:
+        return bool((await cluster.get("web-0"))["metadata"]["annotations"] == RELATED)
 
-        await cluster.until(moved, "the Pod comes under the other budget")
+    await cluster.until(moved, "the Pod comes under the other budget")
 
 
 @pytest.mark.behaviour("PUB-58")
-@virtual
-async def test_where_nothing_changes_nothing_is_written() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.pods(3)
-        await cluster.numbers(1, 3, 2, 3)
-        before = len(cluster.sent.requests)
-        for number in range(3):
-            await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": str(number)}}}, NAMESPACE)
-            await cluster.clock.sleep(1)
-        assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
+@in_cluster
+async def test_where_nothing_changes_nothing_is_written(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    await cluster.pods(3)
+    await cluster.numbers(1, 3, 2, 3)
+    before = len(cluster.sent.requests)
+    for number in range(3):
+        await cluster.user.patch(PODS, "web-0", {"metadata": {"labels": {"x": str(number)}}}, NAMESPACE)
+        await cluster.clock.sleep(1)
+    assert [line for line in cluster.sent.requests[before:] if not line.startswith("GET")] == []
 
 
 @pytest.mark.behaviour("PUB-52")
-@virtual
-async def test_a_budget_without_pods_says_so_once() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.numbers(0, 0, 0, 0)
-        await cluster.clock.sleep(30)
-        assert await cluster.events("NoPods") == ["No matching pods found"]
+@in_cluster
+async def test_a_budget_without_pods_says_so_once(cluster: SmallCluster) -> None:
+    await cluster.budget()
+    await cluster.numbers(0, 0, 0, 0)
+    await cluster.clock.sleep(30)
+    assert await cluster.events("NoPods") == ["No matching pods found"]
 
 
 @pytest.mark.behaviour("PUB-33")
-@virtual
-async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_deployment_counts_once() -> None:
-    async with small_cluster() as cluster:
-        spec = {
-            "replicas": 4,
-            "selector": {"matchLabels": {"app": "web"}},
-            "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}},
-        }
-        deployment = await cluster.user.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, NAMESPACE)
-        reference = {
-            "apiVersion": "apps/v1",
-            "kind": "Deployment",
-            "name": "d",
-            "uid": deployment["metadata"]["uid"],
-            "controller": True,
-        }
-        sets = []
-        for name, replicas in (("d-1", 3), ("d-2", 2)):
-            made = {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": {**spec, "replicas": replicas}}
-            sets.append(await cluster.user.create(REPLICASETS, made, NAMESPACE))
-        for number, owner in enumerate([*sets, sets[0]]):
-            await cluster.pod(f"p{number}", owner)
-        lone = await cluster.replicaset("alone", replicas=2)
-        await cluster.pod("p9", lone)
-        await cluster.pod("nobodys")  # of nobody, but counted
-        await cluster.budget(maxUnavailable=3)
-        await cluster.numbers(2, 5, 3, 6)
-        # A target counts the Pods of all ReplicaSets of its own.
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
-        await cluster.budget("target", selector=None, targetRef=target, maxUnavailable=3)
-        await cluster.numbers(2, 3, 1, 4, name="target")
+@in_cluster
+async def test_with_a_selector_the_workloads_of_the_pods_are_summed_up_and_a_deployment_counts_once(
+    cluster: SmallCluster,
+) -> None:
+    spec = {
+        "replicas": 4,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}},
+    }
+    deployment = await cluster.user.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, NAMESPACE)
+    reference = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "name": "d",
+        "uid": deployment["metadata"]["uid"],
+        "controller": True,
+    }
+    sets = []
+    for name, replicas in (("d-1", 3), ("d-2", 2)):
+        made = {"metadata": {"name": name, "ownerReferences": [reference]}, "spec": {**spec, "replicas": replicas}}
+        sets.append(await cluster.user.create(REPLICASETS, made, NAMESPACE))
+    for number, owner in enumerate([*sets, sets[0]]):
+        await cluster.pod(f"p{number}", owner)
+    lone = await cluster.replicaset("alone", replicas=2)
+    await cluster.pod("p9", lone)
+    await cluster.pod("nobodys")  # of nobody, but counted
+    await cluster.budget(maxUnavailable=3)
+    await cluster.numbers(2, 5, 3, 6)
+    # A target counts the Pods of all ReplicaSets of its own.
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
+    await cluster.budget("target", selector=None, targetRef=target, maxUnavailable=3)
+    await cluster.numbers(2, 3, 1, 4, name="target")
 
 
 @pytest.mark.behaviour("PUB-35", "PUB-50")
-@virtual
-async def test_a_target_that_wants_no_pods_or_is_not_there_has_none() -> None:
-    async with small_cluster() as cluster:
-        target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
-        await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
-        await cluster.numbers(0, 0, 0, 0)
-        await cluster.pods(3)
-        await cluster.numbers(1, 3, 2, 3)
-        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, NAMESPACE)
-        await cluster.numbers(0, 0, 2, 0)
-        await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 3}}, NAMESPACE)
-        await cluster.numbers(1, 3, 2, 3)
-        await cluster.user.delete(REPLICASETS, "web", NAMESPACE, propagation_policy="Orphan")
-        await cluster.numbers(0, 0, 0, 0)
+@in_cluster
+async def test_a_target_that_wants_no_pods_or_is_not_there_has_none(cluster: SmallCluster) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+    await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
+    await cluster.numbers(0, 0, 0, 0)
+    await cluster.pods(3)
+    await cluster.numbers(1, 3, 2, 3)
+    await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, NAMESPACE)
+    await cluster.numbers(0, 0, 2, 0)
+    await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 3}}, NAMESPACE)
+    await cluster.numbers(1, 3, 2, 3)
+    await cluster.user.delete(REPLICASETS, "web", NAMESPACE, propagation_policy="Orphan")
+    await cluster.numbers(0, 0, 0, 0)
 
 
 def lagging(resource: Resource, lags: list[bool]) -> Callable[[SmallCluster], Awaitable[None]]:
@@ -286,28 +283,26 @@ def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -
 
 
 @pytest.mark.behaviour("PUB-96", "PUB-125")
-@virtual
-async def test_pods_whose_workloads_are_all_gone_go_freely_whatever_must_stay() -> None:
-    async with small_cluster() as cluster:
+@in_cluster
+async def test_pods_whose_workloads_are_all_gone_go_freely_whatever_must_stay(cluster: SmallCluster) -> None:
+    async def going(name: str) -> None:
+        """On its way out, and its Pods not collected yet."""
+        body = {"metadata": {"finalizers": ["example.com/wait"]}}
+        await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
+        await cluster.user.delete(REPLICASETS, name, NAMESPACE)
 
-        async def going(name: str) -> None:
-            """On its way out, and its Pods not collected yet."""
-            body = {"metadata": {"finalizers": ["example.com/wait"]}}
-            await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
-            await cluster.user.delete(REPLICASETS, name, NAMESPACE)
-
-        await cluster.pods(3)
-        await cluster.pod("other", await cluster.replicaset("other", replicas=1))
-        await cluster.budget(maxUnavailable=None, minAvailable=4)
-        await cluster.numbers(0, 4, 4, 4)
-        assert not is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
-        await going("web")
-        await cluster.numbers(0, 4, 4, 1)  # one of them still wants its Pod
-        await going("other")
-        await cluster.numbers(4, 4, 0, 0)
-        # A Pod that nobody makes is not one of a workload that is gone.
-        await cluster.pod("nobodys")
-        await cluster.numbers(1, 5, 4, 0)
+    await cluster.pods(3)
+    await cluster.pod("other", await cluster.replicaset("other", replicas=1))
+    await cluster.budget(maxUnavailable=None, minAvailable=4)
+    await cluster.numbers(0, 4, 4, 4)
+    assert not is_allowed(await cluster.replicas[0].delete(await cluster.get("web-0")))
+    await going("web")
+    await cluster.numbers(0, 4, 4, 1)  # one of them still wants its Pod
+    await going("other")
+    await cluster.numbers(4, 4, 0, 0)
+    # A Pod that nobody makes is not one of a workload that is gone.
+    await cluster.pod("nobodys")
+    await cluster.numbers(1, 5, 4, 0)
 
 
 @pytest.mark.behaviour("PUB-33")
@@ -354,255 +349,245 @@ def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
 
 
 @pytest.mark.behaviour("PUB-34", "PUB-37")
-@virtual
-async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_knows_how_many() -> None:
-    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
-        owner = await thing(cluster)
-        for number in range(2):
-            await cluster.pod(f"p{number}", owner, "Thing")
-        await cluster.budget(**of_thing())
-        await cluster.numbers(2, 2, 0, -1)
-        await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
-        await cluster.numbers(1, 2, 1, 2, name="named")
+@in_cluster(kinds=(definition(scale=False),))
+async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_knows_how_many(
+    cluster: SmallCluster,
+) -> None:
+    owner = await thing(cluster)
+    for number in range(2):
+        await cluster.pod(f"p{number}", owner, "Thing")
+    await cluster.budget(**of_thing())
+    await cluster.numbers(2, 2, 0, -1)
+    await cluster.budget("named", selector={"matchLabels": {"app": "web"}}, protectTotalReplicas=2)
+    await cluster.numbers(1, 2, 1, 2, name="named")
 
 
 @pytest.mark.behaviour("PUB-34")
-@virtual
-async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_where_they_do() -> None:
-    async with small_cluster(kinds=(definition(scale=False),)) as cluster:
-        owner = await thing(cluster, 3)
-        for number in range(3):
-            await cluster.pod(f"p{number}", owner, "Thing")
-        await cluster.budget(**of_thing())
-        await cluster.budget("selected")
-        await cluster.numbers(3, 3, 0, -1)
-        await cluster.numbers(3, 3, 0, 0, name="selected")
-        listed = {"workloads": [{"Group": "example.com", "Version": "v1", "Kind": "Thing"}]}
-        configuration = {
-            "metadata": {"name": "kruise-configuration"},
-            "data": {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)},
-        }
-        await cluster.user.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
-        await cluster.user.create(CONFIGMAPS, configuration, "kruise-system")
-        await cluster.numbers(1, 3, 2, 3)
-        await cluster.numbers(1, 3, 2, 3, name="selected")
-        await cluster.user.patch(THINGS, "t", {"spec": {"replicas": None}}, NAMESPACE)
-        await cluster.numbers(3, 3, 0, 0, name="selected")
-        await cluster.user.delete(THINGS, "t", NAMESPACE, propagation_policy="Orphan")
-        await cluster.numbers(0, 0, 0, 0)
+@in_cluster(kinds=(definition(scale=False),))
+async def test_a_kind_that_is_listed_among_statefulsets_says_how_many_it_wants_where_they_do(
+    cluster: SmallCluster,
+) -> None:
+    owner = await thing(cluster, 3)
+    for number in range(3):
+        await cluster.pod(f"p{number}", owner, "Thing")
+    await cluster.budget(**of_thing())
+    await cluster.budget("selected")
+    await cluster.numbers(3, 3, 0, -1)
+    await cluster.numbers(3, 3, 0, 0, name="selected")
+    listed = {"workloads": [{"Group": "example.com", "Version": "v1", "Kind": "Thing"}]}
+    configuration = {
+        "metadata": {"name": "kruise-configuration"},
+        "data": {"PPS_Watch_Custom_Workload_WhiteList": json.dumps(listed)},
+    }
+    await cluster.user.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+    await cluster.user.create(CONFIGMAPS, configuration, "kruise-system")
+    await cluster.numbers(1, 3, 2, 3)
+    await cluster.numbers(1, 3, 2, 3, name="selected")
+    await cluster.user.patch(THINGS, "t", {"spec": {"replicas": None}}, NAMESPACE)
+    await cluster.numbers(3, 3, 0, 0, name="selected")
+    await cluster.user.delete(THINGS, "t", NAMESPACE, propagation_policy="Orphan")
+    await cluster.numbers(0, 0, 0, 0)
 
 
 @pytest.mark.behaviour("PUB-34", "PUB-50", "PUB-96")
-@virtual
-async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for_nothing() -> None:
-    async with small_cluster() as cluster:
-        template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
-        spec = {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template}
-        body = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "metadata": {"name": "web"}}
-        owner = await cluster.user.create(STATEFUL_SETS, {**body, "spec": spec}, NAMESPACE)
-        for number in range(5):
-            await cluster.pod(f"web-{number}", owner, "StatefulSet")
-        target = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "name": "web"}
-        await cluster.budget(selector=None, targetRef=target, maxUnavailable="20%")
-        await cluster.numbers(1, 5, 4, 5)
-        before, since = len(cluster.sent.requests), cluster.clock.monotonic()
-        await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 2}}, NAMESPACE)
-        await cluster.numbers(4, 5, 1, 2)
-        assert cluster.clock.monotonic() - since < 1.0
-        assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
-        await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
-        await cluster.numbers(0, 0, 0, 0)
+@in_cluster
+async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for_nothing(cluster: SmallCluster) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "m", "image": "i"}]}}
+    spec = {"replicas": 5, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    body = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "metadata": {"name": "web"}}
+    owner = await cluster.user.create(STATEFUL_SETS, {**body, "spec": spec}, NAMESPACE)
+    for number in range(5):
+        await cluster.pod(f"web-{number}", owner, "StatefulSet")
+    target = {"apiVersion": STATEFUL_SETS.api_version, "kind": "StatefulSet", "name": "web"}
+    await cluster.budget(selector=None, targetRef=target, maxUnavailable="20%")
+    await cluster.numbers(1, 5, 4, 5)
+    before, since = len(cluster.sent.requests), cluster.clock.monotonic()
+    await cluster.user.patch(STATEFUL_SETS, "web", {"spec": {"replicas": 2}}, NAMESPACE)
+    await cluster.numbers(4, 5, 1, 2)
+    assert cluster.clock.monotonic() - since < 1.0
+    assert not [line for line in cluster.sent.requests[before:] if line.startswith("GET") and "watch" not in line]
+    await cluster.user.delete(STATEFUL_SETS, "web", NAMESPACE, propagation_policy="Orphan")
+    await cluster.numbers(0, 0, 0, 0)
 
 
 @pytest.mark.behaviour("PUB-36")
-@virtual
-async def test_a_kind_that_is_not_served_is_told_and_tried_again() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(**of_thing())
+@in_cluster
+async def test_a_kind_that_is_not_served_is_told_and_tried_again(cluster: SmallCluster) -> None:
+    await cluster.budget(**of_thing())
 
-        async def told() -> list[str]:
-            return await cluster.events("UnknownWorkload")
+    async def told() -> list[str]:
+        return await cluster.events("UnknownWorkload")
 
-        found = await cluster.until(told, "the event")
-        assert found == ["spec.targetRef: example.com/v1 serves no namespaced kind Thing"]
-        assert await cluster.status() == {}
-        await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
+    found = await cluster.until(told, "the event")
+    assert found == ["spec.targetRef: example.com/v1 serves no namespaced kind Thing"]
+    assert await cluster.status() == {}
+    await cluster.user.create(CUSTOMRESOURCEDEFINITIONS, definition())
 
-        async def served() -> Json | None:
-            try:
-                return await thing(cluster, 1)
-            except NotFound:
-                return None
+    async def served() -> Json | None:
+        try:
+            return await thing(cluster, 1)
+        except NotFound:
+            return None
 
-        owner = await cluster.until(served, "the kind is served")
-        await cluster.pod("p0", owner, "Thing")
-        await cluster.numbers(1, 1, 0, 1)
+    owner = await cluster.until(served, "the kind is served")
+    await cluster.pod("p0", owner, "Thing")
+    await cluster.numbers(1, 1, 0, 1)
 
 
 @pytest.mark.behaviour("PUB-36")
-@virtual
-async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_missing() -> None:
-    async with small_cluster(kinds=(definition(),)) as cluster:
-        await thing(cluster)
-        text = (
-            'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
-        )
-        refusal = json_response(403, status_body(403, "Forbidden", text))
-        cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
-        await cluster.budget(**of_thing())
+@in_cluster(kinds=(definition(),))
+async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_missing(cluster: SmallCluster) -> None:
+    await thing(cluster)
+    text = 'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
+    refusal = json_response(403, status_body(403, "Forbidden", text))
+    cluster.sent.intercept = lambda request: refusal if request.path.endswith("/things/t") else None
+    await cluster.budget(**of_thing())
 
-        async def told() -> list[str]:
-            return await cluster.events("MissingRight")
+    async def told() -> list[str]:
+        return await cluster.events("MissingRight")
 
-        assert text in (await cluster.until(told, "the event"))[0]
+    assert text in (await cluster.until(told, "the event"))[0]
 
 
 @pytest.mark.behaviour("PUB-53")
-@virtual
-async def test_a_stored_value_that_cannot_be_used_is_told() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable="many")
+@in_cluster
+async def test_a_stored_value_that_cannot_be_used_is_told(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable="many")
 
-        async def told() -> list[str]:
-            return await cluster.events("CalculateExpectedPodCountFailed")
+    async def told() -> list[str]:
+        return await cluster.events("CalculateExpectedPodCountFailed")
 
-        await cluster.until(told, "the event")
+    await cluster.until(told, "the event")
 
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
-@virtual
-async def test_what_was_granted_is_given_back_when_it_is_done_or_late() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=3)
-        await cluster.pods(4)
-        await cluster.numbers(3, 4, 1, 4)
-        replica = cluster.replicas[0]
-        stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
-        changed = copy.deepcopy(changes)
-        changed["spec"]["containers"][0]["image"] = "nginx:2"
-        for decision in (
-            await replica.delete(stays),
-            await replica.delete(goes),
-            await replica.update(changes, changed),
-        ):
-            assert is_allowed(decision)
-        status = await cluster.numbers(0, 1, 1, 4)
-        assert (set(status["disruptedPods"]), set(status["unavailablePods"])) == ({"web-0", "web-1"}, {"web-2"})
-        await cluster.gone("web-1")
-        await cluster.user.patch(
-            PODS, "web-2", {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}, NAMESPACE
-        )
-        await cluster.is_ready("web-2", ready=False)
-        await cluster.clock.sleep(2)
-        await cluster.is_ready("web-2")
-        # Long before ten seconds: it was seen gone, and it was seen to come back.
-        status = await cluster.numbers(1, 2, 1, 4)
-        assert set(status["disruptedPods"]) == {"web-0"}
-        assert "unavailablePods" not in status
-        assert await cluster.events("NotDeleted") == []
-        await cluster.clock.sleep(20)
-        await cluster.numbers(2, 3, 1, 4)
-        assert await cluster.events("NotDeleted") == [
-            "Pod was expected by PUB default/shop to be deleted but it wasn't"
-        ]
+@in_cluster
+async def test_what_was_granted_is_given_back_when_it_is_done_or_late(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=3)
+    await cluster.pods(4)
+    await cluster.numbers(3, 4, 1, 4)
+    replica = cluster.replicas[0]
+    stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
+    changed = copy.deepcopy(changes)
+    changed["spec"]["containers"][0]["image"] = "nginx:2"
+    for decision in (
+        await replica.delete(stays),
+        await replica.delete(goes),
+        await replica.update(changes, changed),
+    ):
+        assert is_allowed(decision)
+    status = await cluster.numbers(0, 1, 1, 4)
+    assert (set(status["disruptedPods"]), set(status["unavailablePods"])) == ({"web-0", "web-1"}, {"web-2"})
+    await cluster.gone("web-1")
+    await cluster.user.patch(PODS, "web-2", {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}, NAMESPACE)
+    await cluster.is_ready("web-2", ready=False)
+    await cluster.clock.sleep(2)
+    await cluster.is_ready("web-2")
+    # Long before ten seconds: it was seen gone, and it was seen to come back.
+    status = await cluster.numbers(1, 2, 1, 4)
+    assert set(status["disruptedPods"]) == {"web-0"}
+    assert "unavailablePods" not in status
+    assert await cluster.events("NotDeleted") == []
+    await cluster.clock.sleep(20)
+    await cluster.numbers(2, 3, 1, 4)
+    assert await cluster.events("NotDeleted") == ["Pod was expected by PUB default/shop to be deleted but it wasn't"]
 
 
 @pytest.mark.behaviour("PUB-56", "PUB-90")
-@virtual
+@in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
-async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(replaced: bool) -> None:
+async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(
+    cluster: SmallCluster, replaced: bool
+) -> None:
     """The workload asks in the controller's process, and the Pod is updated and ready within the second: nobody sees it
     unhealthy, and its condition says that it is ready since the second it was before."""
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=1)
-        await cluster.pods(3)
-        since = cluster.now()
-        for name in ("web-0", "web-1", "web-2"):
-            await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
-        await cluster.numbers(1, 3, 2, 3)
-        assert await cluster.update_granted("web-0")
-        assert not await cluster.update_granted("web-1")
-        body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
-        await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
-        after = "containerd://other" if replaced else "containerd://web-0"
-        await cluster.is_ready("web-0", container_id=after, image="docker.io/library/nginx:2", since=since)
-        started = cluster.clock.monotonic()
-        await cluster.numbers(1, 3, 2, 3)
-        waited = cluster.clock.monotonic() - started
-        assert waited < 1 if replaced else 9 < waited < 12
-        assert await cluster.update_granted("web-1")
+    await cluster.budget(maxUnavailable=1)
+    await cluster.pods(3)
+    since = cluster.now()
+    for name in ("web-0", "web-1", "web-2"):
+        await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
+    await cluster.numbers(1, 3, 2, 3)
+    assert await cluster.update_granted("web-0")
+    assert not await cluster.update_granted("web-1")
+    body = {"spec": {"containers": [{"name": "main", "image": "nginx:2"}]}}
+    await cluster.user.patch(PODS, "web-0", body, NAMESPACE, kind=PatchType.STRATEGIC)
+    after = "containerd://other" if replaced else "containerd://web-0"
+    await cluster.is_ready("web-0", container_id=after, image="docker.io/library/nginx:2", since=since)
+    started = cluster.clock.monotonic()
+    await cluster.numbers(1, 3, 2, 3)
+    waited = cluster.clock.monotonic() - started
+    assert waited < 1 if replaced else 9 < waited < 12
+    assert await cluster.update_granted("web-1")
 
 
 @pytest.mark.behaviour("PUB-55")
-@virtual
-async def test_a_pod_of_the_same_name_is_another() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=1)
-        owner = await cluster.replicaset(replicas=2)
-        await cluster.pods(2, owner)
-        await cluster.numbers(1, 2, 1, 2)
-        replica = cluster.replicas[0]
-        assert is_allowed(await replica.delete(await cluster.get("web-0")))
-        await cluster.numbers(0, 1, 1, 2)
-        await cluster.gone("web-0")
-        await cluster.pod("web-0", owner)
-        await cluster.numbers(1, 2, 1, 2)
-        assert "disruptedPods" not in await cluster.status()
+@in_cluster
+async def test_a_pod_of_the_same_name_is_another(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=1)
+    owner = await cluster.replicaset(replicas=2)
+    await cluster.pods(2, owner)
+    await cluster.numbers(1, 2, 1, 2)
+    replica = cluster.replicas[0]
+    assert is_allowed(await replica.delete(await cluster.get("web-0")))
+    await cluster.numbers(0, 1, 1, 2)
+    await cluster.gone("web-0")
+    await cluster.pod("web-0", owner)
+    await cluster.numbers(1, 2, 1, 2)
+    assert "disruptedPods" not in await cluster.status()
 
 
 @pytest.mark.behaviour("PUB-59")
-@virtual
-async def test_a_budget_that_is_deleted_holds_nothing_from_then_on() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget(maxUnavailable=0)
-        await cluster.pods(1)
-        await cluster.numbers(0, 1, 1, 1)
-        pod, replica = await cluster.get("web-0"), cluster.replicas[0]
-        assert not is_allowed(await replica.delete(pod))
-        await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
-        await cluster.clock.sleep(0.1)
-        assert is_allowed(await replica.delete(pod))
-        with pytest.raises(NotFound):
-            await cluster.status()
-        assert (await cluster.get("web-0"))["metadata"]["annotations"] == RELATED
+@in_cluster
+async def test_a_budget_that_is_deleted_holds_nothing_from_then_on(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=0)
+    await cluster.pods(1)
+    await cluster.numbers(0, 1, 1, 1)
+    pod, replica = await cluster.get("web-0"), cluster.replicas[0]
+    assert not is_allowed(await replica.delete(pod))
+    await cluster.user.delete(BUDGETS, "shop", NAMESPACE)
+    await cluster.clock.sleep(0.1)
+    assert is_allowed(await replica.delete(pod))
+    with pytest.raises(NotFound):
+        await cluster.status()
+    assert (await cluster.get("web-0"))["metadata"]["annotations"] == RELATED
 
 
 @pytest.mark.behaviour("PUB-82")
-@virtual
-async def test_a_status_that_others_write_meanwhile_is_computed_again() -> None:
-    async with small_cluster(2) as cluster:
-        await cluster.budget(maxUnavailable=2)
-        await cluster.pods(4)
-        await cluster.numbers(2, 4, 2, 4)
-        for number, replica in enumerate(cluster.replicas):
-            await cluster.is_ready(f"web-{number + 2}", ready=False)
-            await replica.delete(await cluster.get(f"web-{number}"))
-        status = await cluster.status()
-        granted = set(status.get("disruptedPods", {}))
-        await cluster.clock.sleep(1)
-        assert set((await cluster.status()).get("disruptedPods", {})) == granted
-        assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
+@in_cluster(2)
+async def test_a_status_that_others_write_meanwhile_is_computed_again(cluster: SmallCluster) -> None:
+    await cluster.budget(maxUnavailable=2)
+    await cluster.pods(4)
+    await cluster.numbers(2, 4, 2, 4)
+    for number, replica in enumerate(cluster.replicas):
+        await cluster.is_ready(f"web-{number + 2}", ready=False)
+        await replica.delete(await cluster.get(f"web-{number}"))
+    status = await cluster.status()
+    granted = set(status.get("disruptedPods", {}))
+    await cluster.clock.sleep(1)
+    assert set((await cluster.status()).get("disruptedPods", {})) == granted
+    assert (await cluster.status())["currentAvailable"] == 2 - len(granted)
 
 
 @pytest.mark.behaviour("PUB-54")
-@virtual
-async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_entry_was_seen_first() -> None:
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        await cluster.pods(3)
-        await cluster.numbers(1, 3, 2, 3)
-        await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
-        await cluster.user.delete(PODS, "web-0", NAMESPACE)
-        await cluster.numbers(0, 2, 2, 3)
-        entry = {"status": {"disruptedPods": {"web-0": cluster.now()}}}
-        await cluster.user.patch(BUDGETS, "shop", entry, NAMESPACE, subresource="status")
-        started = cluster.clock.monotonic()
+@in_cluster
+async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_entry_was_seen_first(
+    cluster: SmallCluster,
+) -> None:
+    await cluster.budget()
+    await cluster.pods(3)
+    await cluster.numbers(1, 3, 2, 3)
+    await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
+    await cluster.user.delete(PODS, "web-0", NAMESPACE)
+    await cluster.numbers(0, 2, 2, 3)
+    entry = {"status": {"disruptedPods": {"web-0": cluster.now()}}}
+    await cluster.user.patch(BUDGETS, "shop", entry, NAMESPACE, subresource="status")
+    started = cluster.clock.monotonic()
 
-        async def left() -> bool:
-            return not (await cluster.status()).get("disruptedPods")
+    async def left() -> bool:
+        return not (await cluster.status()).get("disruptedPods")
 
-        await cluster.until(left, "the entry leaves")
-        assert cluster.clock.monotonic() - started < 1
+    await cluster.until(left, "the entry leaves")
+    assert cluster.clock.monotonic() - started < 1
 
 
 GARBAGE = "\x00{[\u2028" * 50
@@ -618,53 +603,53 @@ HOSTILE_STATUSES = [
 
 @pytest.mark.behaviour("PUB-54", "PUB-58", "PUB-67")
 @pytest.mark.parametrize("held", HOSTILE_STATUSES)
-@virtual
-async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(held: Json) -> None:
+@in_cluster
+async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(
+    cluster: SmallCluster, held: Json
+) -> None:
     """Whoever may write a status may write anything."""
-    async with small_cluster() as cluster:
-        await cluster.budget()
-        pods = await cluster.pods(3)
-        whole = await cluster.numbers(1, 3, 2, 3)
-        await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
-        await cluster.clock.sleep(1)
-        assert await cluster.numbers(1, 3, 2, 3)
-        related = [await cluster.get(pod["metadata"]["name"]) for pod in pods]
-        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in related]
-        assert found.count(True) == 1
+    await cluster.budget()
+    pods = await cluster.pods(3)
+    whole = await cluster.numbers(1, 3, 2, 3)
+    await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
+    await cluster.clock.sleep(1)
+    assert await cluster.numbers(1, 3, 2, 3)
+    related = [await cluster.get(pod["metadata"]["name"]) for pod in pods]
+    found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in related]
+    assert found.count(True) == 1
 
 
 @pytest.mark.behaviour("PUB-3", "PUB-30", "PUB-41", "PUB-64", "PUB-120", "PUB-122")
 @pytest.mark.parametrize(
     "text", [GARBAGE, "[" * 20_000, "null", "{]", "\ud83d\ude00", "x" * 30_000, " ", "../shop", "-1", "1e9"]
 )
-@virtual
-async def test_garbage_in_annotations_frees_no_pod_and_stops_nobody(text: str) -> None:
+@in_cluster
+async def test_garbage_in_annotations_frees_no_pod_and_stops_nobody(cluster: SmallCluster, text: str) -> None:
     """In all those that are read of budgets and of Pods."""
-    async with small_cluster() as cluster:
-        written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
-        await cluster.budget(annotations=dict.fromkeys(written, text))
-        read = (
-            "pub.kruise.io/no-protect",
-            "apps.kruise.io/inplace-update-state",
-            "apps.kruise.io/inplace-update-grace",
-            "kruise.io/sidecarset-hash",
-            "kruise.io/sidecarset-inplace-update-state",
-        )
-        owner = await cluster.replicaset(replicas=3)
-        for number in range(3):
-            await cluster.pod(f"web-{number}", owner, annotations=dict.fromkeys(read, text))
-        if text != "-1":  # which is a number
-            await cluster.numbers(1, 3, 2, 3)
-        for number in range(3):
-            related = {"metadata": {"annotations": {"pub.kruise.io/related-pub": text}}}
-            await cluster.user.patch(PODS, f"web-{number}", related, NAMESPACE)
+    written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
+    await cluster.budget(annotations=dict.fromkeys(written, text))
+    read = (
+        "pub.kruise.io/no-protect",
+        "apps.kruise.io/inplace-update-state",
+        "apps.kruise.io/inplace-update-grace",
+        "kruise.io/sidecarset-hash",
+        "kruise.io/sidecarset-inplace-update-state",
+    )
+    owner = await cluster.replicaset(replicas=3)
+    for number in range(3):
+        await cluster.pod(f"web-{number}", owner, annotations=dict.fromkeys(read, text))
+    if text != "-1":  # which is a number
+        await cluster.numbers(1, 3, 2, 3)
+    for number in range(3):
+        related = {"metadata": {"annotations": {"pub.kruise.io/related-pub": text}}}
+        await cluster.user.patch(PODS, f"web-{number}", related, NAMESPACE)
 
-        async def is_under_it() -> bool:
-            found = [await cluster.get(f"web-{number}") for number in range(3)]
-            return all(one["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop" for one in found)
+    async def is_under_it() -> bool:
+        found = [await cluster.get(f"web-{number}") for number in range(3)]
+        return all(one["metadata"]["annotations"]["pub.kruise.io/related-pub"] == "shop" for one in found)
 
-        await cluster.until(is_under_it, "all Pods are under the budget again")
-        pods = [await cluster.get(f"web-{number}") for number in range(3)]
-        await cluster.clock.sleep(1)
-        found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in pods]
-        assert found.count(True) == (await cluster.status())["totalReplicas"] - 2
+    await cluster.until(is_under_it, "all Pods are under the budget again")
+    pods = [await cluster.get(f"web-{number}") for number in range(3)]
+    await cluster.clock.sleep(1)
+    found = [is_allowed(await cluster.replicas[0].delete(pod)) for pod in pods]
+    assert found.count(True) == (await cluster.status())["totalReplicas"] - 2

@@ -45,6 +45,7 @@ from app.pods.budget import Disruption, DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
 from tests.features.cloneset.world import Counting
 from tests.features.podunavailablebudget.adversity import Adverse
+from tests.kit.cluster import scenarios
 from tests.kit.features import context, controller_of, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -345,3 +346,6 @@ def _wrong(rng: Random) -> WallClock:
 def is_allowed(decision: Decision) -> bool:
     assert isinstance(decision, Allowed | Denied)
     return isinstance(decision, Allowed)
+
+
+in_cluster = scenarios(small_cluster)

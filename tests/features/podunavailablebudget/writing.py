@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from app.api import structural
 from app.api.conversion import convert
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.features.podunavailablebudget.webhooks import VALIDATE, StandaloneLookups, handlers
-from app.kube.admission import Allowed, Denied
-from tests.admission.writing import Written, decided, review_of
+from app.features.podunavailablebudget.webhooks import StandaloneLookups, handlers
+from tests.admission.writing import Written, written
 
 Json = dict[str, Any]
 ALPHA, BETA = "policy.kruise.io/v1alpha1", "policy.kruise.io/v1beta1"
@@ -55,7 +53,7 @@ class Lookups(StandaloneLookups):
 
 def as_stored(obj: Json) -> Json:
     """As it is kept: in v1beta1."""
-    return obj if obj["apiVersion"] == BETA else convert(obj, BETA)
+    return as_seen(obj, BETA)
 
 
 def as_seen(obj: Json, version: str) -> Json:
@@ -65,24 +63,9 @@ def as_seen(obj: Json, version: str) -> Json:
 
 def write(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> Written:
     """Create ``obj``, or update ``old`` to it, in the version it is written in."""
-    version = POD_UNAVAILABLE_BUDGET.version(obj["apiVersion"])
-    assert version is not None
-    obj = structural.with_defaults(version.schema, structural.pruned(version.schema, obj))
-    if message := structural.invalid_message(POD_UNAVAILABLE_BUDGET, version, obj):
-        return Written(None, message, 422)
-    (handler,) = handlers(lookups or Lookups())
-    decision = decided(handler, review_of(POD_UNAVAILABLE_BUDGET, obj, old))
-    if isinstance(decision, Denied):
-        return Written(None, decision.message, decision.code)
-    assert isinstance(decision, Allowed)
-    return Written(obj, warnings=decision.warnings)
+    return written(POD_UNAVAILABLE_BUDGET, handlers(lookups or Lookups()), obj, old)
 
 
 def refusal(obj: Json, old: Json | None = None, lookups: Lookups | None = None) -> str:
     """The message of a refusal; "" if the write passes."""
     return write(obj, old, lookups).message
-
-
-def prefixed(message: str) -> str:
-    """A webhook's refusal as kubectl prints it behind ``Error from server``."""
-    return f'admission webhook "{VALIDATE.name}" denied the request: {message}'

@@ -63,7 +63,7 @@ class Simulation:
         client, place = self.there.client, self.rng.choice(PLACES)
         what = self.rng.choice(("targets", "resource", "label", "drift", "delete", "foreign", "unforeign"))
         if what == "targets":
-            await self.there.change({"targets": self.targets()})
+            await self.there.respecify({"targets": self.targets()})
         elif what == "resource":
             found = await client.get(DISTRIBUTIONS, "rd")
             await client.replace(DISTRIBUTIONS, "rd", {**found, "spec": {**found["spec"], "resource": self.resource()}})
@@ -88,7 +88,7 @@ class Simulation:
     async def run(self) -> None:
         there = self.there
         for place in PLACES:
-            await there.namespace(place, team=self.rng.choice("xyz"))
+            await there.namespace_of(place, team=self.rng.choice("xyz"))
         await there.distribute(self.resource(), **self.targets())
         there.manager.refuse = self.refuse
         for _ in range(STEPS):

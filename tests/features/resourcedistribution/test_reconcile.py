@@ -10,8 +10,7 @@ from app.features.resourcedistribution.commands import explain_object
 from app.kube.errors import CommandError
 from app.kube.resources import CONFIGMAPS, NAMESPACES, SECRETS
 from app.kube.wire import Request, Response
-from tests.features.resourcedistribution.world import DISTRIBUTIONS, World, world
-from tests.kit.virtualtime import run
+from tests.features.resourcedistribution.world import DISTRIBUTIONS, World, in_world
 
 Json = dict[str, Any]
 
@@ -22,14 +21,6 @@ def settings(**data: str) -> Json:
 
 def named(*names: str) -> Json:
     return {"list": [{"name": name} for name in names]}
-
-
-def in_world(scenario: Any) -> None:
-    async def main() -> None:
-        async with world() as there:
-            await scenario(there)
-
-    run(main())
 
 
 async def has(there: World, namespace: str, data: Json | None) -> None:
@@ -48,313 +39,281 @@ async def counts(there: World, **wanted: int) -> None:
 
 
 @pytest.mark.behaviour("RD-20", "RD-21", "RD-36", "RD-50", "RD-51")
-def test_copies_go_to_the_targets_and_are_counted() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a", team="x")
-        await there.namespace("b", team="x")
-        await there.namespace("c")
-        await there.namespace("d", team="x")
-        await there.distribute(
-            settings(a="1"),
-            includedNamespaces=named("c", "kube-system"),
-            namespaceSelector={"matchLabels": {"team": "x"}},
-            excludedNamespaces=named("d"),
+@in_world
+async def test_copies_go_to_the_targets_and_are_counted(there: World) -> None:
+    await there.namespace_of("a", team="x")
+    await there.namespace_of("b", team="x")
+    await there.namespace_of("c")
+    await there.namespace_of("d", team="x")
+    await there.distribute(
+        settings(a="1"),
+        includedNamespaces=named("c", "kube-system"),
+        namespaceSelector={"matchLabels": {"team": "x"}},
+        excludedNamespaces=named("d"),
+    )
+    await counts(there, desired=3, succeeded=3, failed=0)
+    for namespace in ("a", "b", "c"):
+        copy = await there.copy(namespace)
+        assert copy is not None
+        assert copy["data"] == {"a": "1"}
+        metadata = copy["metadata"]
+        assert metadata["annotations"]["kruise.io/resourcedistribution.resource.from"] == "rd"
+        assert len(metadata["annotations"]["kruise.io/resourcedistribution.resource.hashcode"]) == 64
+        (owner,) = metadata["ownerReferences"]
+        assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == (
+            "ResourceDistribution",
+            True,
+            True,
         )
-        await counts(there, desired=3, succeeded=3, failed=0)
-        for namespace in ("a", "b", "c"):
-            copy = await there.copy(namespace)
-            assert copy is not None
-            assert copy["data"] == {"a": "1"}
-            metadata = copy["metadata"]
-            assert metadata["annotations"]["kruise.io/resourcedistribution.resource.from"] == "rd"
-            assert len(metadata["annotations"]["kruise.io/resourcedistribution.resource.hashcode"]) == 64
-            (owner,) = metadata["ownerReferences"]
-            assert (owner["kind"], owner["controller"], owner["blockOwnerDeletion"]) == (
-                "ResourceDistribution",
-                True,
-                True,
-            )
-        assert await there.copy("d") is None
-        assert await there.copy("kube-system") is None
-        status = await there.status()
-        assert [one["type"] for one in status["conditions"]] == [
-            "GetResourceFailed",
-            "CreateResourceFailed",
-            "UpdateResourceFailed",
-            "DeleteResourceFailed",
-            "ConflictOccurred",
-            "NamespaceNotExists",
-        ]
-        assert {(one["status"], one["reason"]) for one in status["conditions"]} == {("False", "Succeeded")}
-
-    in_world(scenario)
+    assert await there.copy("d") is None
+    assert await there.copy("kube-system") is None
+    status = await there.status()
+    assert [one["type"] for one in status["conditions"]] == [
+        "GetResourceFailed",
+        "CreateResourceFailed",
+        "UpdateResourceFailed",
+        "DeleteResourceFailed",
+        "ConflictOccurred",
+        "NamespaceNotExists",
+    ]
+    assert {(one["status"], one["reason"]) for one in status["conditions"]} == {("False", "Succeeded")}
 
 
 @pytest.mark.behaviour("RD-30", "RD-35", "RD-37", "RD-41", "RD-23", "RD-38")
-def test_changes_of_data_and_targets_reach_the_copies() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        await there.namespace("b")
-        await there.distribute(settings(a="1", old="x"), includedNamespaces=named("a"))
-        await has(there, "a", {"a": "1", "old": "x"})
-        await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
-        await there.change({"resource": {**settings(a="2"), "data": {"a": "2", "old": None}}})
-        await has(there, "a", {"a": "2"})
-        copy = await there.copy("a")
-        assert copy is not None
-        assert copy["metadata"]["labels"] == {"mine": "yes"}
-        await there.change({"targets": {"includedNamespaces": named("b")}})
-        await has(there, "b", {"a": "2"})
-        await has(there, "a", None)
-
-    in_world(scenario)
+@in_world
+async def test_changes_of_data_and_targets_reach_the_copies(there: World) -> None:
+    await there.namespace_of("a")
+    await there.namespace_of("b")
+    await there.distribute(settings(a="1", old="x"), includedNamespaces=named("a"))
+    await has(there, "a", {"a": "1", "old": "x"})
+    await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
+    await there.respecify({"resource": {**settings(a="2"), "data": {"a": "2", "old": None}}})
+    await has(there, "a", {"a": "2"})
+    copy = await there.copy("a")
+    assert copy is not None
+    assert copy["metadata"]["labels"] == {"mine": "yes"}
+    await there.respecify({"targets": {"includedNamespaces": named("b")}})
+    await has(there, "b", {"a": "2"})
+    await has(there, "a", None)
 
 
 @pytest.mark.behaviour("RD-39", "RD-54")
-def test_drift_is_undone_with_one_write() -> None:
-    async def scenario(there: World) -> None:
-        for index in range(20):
-            await there.namespace(f"n{index}")
-        await there.distribute(settings(a="1"), allNamespaces=True, excludedNamespaces=named("default"))
-        await counts(there, succeeded=21)  # kube-node-lease too
-        await there.settled()
-        del there.writes[:]
-        await there.client.patch(CONFIGMAPS, "settings", {"data": {"a": "mine"}}, "n7")
-        await has(there, "n7", {"a": "1"})
-        await there.settled()
-        assert there.writes == [("update", "ConfigMap", "n7")] * 2  # the user's, and ours
-        await there.client.delete(CONFIGMAPS, "settings", "n3")
-        await has(there, "n3", {"a": "1"})
-        await there.settled()
-        assert [one for one in there.writes if one[1] == "ResourceDistribution"] == []
-
-    in_world(scenario)
+@in_world
+async def test_drift_is_undone_with_one_write(there: World) -> None:
+    for index in range(20):
+        await there.namespace_of(f"n{index}")
+    await there.distribute(settings(a="1"), allNamespaces=True, excludedNamespaces=named("default"))
+    await counts(there, succeeded=21)  # kube-node-lease too
+    await there.settled()
+    del there.writes[:]
+    await there.client.patch(CONFIGMAPS, "settings", {"data": {"a": "mine"}}, "n7")
+    await has(there, "n7", {"a": "1"})
+    await there.settled()
+    assert there.writes == [("update", "ConfigMap", "n7")] * 2  # the user's, and ours
+    await there.client.delete(CONFIGMAPS, "settings", "n3")
+    await has(there, "n3", {"a": "1"})
+    await there.settled()
+    assert [one for one in there.writes if one[1] == "ResourceDistribution"] == []
 
 
 @pytest.mark.behaviour("RD-33", "RD-34", "RD-52", "RD-55", "RD-72", "RD-76")
-def test_a_foreign_object_is_reported_and_never_touched() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        await there.namespace("b")
-        foreign = await there.client.create(CONFIGMAPS, settings(theirs="yes"), "a")
-        await there.distribute(settings(a="1"), includedNamespaces=named("a", "b"))
-        await counts(there, desired=2, succeeded=1, failed=1)
-        assert await there.data("b") == {"a": "1"}
-        condition = await there.condition("ConflictOccurred")
-        assert (condition["status"], condition["failedNamespaces"]) == ("True", ["a"])
-        assert "a/settings already exists" in condition["reason"]
-        copy = await there.copy("a")
-        assert copy is not None
-        assert copy["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
-        await there.settled()
-        (event,) = [one for one in await there.events() if one["reason"] == "ConflictOccurred"]
-        assert event["type"] == "Warning"
-        assert event["message"].startswith("in a: ")
-        # Once it is gone, the copy comes by itself.
-        await there.client.delete(CONFIGMAPS, "settings", "a")
-        await there.until(lambda: there.data("a"), 90)
-        await counts(there, succeeded=2, failed=0)
-
-    in_world(scenario)
+@in_world
+async def test_a_foreign_object_is_reported_and_never_touched(there: World) -> None:
+    await there.namespace_of("a")
+    await there.namespace_of("b")
+    foreign = await there.client.create(CONFIGMAPS, settings(theirs="yes"), "a")
+    await there.distribute(settings(a="1"), includedNamespaces=named("a", "b"))
+    await counts(there, desired=2, succeeded=1, failed=1)
+    assert await there.data("b") == {"a": "1"}
+    condition = await there.condition("ConflictOccurred")
+    assert (condition["status"], condition["failedNamespaces"]) == ("True", ["a"])
+    assert "a/settings already exists" in condition["reason"]
+    copy = await there.copy("a")
+    assert copy is not None
+    assert copy["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
+    await there.settled()
+    (event,) = [one for one in await there.events() if one["reason"] == "ConflictOccurred"]
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("in a: ")
+    # Once it is gone, the copy comes by itself.
+    await there.client.delete(CONFIGMAPS, "settings", "a")
+    await there.until(lambda: there.data("a"), 90)
+    await counts(there, succeeded=2, failed=0)
 
 
 @pytest.mark.behaviour("RD-22", "RD-30", "RD-52")
-def test_namespaces_that_come_go_and_change_their_labels() -> None:
-    async def scenario(there: World) -> None:
-        await there.distribute(
-            settings(a="1"), includedNamespaces=named("later"), namespaceSelector={"matchLabels": {"team": "x"}}
-        )
-        await counts(there, desired=1, failed=1)
-        condition = await there.condition("NamespaceNotExists")
-        assert (condition["status"], condition["failedNamespaces"]) == ("True", ["later"])
-        await there.namespace("later")
-        await counts(there, desired=1, succeeded=1, failed=0)
-        await there.namespace("c", team="x")
-        await has(there, "c", {"a": "1"})
-        await there.client.patch(NAMESPACES, "c", {"metadata": {"labels": {"team": None}}})
-        await has(there, "c", None)
-        await counts(there, desired=1, succeeded=1)
-        await there.client.delete(NAMESPACES, "later")
-        await counts(there, desired=1, succeeded=0, failed=1)
-
-    in_world(scenario)
+@in_world
+async def test_namespaces_that_come_go_and_change_their_labels(there: World) -> None:
+    await there.distribute(
+        settings(a="1"), includedNamespaces=named("later"), namespaceSelector={"matchLabels": {"team": "x"}}
+    )
+    await counts(there, desired=1, failed=1)
+    condition = await there.condition("NamespaceNotExists")
+    assert (condition["status"], condition["failedNamespaces"]) == ("True", ["later"])
+    await there.namespace_of("later")
+    await counts(there, desired=1, succeeded=1, failed=0)
+    await there.namespace_of("c", team="x")
+    await has(there, "c", {"a": "1"})
+    await there.client.patch(NAMESPACES, "c", {"metadata": {"labels": {"team": None}}})
+    await has(there, "c", None)
+    await counts(there, desired=1, succeeded=1)
+    await there.client.delete(NAMESPACES, "later")
+    await counts(there, desired=1, succeeded=0, failed=1)
 
 
 @pytest.mark.behaviour("RD-70")
-def test_a_secret_with_texts_is_written_once() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "settings"}, "stringData": {"k": "v"}}
-        await there.distribute(secret, includedNamespaces=named("a"))
-        await counts(there, succeeded=1)
-        assert await there.data("a", SECRETS) == {"k": "dg=="}
-        await there.settled(200)
-        assert [one[0] for one in there.writes if one[1] == "Secret"] == ["create"]
-        assert "dg==" not in str(await there.events())
-
-    in_world(scenario)
+@in_world
+async def test_a_secret_with_texts_is_written_once(there: World) -> None:
+    await there.namespace_of("a")
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "settings"}, "stringData": {"k": "v"}}
+    await there.distribute(secret, includedNamespaces=named("a"))
+    await counts(there, succeeded=1)
+    assert await there.data("a", SECRETS) == {"k": "dg=="}
+    await there.settled(200)
+    assert [one[0] for one in there.writes if one[1] == "Secret"] == ["create"]
+    assert "dg==" not in str(await there.events())
 
 
 @pytest.mark.behaviour("RD-71", "RD-37")
-def test_labels_of_the_template_follow_it_and_others_stay() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        resource = settings(a="1")
-        resource["metadata"]["labels"] = {"tier": "gold", "old": "yes"}
-        await there.distribute(resource, includedNamespaces=named("a"))
-        await has(there, "a", {"a": "1"})
-        await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
-        await there.settled()
-        await there.change({"resource": {"metadata": {"labels": {"tier": "silver", "old": None}}}})
+@in_world
+async def test_labels_of_the_template_follow_it_and_others_stay(there: World) -> None:
+    await there.namespace_of("a")
+    resource = settings(a="1")
+    resource["metadata"]["labels"] = {"tier": "gold", "old": "yes"}
+    await there.distribute(resource, includedNamespaces=named("a"))
+    await has(there, "a", {"a": "1"})
+    await there.client.patch(CONFIGMAPS, "settings", {"metadata": {"labels": {"mine": "yes"}}}, "a")
+    await there.settled()
+    await there.respecify({"resource": {"metadata": {"labels": {"tier": "silver", "old": None}}}})
 
-        async def labels() -> bool:
-            copy = await there.copy("a")
-            return copy is not None and copy["metadata"]["labels"] == {"tier": "silver", "mine": "yes"}
+    async def labels() -> bool:
+        copy = await there.copy("a")
+        return copy is not None and copy["metadata"]["labels"] == {"tier": "silver", "mine": "yes"}
 
-        await there.until(labels)
-
-    in_world(scenario)
+    await there.until(labels)
 
 
 @pytest.mark.behaviour("RD-40", "RD-73")
-def test_copies_go_with_the_distribution() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        await there.distribute(settings(a="1"), includedNamespaces=named("a"))
-        await has(there, "a", {"a": "1"})
-        await there.client.delete(DISTRIBUTIONS, "rd", propagation_policy="Foreground")
-        await has(there, "a", None)
-        await there.settled()
-        assert await there.copy("a") is None
-        assert [one[0] for one in there.writes if one[1] == "ConfigMap"] == ["create", "delete"]
-
-    in_world(scenario)
+@in_world
+async def test_copies_go_with_the_distribution(there: World) -> None:
+    await there.namespace_of("a")
+    await there.distribute(settings(a="1"), includedNamespaces=named("a"))
+    await has(there, "a", {"a": "1"})
+    await there.client.delete(DISTRIBUTIONS, "rd", propagation_policy="Foreground")
+    await has(there, "a", None)
+    await there.settled()
+    assert await there.copy("a") is None
+    assert [one[0] for one in there.writes if one[1] == "ConfigMap"] == ["create", "delete"]
 
 
 @pytest.mark.behaviour("RD-31")
-def test_a_resource_that_cannot_be_read_is_left_alone_and_others_are_served() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        for number, resource in enumerate(({"kind": "Pod"}, {"apiVersion": 5}, {**settings(), "metadata": {}})):
-            await there.distribute(resource, f"wrong-{number}", allNamespaces=True)
-        await there.distribute(settings(a="1"), includedNamespaces=named("a"))
-        await counts(there, succeeded=1)
-        await there.settled()
-        assert [await there.status(f"wrong-{number}") for number in range(3)] == [{}, {}, {}]
-
-    in_world(scenario)
+@in_world
+async def test_a_resource_that_cannot_be_read_is_left_alone_and_others_are_served(there: World) -> None:
+    await there.namespace_of("a")
+    for number, resource in enumerate(({"kind": "Pod"}, {"apiVersion": 5}, {**settings(), "metadata": {}})):
+        await there.distribute(resource, f"wrong-{number}", allNamespaces=True)
+    await there.distribute(settings(a="1"), includedNamespaces=named("a"))
+    await counts(there, succeeded=1)
+    await there.settled()
+    assert [await there.status(f"wrong-{number}") for number in range(3)] == [{}, {}, {}]
 
 
 @pytest.mark.behaviour("RD-74")
-def test_what_an_api_server_sets_is_not_copied() -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        resource = settings(a="1")
-        owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
-        resource["metadata"] |= {"uid": "x", "resourceVersion": "7", "namespace": "b", "ownerReferences": [owner]}
-        await there.distribute(resource, includedNamespaces=named("a"))
-        await counts(there, succeeded=1)
-        copy = await there.copy("a")
-        assert copy is not None
-        assert [one["kind"] for one in copy["metadata"]["ownerReferences"]] == ["ResourceDistribution"]
-
-    in_world(scenario)
+@in_world
+async def test_what_an_api_server_sets_is_not_copied(there: World) -> None:
+    await there.namespace_of("a")
+    resource = settings(a="1")
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "1"}
+    resource["metadata"] |= {"uid": "x", "resourceVersion": "7", "namespace": "b", "ownerReferences": [owner]}
+    await there.distribute(resource, includedNamespaces=named("a"))
+    await counts(there, succeeded=1)
+    copy = await there.copy("a")
+    assert copy is not None
+    assert [one["kind"] for one in copy["metadata"]["ownerReferences"]] == ["ResourceDistribution"]
 
 
 @pytest.mark.behaviour("RD-33")
 @pytest.mark.parametrize("foreign", [True, False])
-def test_an_object_that_goes_before_it_is_read_is_made_anew(foreign: bool) -> None:
-    async def scenario(there: World) -> None:
-        await there.namespace("a")
-        theirs = {"metadata": {"name": "settings"}, "data": {"a": "theirs"}}
-        if foreign:
-            await there.client.create(CONFIGMAPS, theirs, "a")
-        else:
-            await there.distribute(settings(a="1"), includedNamespaces=named("a"))
-            await has(there, "a", {"a": "1"})
-        forward, gone = there.manager.forward, []
+@in_world
+async def test_an_object_that_goes_before_it_is_read_is_made_anew(there: World, foreign: bool) -> None:
+    await there.namespace_of("a")
+    theirs = {"metadata": {"name": "settings"}, "data": {"a": "theirs"}}
+    if foreign:
+        await there.client.create(CONFIGMAPS, theirs, "a")
+    else:
+        await there.distribute(settings(a="1"), includedNamespaces=named("a"))
+        await has(there, "a", {"a": "1"})
+    forward, gone = there.manager.forward, []
 
-        async def taken_away(request: Request) -> Response:
-            if request.method == "GET" and request.path.endswith("/configmaps/settings") and not gone:
-                gone.append(request)
-                await there.client.delete(CONFIGMAPS, "settings", "a")
-            return await forward(request)
+    async def taken_away(request: Request) -> Response:
+        if request.method == "GET" and request.path.endswith("/configmaps/settings") and not gone:
+            gone.append(request)
+            await there.client.delete(CONFIGMAPS, "settings", "a")
+        return await forward(request)
 
-        there.manager.forward = taken_away
-        if foreign:
-            await there.distribute(settings(a="2"), includedNamespaces=named("a"))
-        else:
-            await there.change({"resource": settings(a="2")})
-        await has(there, "a", {"a": "2"})
-        assert gone
-        await counts(there, desired=1, succeeded=1, failed=0)
-        assert await there.events() == []
-
-    in_world(scenario)
+    there.manager.forward = taken_away
+    if foreign:
+        await there.distribute(settings(a="2"), includedNamespaces=named("a"))
+    else:
+        await there.respecify({"resource": settings(a="2")})
+    await has(there, "a", {"a": "2"})
+    assert gone
+    await counts(there, desired=1, succeeded=1, failed=0)
+    assert await there.events() == []
 
 
 @pytest.mark.behaviour("RD-32", "RD-55")
-def test_a_namespace_that_takes_nothing_stops_no_other_and_is_tried_again() -> None:
-    async def scenario(there: World) -> None:
-        for index in range(8):
-            await there.namespace(f"n{index}")
-        there.manager.refuse = lambda request: (request.method, "/n0/configmaps" in request.path) == ("POST", True)
-        await there.distribute(
-            settings(a="1"), allNamespaces=True, excludedNamespaces=named("default", "kube-node-lease")
-        )
-        await counts(there, desired=8, succeeded=7, failed=1)
-        condition = await there.condition("CreateResourceFailed")
-        assert (condition["status"], condition["failedNamespaces"]) == ("True", ["n0"])
-        assert "the disk is full" in condition["reason"]
-        there.manager.refuse = lambda _: False
-        await counts(there, desired=8, succeeded=8, failed=0)
-        assert (await there.condition("CreateResourceFailed"))["status"] == "False"
-
-    in_world(scenario)
+@in_world
+async def test_a_namespace_that_takes_nothing_stops_no_other_and_is_tried_again(there: World) -> None:
+    for index in range(8):
+        await there.namespace_of(f"n{index}")
+    there.manager.refuse = lambda request: (request.method, "/n0/configmaps" in request.path) == ("POST", True)
+    await there.distribute(settings(a="1"), allNamespaces=True, excludedNamespaces=named("default", "kube-node-lease"))
+    await counts(there, desired=8, succeeded=7, failed=1)
+    condition = await there.condition("CreateResourceFailed")
+    assert (condition["status"], condition["failedNamespaces"]) == ("True", ["n0"])
+    assert "the disk is full" in condition["reason"]
+    there.manager.refuse = lambda _: False
+    await counts(there, desired=8, succeeded=8, failed=0)
+    assert (await there.condition("CreateResourceFailed"))["status"] == "False"
 
 
-def test_copies_are_explained_and_never_shown() -> None:
-    async def scenario(there: World) -> None:
-        for name in ("a", "b", "c", "d"):
-            await there.namespace(name, team="x")
-        foreign = {"metadata": {"name": "settings"}, "data": {"secret": "theirs"}}
-        await there.client.create(CONFIGMAPS, foreign, "b")
-        await there.distribute(
-            settings(secret="1"),
-            includedNamespaces=named("a", "nowhere"),
-            namespaceSelector={"matchLabels": {"team": "x"}},
-            excludedNamespaces=named("d"),
-        )
-        await counts(there, desired=4, succeeded=2, failed=2)
-        found = await explain_object(there.client, await there.client.get(DISTRIBUTIONS, "rd"), lambda _: True)
-        assert found.head == "ResourceDistribution rd: ConfigMap settings, 2 of 4 copies up to date"
-        conflict = "ConfigMap b/settings is not ours and is left unchanged"
-        assert list(found.rows) == [
-            ("a", "up to date", "listed in includedNamespaces"),
-            ("b", "conflict", f"namespaceSelector selects it; {conflict}"),
-            ("c", "up to date", "namespaceSelector selects it"),
-            ("d", "none", "listed in excludedNamespaces"),
-            ("nowhere", "none", "listed in includedNamespaces; the namespace does not exist"),
-        ]
-        assert found.todo == [
-            "delete or rename ConfigMap b/settings, or exclude the namespace",
-            "create namespace nowhere, or remove it from includedNamespaces",
-        ]
-        assert "theirs" not in found.text()
-
-    in_world(scenario)
+@in_world
+async def test_copies_are_explained_and_never_shown(there: World) -> None:
+    for name in ("a", "b", "c", "d"):
+        await there.namespace_of(name, team="x")
+    foreign = {"metadata": {"name": "settings"}, "data": {"secret": "theirs"}}
+    await there.client.create(CONFIGMAPS, foreign, "b")
+    await there.distribute(
+        settings(secret="1"),
+        includedNamespaces=named("a", "nowhere"),
+        namespaceSelector={"matchLabels": {"team": "x"}},
+        excludedNamespaces=named("d"),
+    )
+    await counts(there, desired=4, succeeded=2, failed=2)
+    found = await explain_object(there.client, await there.client.get(DISTRIBUTIONS, "rd"), lambda _: True)
+    assert found.head == "ResourceDistribution rd: ConfigMap settings, 2 of 4 copies up to date"
+    conflict = "ConfigMap b/settings is not ours and is left unchanged"
+    assert list(found.rows) == [
+        ("a", "up to date", "listed in includedNamespaces"),
+        ("b", "conflict", f"namespaceSelector selects it; {conflict}"),
+        ("c", "up to date", "namespaceSelector selects it"),
+        ("d", "none", "listed in excludedNamespaces"),
+        ("nowhere", "none", "listed in includedNamespaces; the namespace does not exist"),
+    ]
+    assert found.todo == [
+        "delete or rename ConfigMap b/settings, or exclude the namespace",
+        "create namespace nowhere, or remove it from includedNamespaces",
+    ]
+    assert "theirs" not in found.text()
 
 
 @pytest.mark.parametrize(
     ("resource", "said"), [({"kind": "Pod"}, "cannot be distributed"), ({"apiVersion": "v1", "kind": "Secret"}, "name")]
 )
-def test_what_cannot_be_distributed_is_said(resource: Json, said: str) -> None:
-    async def scenario(there: World) -> None:
-        await there.distribute(settings())
-        found = await there.client.get(DISTRIBUTIONS, "rd")
-        with pytest.raises(CommandError, match=said):
-            await explain_object(
-                there.client, {**found, "spec": {**found["spec"], "resource": resource}}, lambda _: True
-            )
-
-    in_world(scenario)
+@in_world
+async def test_what_cannot_be_distributed_is_said(there: World, resource: Json, said: str) -> None:
+    await there.distribute(settings())
+    found = await there.client.get(DISTRIBUTIONS, "rd")
+    with pytest.raises(CommandError, match=said):
+        await explain_object(there.client, {**found, "spec": {**found["spec"], "resource": resource}}, lambda _: True)

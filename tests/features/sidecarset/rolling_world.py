@@ -26,6 +26,7 @@ from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.features.admitting import World as Admitting
+from tests.kit.cluster import scenarios
 from tests.kit.features import controller_of, part_of, stores_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -186,11 +187,9 @@ def is_ready(pod: Json) -> bool:
 
 
 @asynccontextmanager
-async def rolling_world(
-    *, pace: Pace | None = None, budget: DisruptionBudget | None = None, seed: int = 7, managed: bool = True
-) -> AsyncIterator[World]:
-    """The cluster, running, with a namespace for the Pods and the manager's own; ``managed``: and a manager."""
-    clock, rng = VirtualClock(), Random(seed)
+async def rolling_world(*, pace: Pace | None = None, budget: DisruptionBudget | None = None) -> AsyncIterator[World]:
+    """The cluster, running, with a namespace for the Pods and the manager's own."""
+    clock, rng = VirtualClock(), Random(7)
     api = ApiServer(clock=clock, rng=rng)
     world = World(api, clock)
     await world.user.create(CUSTOMRESOURCEDEFINITIONS, manifest(SIDECAR_SET))
@@ -198,20 +197,15 @@ async def rolling_world(
         await world.user.create(NAMESPACES, {"metadata": {"name": name}})
     nodes = Nodes(Client(api.transport(), clock), simulated_nodes(3), rng=rng, bind=True, pace=pace)
     try:
-        async with running(nodes.run()):
-            if not managed:
-                await world.until(world.served, "the kind is served")
-                yield world
-                return
-            async with managing(world, rng, budget):
-                yield world
+        async with running(nodes.run()), _managing(world, rng, budget):
+            yield world
     finally:
         api.close()
 
 
 @asynccontextmanager
-async def managing(world: World, rng: Random, budget: DisruptionBudget | None = None) -> AsyncIterator[None]:
-    """A manager that leads, from its start to its end, with caches of its own."""
+async def _managing(world: World, rng: Random, budget: DisruptionBudget | None) -> AsyncIterator[None]:
+    """A manager with caches of its own."""
     client = Client(world.sent, world.clock)
     caches = Caches("kruise-system", declared=[FEATURE])
     events = EventRecorder(client, NAME)
@@ -225,3 +219,6 @@ async def managing(world: World, rng: Random, budget: DisruptionBudget | None = 
         # A definition is served a moment after it was created, and the caches are filled then.
         await until(lambda: all(store.ready for store in given.values()), 600)
         yield
+
+
+in_world = scenarios(rolling_world)

@@ -18,8 +18,7 @@ from app.kube.errors import CommandError
 from app.kube.resources import CONTROLLERREVISIONS, DEPLOYMENTS, PODS, REPLICASETS
 from app.manager.gates import parse_gates
 from app.sandbox.kubelet.program import Pace
-from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, rolling_world, sidecar
-from tests.kube.fakes import virtual
+from tests.features.sidecarset.rolling_world import NAMESPACE, SETS, World, in_world, sidecar
 
 WHAT = ["sidecarset", "s"]
 GATES = parse_gates("")
@@ -33,118 +32,108 @@ async def with_pods(world: World, *pods: str) -> None:
 
 
 @pytest.mark.behaviour("SS-132")
-@virtual
-async def test_status_pause_resume_history_and_undo(capsys: pytest.CaptureFixture[str]) -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=1.0)) as world:
-        await with_pods(world, "a", "b")
-        first = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
-        assert await set_paused(world.user, "default", WHAT, paused=True) == "sidecarset.apps.kruise.io/s paused"
-        assert (await world.user.get(SETS, "s"))["spec"]["updateStrategy"]["paused"] is True
-        again = await set_paused(world.user, "default", WHAT, paused=True)
-        assert again == "sidecarset.apps.kruise.io/s is paused already"
-        await world.apply(containers=[sidecar("a:2")], updateStrategy={"paused": True})
-        await world.settles(2, 0, 2, 0)
-        assert not await show_status(world.user, "default", WHAT, watch=True, give_up=3)
-        assert "0 of 2 Pods updated, 0 ready; paused: pykruise rollout resume sidecarset s" in capsys.readouterr().out
-        await set_paused(world.user, "default", WHAT, paused=False)
-        assert await show_status(world.user, "default", WHAT, watch=True, give_up=60)
-        shown = capsys.readouterr().out.splitlines()
-        assert shown[-2:] == [
-            "2 of 2 Pods updated, 2 ready",
-            'sidecarset "s" successfully rolled out',
-        ]
-        second = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
-        rows = [line.split() for line in (await history_text(world.user, "default", WHAT, 0)).splitlines()]
-        assert rows[0] == ["REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE"]
-        assert rows[1:] == [["1", first, "0", "-", "<none>"], ["2", second, "2", "latest", "<none>"]]
-        assert "image: a:1" in await history_text(world.user, "default", WHAT, 1)
-        text = await undone(world.user, "default", WHAT, 0, dry_run=False)
-        assert text == f"sidecarset.apps.kruise.io/s rolled back to revision 1 ({first})"
-        restored = (await world.user.get(SETS, "s"))["spec"]
-        assert [one["image"] for one in restored["containers"]] == ["a:1"]
-        with pytest.raises(CommandError, match="there is no revision 9; recorded: 1, 2"):
-            await undone(world.user, "default", WHAT, 9, dry_run=False)
+@in_world(pace=Pace(start=0.1, restart=1.0))
+async def test_status_pause_resume_history_and_undo(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    await with_pods(world, "a", "b")
+    first = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
+    assert await set_paused(world.user, "default", WHAT, paused=True) == "sidecarset.apps.kruise.io/s paused"
+    assert (await world.user.get(SETS, "s"))["spec"]["updateStrategy"]["paused"] is True
+    again = await set_paused(world.user, "default", WHAT, paused=True)
+    assert again == "sidecarset.apps.kruise.io/s is paused already"
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"paused": True})
+    await world.settles(2, 0, 2, 0)
+    assert not await show_status(world.user, "default", WHAT, watch=True, give_up=3)
+    assert "0 of 2 Pods updated, 0 ready; paused: pykruise rollout resume sidecarset s" in capsys.readouterr().out
+    await set_paused(world.user, "default", WHAT, paused=False)
+    assert await show_status(world.user, "default", WHAT, watch=True, give_up=60)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[-2:] == [
+        "2 of 2 Pods updated, 2 ready",
+        'sidecarset "s" successfully rolled out',
+    ]
+    second = (await world.user.get(SETS, "s"))["status"]["latestRevision"]
+    rows = [line.split() for line in (await history_text(world.user, "default", WHAT, 0)).splitlines()]
+    assert rows[0] == ["REVISION", "NAME", "PODS", "ROLE", "CHANGE-CAUSE"]
+    assert rows[1:] == [["1", first, "0", "-", "<none>"], ["2", second, "2", "latest", "<none>"]]
+    assert "image: a:1" in await history_text(world.user, "default", WHAT, 1)
+    text = await undone(world.user, "default", WHAT, 0, dry_run=False)
+    assert text == f"sidecarset.apps.kruise.io/s rolled back to revision 1 ({first})"
+    restored = (await world.user.get(SETS, "s"))["spec"]
+    assert [one["image"] for one in restored["containers"]] == ["a:1"]
+    with pytest.raises(CommandError, match="there is no revision 9; recorded: 1, 2"):
+        await undone(world.user, "default", WHAT, 9, dry_run=False)
 
 
 @pytest.mark.behaviour("SS-133")
-@virtual
-async def test_plan_tells_each_pod_its_step_and_its_change() -> None:
-    async with rolling_world() as world:
-        await with_pods(world, "a", "b", "c")
-        live = await world.user.get(SETS, "s")
-        manifest = {"apiVersion": SETS.api_version, "kind": "SidecarSet", "metadata": {"name": "s"}}
-        hashes = live["metadata"]["annotations"]
-        # The webhook of a manager would compute the hash.
-        changed = {**live["spec"], "containers": [{**live["spec"]["containers"][0], "image": "a:2"}]}
-        changed["updateStrategy"] = {**changed["updateStrategy"], "maxUnavailable": 2, "partition": 0}
-        await world.user.patch(SETS, "s", {"metadata": {"annotations": {names.SIDECARSET_HASH: "later"}}})
-        text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
-        rows = [re.split(r" {2,}", line) for line in text.splitlines()]
-        assert rows[0] == ["SidecarSet s: 3 Pods matched, 0 of them already updated"]
-        assert rows[1] == ["STEP", "NAMESPACE", "POD", "ACTION", "WHAT"]
-        assert sorted(row[0] for row in rows[2:]) == ["1", "1", "2"]
-        assert {tuple(row[1:]) for row in rows[2:]} == {
-            (NAMESPACE, name, "update", "shipper a:1 → a:2") for name in "abc"
-        }
-        without = {names.SIDECARSET_HASH_WITHOUT_IMAGE: "other"}
-        await world.user.patch(SETS, "s", {"metadata": {"annotations": without}})
-        changed["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-        text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
-        why = "cannot be updated in place: spec.containers[shipper].env; recreate it"
-        assert [re.split(r" {2,}", line)[2:] for line in text.splitlines()[2:]] == [
-            [name, "keep", why] for name in "abc"
-        ]
-        assert (await world.user.get(SETS, "s"))["spec"] == live["spec"]
-        assert hashes[names.SIDECARSET_HASH]
+@in_world
+async def test_plan_tells_each_pod_its_step_and_its_change(world: World) -> None:
+    await with_pods(world, "a", "b", "c")
+    live = await world.user.get(SETS, "s")
+    manifest = {"apiVersion": SETS.api_version, "kind": "SidecarSet", "metadata": {"name": "s"}}
+    hashes = live["metadata"]["annotations"]
+    # The webhook of a manager would compute the hash.
+    changed = {**live["spec"], "containers": [{**live["spec"]["containers"][0], "image": "a:2"}]}
+    changed["updateStrategy"] = {**changed["updateStrategy"], "maxUnavailable": 2, "partition": 0}
+    await world.user.patch(SETS, "s", {"metadata": {"annotations": {names.SIDECARSET_HASH: "later"}}})
+    text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
+    rows = [re.split(r" {2,}", line) for line in text.splitlines()]
+    assert rows[0] == ["SidecarSet s: 3 Pods matched, 0 of them already updated"]
+    assert rows[1] == ["STEP", "NAMESPACE", "POD", "ACTION", "WHAT"]
+    assert sorted(row[0] for row in rows[2:]) == ["1", "1", "2"]
+    assert {tuple(row[1:]) for row in rows[2:]} == {(NAMESPACE, name, "update", "shipper a:1 → a:2") for name in "abc"}
+    without = {names.SIDECARSET_HASH_WITHOUT_IMAGE: "other"}
+    await world.user.patch(SETS, "s", {"metadata": {"annotations": without}})
+    changed["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    text = await plan_text(world.user, "default", {**manifest, "spec": changed}, GATES)
+    why = "cannot be updated in place: spec.containers[shipper].env; recreate it"
+    assert [re.split(r" {2,}", line)[2:] for line in text.splitlines()[2:]] == [[name, "keep", why] for name in "abc"]
+    assert (await world.user.get(SETS, "s"))["spec"] == live["spec"]
+    assert hashes[names.SIDECARSET_HASH]
 
 
 @pytest.mark.behaviour("SS-134")
-@virtual
-async def test_explain_tells_who_waits_for_what_and_who_was_missed() -> None:
-    async with rolling_world() as world:
-        missed = {"metadata": {"name": "missed", "labels": {"app": "web"}}}
-        missed["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
-        await world.user.create(PODS, {"apiVersion": "v1", "kind": "Pod", **missed}, NAMESPACE)
-        await world.clock.sleep(5)
-        await with_pods(world, "a", "b")
-        await world.apply(containers=[sidecar("a:2")], updateStrategy={"partition": 1})
-        await world.settles(2, 1, 2, 1)
-        commands, _ = wanted(WHAT)
-        text = await whole_explanation(world.user, commands, "default", "s", GATES)
-        lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
-        assert text.endswith("\nto do: pykruise rollout restart sidecarset s: the owners of its Pods replace them")
-        assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
-        assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
-        assert "partition 1 keeps 1 of 2 Pods" in text
-        of_one = await explanation(world.user, NAMESPACE, "missed", GATES)
-        assert "SidecarSet s: selects it, but its containers are missing: the Pod is older than the set" in of_one
-        (outdated,) = [line[0] for line in lines if line[1] == "outdated"]
-        of_one = await explanation(world.user, NAMESPACE, outdated, GATES)
-        assert "SidecarSet s: outdated (partition 1 keeps 1 of 2 Pods)" in of_one
+@in_world
+async def test_explain_tells_who_waits_for_what_and_who_was_missed(world: World) -> None:
+    missed = {"metadata": {"name": "missed", "labels": {"app": "web"}}}
+    missed["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
+    await world.user.create(PODS, {"apiVersion": "v1", "kind": "Pod", **missed}, NAMESPACE)
+    await world.clock.sleep(5)
+    await with_pods(world, "a", "b")
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"partition": 1})
+    await world.settles(2, 1, 2, 1)
+    commands, _ = wanted(WHAT)
+    text = await whole_explanation(world.user, commands, "default", "s", GATES)
+    lines = [re.split(r" {2,}", line)[1:] for line in text.splitlines()[2:-1]]
+    assert text.endswith("\nto do: pykruise rollout restart sidecarset s: the owners of its Pods replace them")
+    assert text.startswith("SidecarSet s: 2 Pods matched, 1 updated, 2 ready, 0 not upgradable\n")
+    assert sorted(line[1] for line in lines) == ["not injected", "outdated", "updated"]
+    assert "partition 1 keeps 1 of 2 Pods" in text
+    of_one = await explanation(world.user, NAMESPACE, "missed", GATES)
+    assert "SidecarSet s: selects it, but its containers are missing: the Pod is older than the set" in of_one
+    (outdated,) = [line[0] for line in lines if line[1] == "outdated"]
+    of_one = await explanation(world.user, NAMESPACE, outdated, GATES)
+    assert "SidecarSet s: outdated (partition 1 keeps 1 of 2 Pods)" in of_one
 
 
 @pytest.mark.behaviour("SS-132")
-@virtual
-async def test_restart_goes_to_the_owners_of_the_pods() -> None:
-    async with rolling_world() as world:
-        await with_pods(world, "a", "b")
-        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
-        spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
-        made = await world.user.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, NAMESPACE)
-        above = [owner(made, "Deployment")]
-        body = {"metadata": {"name": "web-1", "ownerReferences": above}, "spec": spec}
-        below = await world.user.create(REPLICASETS, body, NAMESPACE)
-        await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [owner(below, "ReplicaSet")]}}, NAMESPACE)
-        text = await restarted(world.user, "default", WHAT)
-        assert text == (
-            "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
-            "not restarted: Pod shop/b (1 Pods); use pykruise rollout restart KIND NAME, or delete the Pods"
-        )
-        annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"][
-            "annotations"
-        ]
-        assert "kubectl.kubernetes.io/restartedAt" in annotations
-        assert (await world.user.list(CONTROLLERREVISIONS, "kruise-system")).items
+@in_world
+async def test_restart_goes_to_the_owners_of_the_pods(world: World) -> None:
+    await with_pods(world, "a", "b")
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "main", "image": "n"}]}}
+    spec = {"selector": {"matchLabels": {"app": "x"}}, "template": template}
+    made = await world.user.create(DEPLOYMENTS, {"metadata": {"name": "web"}, "spec": spec}, NAMESPACE)
+    above = [owner(made, "Deployment")]
+    body = {"metadata": {"name": "web-1", "ownerReferences": above}, "spec": spec}
+    below = await world.user.create(REPLICASETS, body, NAMESPACE)
+    await world.user.patch(PODS, "a", {"metadata": {"ownerReferences": [owner(below, "ReplicaSet")]}}, NAMESPACE)
+    text = await restarted(world.user, "default", WHAT)
+    assert text == (
+        "sidecarset.apps.kruise.io/s restarted: Deployment shop/web (1 Pods); "
+        "not restarted: Pod shop/b (1 Pods); use pykruise rollout restart KIND NAME, or delete the Pods"
+    )
+    annotations = (await world.user.get(DEPLOYMENTS, "web", NAMESPACE))["spec"]["template"]["metadata"]["annotations"]
+    assert "kubectl.kubernetes.io/restartedAt" in annotations
+    assert (await world.user.list(CONTROLLERREVISIONS, "kruise-system")).items
 
 
 def owner(made: dict, kind: str) -> dict:

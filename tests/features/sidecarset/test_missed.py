@@ -17,7 +17,8 @@ from app.kube.events import EventRecorder
 from app.kube.objects import Namespace, Pod, decode_namespace, decode_pod
 from app.kube.selectors import compile_selector
 from app.kube.store import Store
-from tests.kit.virtualtime import EPOCH, VirtualClock, run
+from tests.kit.virtualtime import EPOCH, VirtualClock
+from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 SOON, LATE = LOOKS
@@ -73,50 +74,44 @@ class World:
         return self.registry.get_sample_value("kruise_bypassed_pods_total") or 0.0
 
 
-def test_a_pod_is_told_of_once_although_it_is_looked_for_twice() -> None:
-    async def scenario() -> None:
-        world = World()
-        looking = asyncio.create_task(world.report.run())
-        world.pod("web-0")
-        world.report.webhooks_registered(EPOCH)
-        await asyncio.sleep(SOON + 1)
-        assert (world.told, world.marked, world.counted) == (["Warning SidecarsMissing web-0"], ["web-0"], 1)
-        await asyncio.sleep(2 * LATE)
-        assert (len(world.told), world.counted) == (1, 1)
-        looking.cancel()
-
-    run(scenario())
+@virtual
+async def test_a_pod_is_told_of_once_although_it_is_looked_for_twice() -> None:
+    world = World()
+    looking = asyncio.create_task(world.report.run())
+    world.pod("web-0")
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(SOON + 1)
+    assert (world.told, world.marked, world.counted) == (["Warning SidecarsMissing web-0"], ["web-0"], 1)
+    await asyncio.sleep(2 * LATE)
+    assert (len(world.told), world.counted) == (1, 1)
+    looking.cancel()
 
 
-def test_a_pod_that_the_watch_shows_late_is_found_and_one_that_came_while_nobody_led() -> None:
-    async def scenario() -> None:
-        world = World()
-        looking = asyncio.create_task(world.report.run())
-        world.pod("web-0")
-        world.leading = False
-        world.report.webhooks_registered(EPOCH)
-        await asyncio.sleep(SOON + 1)
-        assert world.told == []
-        world.leading = True
-        world.pod("web-1")
-        await asyncio.sleep(LATE)
-        assert sorted(world.marked) == ["web-0", "web-1"]
-        looking.cancel()
-
-    run(scenario())
+@virtual
+async def test_a_pod_that_the_watch_shows_late_is_found_and_one_that_came_while_nobody_led() -> None:
+    world = World()
+    looking = asyncio.create_task(world.report.run())
+    world.pod("web-0")
+    world.leading = False
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(SOON + 1)
+    assert world.told == []
+    world.leading = True
+    world.pod("web-1")
+    await asyncio.sleep(LATE)
+    assert sorted(world.marked) == ["web-0", "web-1"]
+    looking.cancel()
 
 
-def test_what_is_registered_again_meanwhile_is_looked_after_as_well() -> None:
-    async def scenario() -> None:
-        world = World()
-        looking = asyncio.create_task(world.report.run())
-        world.report.webhooks_registered(EPOCH)
-        await asyncio.sleep(SOON + 1)
-        world.report.webhooks_registered(EPOCH)
-        await asyncio.sleep(LATE)
-        world.pod("web-0")
-        await asyncio.sleep(LATE)
-        assert world.marked == ["web-0"]
-        looking.cancel()
-
-    run(scenario())
+@virtual
+async def test_what_is_registered_again_meanwhile_is_looked_after_as_well() -> None:
+    world = World()
+    looking = asyncio.create_task(world.report.run())
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(SOON + 1)
+    world.report.webhooks_registered(EPOCH)
+    await asyncio.sleep(LATE)
+    world.pod("web-0")
+    await asyncio.sleep(LATE)
+    assert world.marked == ["web-0"]
+    looking.cancel()

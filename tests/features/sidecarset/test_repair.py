@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from random import Random
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
 import pytest
 
-from app.api.crd import manifest
 from app.features.sidecarset.feature import FEATURE
 from app.features.sidecarset.kind import SIDECAR_SET
 from app.features.sidecarset.missed import NAME
 from app.features.sidecarset.plan.missed import Limits, limits_of, next_step, pod_patch
 from app.kube.client import Client, PatchType
-from app.kube.errors import NotFound
-from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
 from app.kube.quantities import IntOrPercentError
-from app.kube.reflector import Reflector
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
+from app.kube.resources import EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
 from app.sandbox.apiserver.server import ApiServer
-from tests.kit.features import controller_of, part_of, stores_of
-from tests.kit.virtualtime import VirtualClock, run
-from tests.kube.fakes import running
+from tests.kit import cluster
+from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("SS-137")
 Json = dict[str, Any]
@@ -106,13 +100,13 @@ def test_limits_that_cannot_be_read_are_said(value: object) -> None:
 # ---- the controller
 
 
-class Shop:
+class Shop(cluster.World):
     """A namespace with a ReplicaSet whose Pods this test makes anew, with their sidecar, as its controller would."""
 
-    def __init__(self, client: Client, owner: tuple[str, str]) -> None:
-        self.client = client
-        #: apiVersion and kind of who makes the Pods.
-        self.owner = owner
+    def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
+        super().__init__(api, client, manager)
+        #: apiVersion and kind of the workload.
+        self.owner = ("", "")
         self.uid = ""
         self.made = 0
         #: Pods there were at the least, while they were replaced.
@@ -170,7 +164,7 @@ class Shop:
         found = (await self.client.list(PODS, "shop")).items
         return {one["metadata"]["name"]: "annotations" in one["metadata"] for one in found}
 
-    async def until(self, look: Callable[[], Awaitable[bool]], replicas: int, seconds: float = 120.0) -> None:
+    async def replaced_until(self, look: Callable[[], Awaitable[bool]], replicas: int, seconds: float = 120.0) -> None:
         """Replace what is gone a second later, until ``look`` is content."""
         end = self.client.clock.monotonic() + seconds
         while not await look():
@@ -190,84 +184,58 @@ async def shop(
     owner: tuple[str, str] = ("apps/v1", "ReplicaSet"),
 ) -> AsyncIterator[Shop]:
     """With Pods that lack their sidecars; ``budget``: how many of them may be disrupted; ``paused``: the injection."""
-    clock, rng = VirtualClock(), Random(1)
-    api = ApiServer(clock=clock, rng=rng)
-    client = Client(api.transport(), clock)
-    await client.create(CUSTOMRESOURCEDEFINITIONS, manifest(SIDECAR_SET))
-    while True:
-        try:
-            await client.list(SETS)
-            break
-        except NotFound:
-            await clock.sleep(0.1)
-    found = Shop(client, owner)
-    await found.start(replicas)
-    if budget is not None:
-        await found.allow(budget)
-    if paused:
-        await client.patch(SETS, "logs", {"spec": {"injectionStrategy": {"paused": True}}})
-    ours = Client(api.transport("manager"), clock)
-    part = part_of(FEATURE, NAME)
-    stores = stores_of(part)
-    events = EventRecorder(ours, part.name)
-    controller = controller_of(FEATURE, ours, stores.by_name, NAME, events=events)
-    async with AsyncExitStack() as stack:
-        for one in part.watched:
-            reflector: Reflector[Any] = Reflector(ours, one.resource, stores(one), decode=one.decode, rng=rng)
-            await stack.enter_async_context(running(reflector.run()))
-        await stack.enter_async_context(running(events.run()))
-        await stack.enter_async_context(running(controller.run()))
-        yield found
-    api.close()
+
+    async def begin(there: Shop) -> None:
+        there.owner = owner
+        await there.start(replicas)
+        if budget is not None:
+            await there.allow(budget)
+        if paused:
+            await there.client.patch(SETS, "logs", {"spec": {"injectionStrategy": {"paused": True}}})
+
+    async with cluster.cluster(Shop, FEATURE, controllers=[NAME], before=begin) as there:
+        yield there
 
 
-def test_they_are_replaced_one_by_one() -> None:
-    async def scenario() -> None:
-        async with shop(3) as found:
+@virtual
+async def test_they_are_replaced_one_by_one() -> None:
+    async with shop(3) as found:
 
-            async def repaired() -> bool:
-                pods = await found.pods()
-                return len(pods) == 3 and all(pods.values())
+        async def repaired() -> bool:
+            pods = await found.pods()
+            return len(pods) == 3 and all(pods.values())
 
-            await found.until(repaired, 3)
-            assert found.fewest == 2
-            events = (await found.client.list(EVENTS)).items
-            told = sorted(one["involvedObject"]["name"] for one in events if one["reason"] == "EvictedForSidecars")
-            assert told == ["web-1", "web-2", "web-3"]
-
-    run(scenario())
+        await found.replaced_until(repaired, 3)
+        assert found.fewest == 2
+        events = (await found.client.list(EVENTS)).items
+        told = sorted(one["involvedObject"]["name"] for one in events if one["reason"] == "EvictedForSidecars")
+        assert told == ["web-1", "web-2", "web-3"]
 
 
-def test_a_budget_holds_them_until_it_allows() -> None:
-    async def scenario() -> None:
-        async with shop(2, budget=0) as found:
-            await found.client.clock.sleep(60)
-            assert sorted(await found.pods()) == ["web-1", "web-2"]
-            await found.allow(2)
+@virtual
+async def test_a_budget_holds_them_until_it_allows() -> None:
+    async with shop(2, budget=0) as found:
+        await found.client.clock.sleep(60)
+        assert sorted(await found.pods()) == ["web-1", "web-2"]
+        await found.allow(2)
 
-            async def repaired() -> bool:
-                return all((await found.pods()).values())
+        async def repaired() -> bool:
+            return all((await found.pods()).values())
 
-            await found.until(repaired, 2)
-
-    run(scenario())
+        await found.replaced_until(repaired, 2)
 
 
-def test_where_the_injection_is_paused_nobody_goes() -> None:
-    async def scenario() -> None:
-        async with shop(2, paused=True) as found:
-            await found.client.clock.sleep(60)
-            assert sorted(await found.pods()) == ["web-1", "web-2"]
-
-    run(scenario())
+@virtual
+async def test_where_the_injection_is_paused_nobody_goes() -> None:
+    async with shop(2, paused=True) as found:
+        await found.client.clock.sleep(60)
+        assert sorted(await found.pods()) == ["web-1", "web-2"]
 
 
-def test_the_pods_of_a_workload_of_another_kind_are_left_with_a_word() -> None:
-    async def scenario() -> None:
-        async with shop(1, owner=("example.com/v1", "Gizmo")) as found:
-            await found.client.clock.sleep(30)
-            assert sorted(await found.pods()) == ["web-1"]
-            events = (await found.client.list(EVENTS)).items
-            assert [one["reason"] for one in events] == ["SidecarsNotRepaired"]
-
-    run(scenario())
+@virtual
+async def test_the_pods_of_a_workload_of_another_kind_are_left_with_a_word() -> None:
+    async with shop(1, owner=("example.com/v1", "Gizmo")) as found:
+        await found.client.clock.sleep(30)
+        assert sorted(await found.pods()) == ["web-1"]
+        events = (await found.client.list(EVENTS)).items
+        assert [one["reason"] for one in events] == ["SidecarsNotRepaired"]

@@ -44,40 +44,36 @@ async def pods_with_a_budget(there: Simulated, max_unavailable: int) -> list[Jso
 
 
 @pytest.mark.behaviour("EX-19")
-def test_a_pod_of_a_cloneset_gets_gate_budget_and_sidecar() -> None:
-    async def scenario(there: Simulated) -> None:
-        for pod in await pods_with_a_budget(there, 1):
-            gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
-            assert names.KRUISE_POD_READY in gates
-            annotations = pod["metadata"]["annotations"]
-            assert annotations[names.RELATED_PUB] == annotations[names.RELATED_PUB_OLD] == "web-pub"
-            assert [one["name"] for one in pod["spec"]["containers"]] == ["shipper", "main"]
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_a_pod_of_a_cloneset_gets_gate_budget_and_sidecar(there: Simulated) -> None:
+    for pod in await pods_with_a_budget(there, 1):
+        gates = [one["conditionType"] for one in pod["spec"]["readinessGates"]]
+        assert names.KRUISE_POD_READY in gates
+        annotations = pod["metadata"]["annotations"]
+        assert annotations[names.RELATED_PUB] == annotations[names.RELATED_PUB_OLD] == "web-pub"
+        assert [one["name"] for one in pod["spec"]["containers"]] == ["shipper", "main"]
 
 
 @pytest.mark.behaviour("PW-26")
-def test_an_update_by_the_sidecarset_controller_is_judged_like_any_other() -> None:
-    async def scenario(there: Simulated) -> None:
-        before = await pods_with_a_budget(there, 0)
-        await there.patch(SETS, "s", {"spec": {"containers": sidecars("busybox:1.37")}})
-        await there.client.clock.sleep(30)
-        assert _images(await there.pods("app=web")) == _images(before) == {"busybox:1.36"}
-        # The webhook does not let the manager's own account through, either.
-        account = "system:serviceaccount:kruise-system:kruise-manager"
-        ours = Client(there.api.transport(account), there.client.clock)
-        image = {"spec": {"containers": [{"name": "shipper", "image": "busybox:1.37"}]}}
-        name = before[0]["metadata"]["name"]
-        with pytest.raises(ApiError, match="web-pub"):
-            await ours.patch(PODS, name, image, "default", kind=PatchType.STRATEGIC)
-        await there.patch(BUDGETS, "web-pub", {"spec": {"maxUnavailable": 1}})
+@in_managed(GATE)
+async def test_an_update_by_the_sidecarset_controller_is_judged_like_any_other(there: Simulated) -> None:
+    before = await pods_with_a_budget(there, 0)
+    await there.patch(SETS, "s", {"spec": {"containers": sidecars("busybox:1.37")}})
+    await there.client.clock.sleep(30)
+    assert _images(await there.pods("app=web")) == _images(before) == {"busybox:1.36"}
+    # The webhook does not let the manager's own account through, either.
+    account = "system:serviceaccount:kruise-system:kruise-manager"
+    ours = Client(there.api.transport(account), there.client.clock)
+    image = {"spec": {"containers": [{"name": "shipper", "image": "busybox:1.37"}]}}
+    name = before[0]["metadata"]["name"]
+    with pytest.raises(ApiError, match="web-pub"):
+        await ours.patch(PODS, name, image, "default", kind=PatchType.STRATEGIC)
+    await there.patch(BUDGETS, "web-pub", {"spec": {"maxUnavailable": 1}})
 
-        async def updated() -> bool:
-            return _images(await there.pods("app=web")) == {"busybox:1.37"}
+    async def updated() -> bool:
+        return _images(await there.pods("app=web")) == {"busybox:1.37"}
 
-        await there.until(updated, 120)
-
-    in_managed(scenario, GATE)
+    await there.until(updated, 120)
 
 
 def _images(pods: list[Json]) -> set[str]:

@@ -21,6 +21,7 @@ from tests.features.sidecarset.rolling_world import (
     annotation,
     hot,
     image_of,
+    in_world,
     is_ready,
     rolling_world,
     sidecar,
@@ -29,87 +30,84 @@ from tests.kube.fakes import json_response, status_body, virtual
 
 
 @pytest.mark.behaviour("SS-98", "SS-99", "SS-89", "SS-106", "SS-107")
-@virtual
-async def test_a_new_image_restarts_the_sidecar_and_nothing_else() -> None:  # U-61, the life in part C
-    async with rolling_world(pace=Pace(start=0.1, restart=3.0)) as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a")
-        await world.settles(1, 1, 1, 1)
-        before = await world.pod("a")
-        made = await world.apply(containers=[sidecar("a:2")])
-        await world.settles(1, 1, 0, 0)
-        pod = await world.pod("a")
-        assert (image_of(pod, "shipper"), image_of(pod, "main")) == ("a:2", "nginx:1")
-        record = annotation(pod, names.SIDECARSET_HASH)["s"]
-        digest = made["metadata"]["annotations"][names.SIDECARSET_HASH]
-        assert record["hash"] == digest
-        assert record["controllerRevision"] == (await world.user.get(SETS, "s"))["status"]["latestRevision"]
-        state = annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
-        assert state["revision"] == digest
-        assert state["updateTimestamp"] == record["updateTimestamp"]
-        ids = {one["name"]: one["imageID"] for one in before["status"]["containerStatuses"]}
-        assert state["lastContainerStatuses"] == {"shipper": {"imageID": ids["shipper"]}}
-        await world.settles(1, 1, 1, 1)
-        after = await world.pod("a")
-        assert world.restarts(after) == {"shipper": 1, "main": 0}
-        unchanged = [dict(one, image="") for one in before["spec"]["containers"]]
-        assert [dict(one, image="") for one in after["spec"]["containers"]] == unchanged
-        assert len(world.sent.to_pods("a")) == 1
-        assert await world.events("SidecarsUpdated") == ["SidecarSet s: shipper a:1 → a:2"]
+@in_world(pace=Pace(start=0.1, restart=3.0))
+async def test_a_new_image_restarts_the_sidecar_and_nothing_else(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a")
+    await world.settles(1, 1, 1, 1)
+    before = await world.pod("a")
+    made = await world.apply(containers=[sidecar("a:2")])
+    await world.settles(1, 1, 0, 0)
+    pod = await world.pod("a")
+    assert (image_of(pod, "shipper"), image_of(pod, "main")) == ("a:2", "nginx:1")
+    record = annotation(pod, names.SIDECARSET_HASH)["s"]
+    digest = made["metadata"]["annotations"][names.SIDECARSET_HASH]
+    assert record["hash"] == digest
+    assert record["controllerRevision"] == (await world.user.get(SETS, "s"))["status"]["latestRevision"]
+    state = annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
+    assert state["revision"] == digest
+    assert state["updateTimestamp"] == record["updateTimestamp"]
+    ids = {one["name"]: one["imageID"] for one in before["status"]["containerStatuses"]}
+    assert state["lastContainerStatuses"] == {"shipper": {"imageID": ids["shipper"]}}
+    await world.settles(1, 1, 1, 1)
+    after = await world.pod("a")
+    assert world.restarts(after) == {"shipper": 1, "main": 0}
+    unchanged = [dict(one, image="") for one in before["spec"]["containers"]]
+    assert [dict(one, image="") for one in after["spec"]["containers"]] == unchanged
+    assert len(world.sent.to_pods("a")) == 1
+    assert await world.events("SidecarsUpdated") == ["SidecarSet s: shipper a:1 → a:2"]
 
 
 @pytest.mark.behaviour("SS-95", "SS-90")
-@virtual
-async def test_never_more_than_max_unavailable_and_each_as_soon_as_there_is_room() -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=2.0)) as world:
-        await world.apply(updateStrategy={"maxUnavailable": "30%"})
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of(*(f"p{number:02}" for number in range(10)))
-        await world.settles(10, 10, 10, 10)
-        started = world.clock.monotonic()
-        await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": "30%"})
+@in_world(pace=Pace(start=0.1, restart=2.0))
+async def test_never_more_than_max_unavailable_and_each_as_soon_as_there_is_room(world: World) -> None:
+    await world.apply(updateStrategy={"maxUnavailable": "30%"})
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of(*(f"p{number:02}" for number in range(10)))
+    await world.settles(10, 10, 10, 10)
+    started = world.clock.monotonic()
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": "30%"})
 
-        async def done() -> bool:
-            pods = await world.pods()
-            assert sum(not is_ready(pod) for pod in pods) <= 3
-            return await world.counts() == (10, 10, 10, 10)
+    async def done() -> bool:
+        pods = await world.pods()
+        assert sum(not is_ready(pod) for pod in pods) <= 3
+        return await world.counts() == (10, 10, 10, 10)
 
-        await world.until(done, "all are updated")
-        # Four rounds of two seconds: nobody waits five seconds for anything.
-        assert world.clock.monotonic() - started < 11
-        assert len(world.sent.to_pods()) == 10
+    await world.until(done, "all are updated")
+    # Four rounds of two seconds: nobody waits five seconds for anything.
+    assert world.clock.monotonic() - started < 11
+    assert len(world.sent.to_pods()) == 10
 
 
 @pytest.mark.behaviour("SS-95", "SS-103")
-@virtual
-async def test_partition_and_selector_hold_pods_and_pausing_stops() -> None:  # U-63, U-65
-    async with rolling_world(pace=Pace(start=0.1, restart=0.5)) as world:
-        strategy: dict[str, Any] = {"maxUnavailable": 2, "partition": "50%"}
-        await world.apply(updateStrategy=strategy)
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b", "c", "d", labels={"canary": "no"})
-        await world.pods_of("e", "f", labels={"canary": "yes"})
-        await world.settles(6, 6, 6, 6)
-        await world.apply(containers=[sidecar("a:2")], updateStrategy=strategy)
-        await world.settles(6, 3, 6, 3)
-        # Raising it takes nothing back.
-        await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": 2, "partition": 6})
-        await world.settles(6, 3, 6, 3)
-        await world.apply(containers=[sidecar("a:3")], updateStrategy={"paused": True})
-        await world.settles(6, 0, 6, 0)
-        selector = {"matchLabels": {"canary": "yes"}}
-        await world.apply(containers=[sidecar("a:3")], updateStrategy={"selector": selector})
-        await world.settles(6, 2, 6, 2)
-        await world.clock.sleep(5)
-        found = await world.images()
-        assert {name for name, image in found.items() if image == "a:3"} == {"e", "f"}
-        # Back: the former hash is the present one again, and only those that left it are updated.
-        before = len(world.sent.to_pods())
-        await world.apply(containers=[sidecar("a:1")])
-        await world.settles(6, 6, 6, 6)
-        assert set((await world.images()).values()) == {"a:1"}
-        assert len(world.sent.to_pods()) - before == sum(image != "a:1" for image in found.values())
+@in_world(pace=Pace(start=0.1, restart=0.5))
+async def test_partition_and_selector_hold_pods_and_pausing_stops(world: World) -> None:
+    strategy: dict[str, Any] = {"maxUnavailable": 2, "partition": "50%"}
+    await world.apply(updateStrategy=strategy)
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b", "c", "d", labels={"canary": "no"})
+    await world.pods_of("e", "f", labels={"canary": "yes"})
+    await world.settles(6, 6, 6, 6)
+    await world.apply(containers=[sidecar("a:2")], updateStrategy=strategy)
+    await world.settles(6, 3, 6, 3)
+    # Raising it takes nothing back.
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": 2, "partition": 6})
+    await world.settles(6, 3, 6, 3)
+    await world.apply(containers=[sidecar("a:3")], updateStrategy={"paused": True})
+    await world.settles(6, 0, 6, 0)
+    selector = {"matchLabels": {"canary": "yes"}}
+    await world.apply(containers=[sidecar("a:3")], updateStrategy={"selector": selector})
+    await world.settles(6, 2, 6, 2)
+    await world.clock.sleep(5)
+    found = await world.images()
+    assert {name for name, image in found.items() if image == "a:3"} == {"e", "f"}
+    # Back: the former hash is the present one again, and only those that left it are updated.
+    before = len(world.sent.to_pods())
+    await world.apply(containers=[sidecar("a:1")])
+    await world.settles(6, 6, 6, 6)
+    assert set((await world.images()).values()) == {"a:1"}
+    assert len(world.sent.to_pods()) - before == sum(image != "a:1" for image in found.values())
 
 
 @pytest.mark.behaviour("SS-103", "SS-88", "SS-40")
@@ -136,66 +134,82 @@ async def conditions(world: World) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.behaviour("SS-105")
-@virtual
-async def test_a_pod_updated_in_place_says_that_it_is_upgradable() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b")
-        await world.settles(2, 2, 2, 2)
-        assert await conditions(world) == []
-        refused = []
+@in_world
+async def test_a_pod_updated_in_place_says_that_it_is_upgradable(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b")
+    await world.settles(2, 2, 2, 2)
+    assert await conditions(world) == []
+    refused = []
 
-        def refuse_once(request: Request) -> Response | None:
-            # As of a manager that is killed between the update and the condition.
-            if request.path.endswith("/a/status") and not refused:
-                refused.append(request)
-                return Response(503, b"{}", {})
-            return None
+    def refuse_once(request: Request) -> Response | None:
+        # As of a manager that is killed between the update and the condition.
+        if request.path.endswith("/a/status") and not refused:
+            refused.append(request)
+            return Response(503, b"{}", {})
+        return None
 
-        world.sent.intercept = refuse_once
-        await world.apply(containers=[sidecar("a:2")])
+    world.sent.intercept = refuse_once
+    await world.apply(containers=[sidecar("a:2")])
 
-        async def both() -> bool:
-            return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
+    async def both() -> bool:
+        return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
 
-        await world.until(both, "both Pods say so")
-        assert refused
-        await world.settles(2, 2, 2, 2)
-        written = [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
-        await world.clock.sleep(10)
-        assert written == [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
+    await world.until(both, "both Pods say so")
+    assert refused
+    await world.settles(2, 2, 2, 2)
+    written = [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
+    await world.clock.sleep(10)
+    assert written == [one for one in world.sent.writes if "/pods/" in one.path and one.path.endswith("/status")]
 
 
 @pytest.mark.behaviour("SS-93", "SS-105", "SS-107", "SS-123")
-@virtual
-async def test_pods_that_differ_in_more_than_images_are_told_of_once() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b")
-        await world.settles(2, 2, 2, 2)
-        assert [one for one in (await world.pod("a"))["status"]["conditions"] if one["type"] == CONDITION] == []
-        await world.apply(containers=[sidecar("a:2", env=[{"name": "A", "value": "1"}])])
-        await world.settles(2, 0, 2, 0)
+@in_world
+async def test_pods_that_differ_in_more_than_images_are_told_of_once(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b")
+    await world.settles(2, 2, 2, 2)
+    assert [one for one in (await world.pod("a"))["status"]["conditions"] if one["type"] == CONDITION] == []
+    await world.apply(containers=[sidecar("a:2", env=[{"name": "A", "value": "1"}])])
+    await world.settles(2, 0, 2, 0)
 
-        async def both() -> bool:
-            return await conditions(world) == [("False", "UpdateImmutableField", '{"s":false}')] * 2
+    async def both() -> bool:
+        return await conditions(world) == [("False", "UpdateImmutableField", '{"s":false}')] * 2
 
-        await world.until(both, "both Pods say so")
-        await world.clock.sleep(10)
-        text = "SidecarSet in-place update detected 2 not upgradable pod(s) in this round, will skip them."
-        assert await world.events("NotUpgradablePods") == [text]
-        assert len([one for one in world.sent.writes if one.path.endswith("/a/status")]) == 1
-        assert world.sent.to_pods() == []
-        # Taken back, the other way: the Pods are what they were.
-        await world.apply(containers=[sidecar("a:2")])
-        await world.settles(2, 2, 2, 2)
+    await world.until(both, "both Pods say so")
+    await world.clock.sleep(10)
+    text = "SidecarSet in-place update detected 2 not upgradable pod(s) in this round, will skip them."
+    assert await world.events("NotUpgradablePods") == [text]
+    assert len([one for one in world.sent.writes if one.path.endswith("/a/status")]) == 1
+    assert world.sent.to_pods() == []
+    # Taken back, the other way: the Pods are what they were.
+    await world.apply(containers=[sidecar("a:2")])
+    await world.settles(2, 2, 2, 2)
 
-        async def neither() -> bool:
-            return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
+    async def neither() -> bool:
+        return await conditions(world) == [("True", "AllSidecarsetUpgradable", '{"s":true}')] * 2
 
-        await world.until(neither, "both Pods say so")
+    await world.until(neither, "both Pods say so")
+
+
+@pytest.mark.behaviour("SS-124")
+@in_world
+async def test_pods_that_cannot_be_updated_count_toward_the_partition(world: World) -> None:
+    await world.apply(containers=[sidecar("a:1", env=[{"name": "A", "value": "1"}])])
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("stuck")
+    await world.settles(1, 1, 1, 1)
+    await world.apply(containers=[sidecar("a:1")])
+    await world.settles(1, 0, 1, 0)
+    await world.pods_of("a", "b", "c")
+    await world.settles(4, 3, 4, 3)
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"maxUnavailable": 2, "partition": 2})
+    await world.settles(4, 2, 4, 2)
+    found = await world.images()
+    assert found["stuck"] == "a:1"
+    assert sorted(found.values()) == ["a:1", "a:1", "a:2", "a:2"]
 
 
 CONDITION = names.SIDECARSET_UPGRADABLE_CONDITION
@@ -221,65 +235,62 @@ async def hot_world(world: World) -> None:
 
 
 @pytest.mark.behaviour("SS-80", "SS-81", "SS-82", "SS-84", "SS-107")
-@virtual
-async def test_hot_upgrades_go_from_twin_to_twin_and_back() -> None:  # U-66
-    async with rolling_world(pace=Pace(start=0.1, restart=2.0)) as world:
-        await hot_world(world)
-        assert versions(await world.pod("a")) == ["1", "0", "0", "1"]
-        first = (await world.apply(containers=[hot("m:2")]))["metadata"]["resourceVersion"]
-        await world.settles(1, 1, 0, 0)
-        pod = await world.pod("a")
-        assert twins(pod) == ("m:1", "m:2", "mesh-2")
-        new = versions(pod)[2]
-        assert int(new) >= int(first)
-        assert versions(pod) == ["1", new, new, "1"]
-        await world.settles(1, 1, 1, 1)
-        pod = await world.pod("a")
-        assert twins(pod) == ("e:1", "m:2", "mesh-2")
-        assert versions(pod) == ["0", new, new, "0"]
-        assert await world.events("ResetContainerSucceed") == ["reset sidecar container image empty successfully"]
-        await world.apply(containers=[hot("m:3")])
-        await world.settles(1, 1, 0, 0)
-        await world.settles(1, 1, 1, 1)
-        pod = await world.pod("a")
-        assert twins(pod) == ("m:3", "e:1", "mesh-1")
-        assert versions(pod)[1:] == ["0", "0", versions(pod)[0]]
-        assert int(versions(pod)[0]) > int(new)
-        assert world.restarts(pod)["main"] == 0
-        assert len(world.sent.to_pods()) == 4
+@in_world(pace=Pace(start=0.1, restart=2.0))
+async def test_hot_upgrades_go_from_twin_to_twin_and_back(world: World) -> None:
+    await hot_world(world)
+    assert versions(await world.pod("a")) == ["1", "0", "0", "1"]
+    first = (await world.apply(containers=[hot("m:2")]))["metadata"]["resourceVersion"]
+    await world.settles(1, 1, 0, 0)
+    pod = await world.pod("a")
+    assert twins(pod) == ("m:1", "m:2", "mesh-2")
+    new = versions(pod)[2]
+    assert int(new) >= int(first)
+    assert versions(pod) == ["1", new, new, "1"]
+    await world.settles(1, 1, 1, 1)
+    pod = await world.pod("a")
+    assert twins(pod) == ("e:1", "m:2", "mesh-2")
+    assert versions(pod) == ["0", new, new, "0"]
+    assert await world.events("ResetContainerSucceed") == ["reset sidecar container image empty successfully"]
+    await world.apply(containers=[hot("m:3")])
+    await world.settles(1, 1, 0, 0)
+    await world.settles(1, 1, 1, 1)
+    pod = await world.pod("a")
+    assert twins(pod) == ("m:3", "e:1", "mesh-1")
+    assert versions(pod)[1:] == ["0", "0", versions(pod)[0]]
+    assert int(versions(pod)[0]) > int(new)
+    assert world.restarts(pod)["main"] == 0
+    assert len(world.sent.to_pods()) == 4
 
 
 @pytest.mark.behaviour("SS-83")
-@virtual
-async def test_a_pause_in_the_midst_of_a_hot_upgrade_lets_it_end() -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=2.0)) as world:
-        await hot_world(world)
-        await world.apply(containers=[hot("m:2")])
-        await world.settles(1, 1, 0, 0)
-        await world.apply(containers=[hot("m:2")], updateStrategy={"paused": True})
-        await world.settles(1, 1, 1, 1)
-        assert twins(await world.pod("a")) == ("e:1", "m:2", "mesh-2")
+@in_world(pace=Pace(start=0.1, restart=2.0))
+async def test_a_pause_in_the_midst_of_a_hot_upgrade_lets_it_end(world: World) -> None:
+    await hot_world(world)
+    await world.apply(containers=[hot("m:2")])
+    await world.settles(1, 1, 0, 0)
+    await world.apply(containers=[hot("m:2")], updateStrategy={"paused": True})
+    await world.settles(1, 1, 1, 1)
+    assert twins(await world.pod("a")) == ("e:1", "m:2", "mesh-2")
 
 
 @pytest.mark.behaviour("SS-85")
-@virtual
-async def test_going_back_from_a_hot_upgrade_that_fails_ends_it() -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=0.5)) as world:
-        await hot_world(world)
-        await world.apply(containers=[hot("registry.invalid/m:2")])
+@in_world(pace=Pace(start=0.1, restart=0.5))
+async def test_going_back_from_a_hot_upgrade_that_fails_ends_it(world: World) -> None:
+    await hot_world(world)
+    await world.apply(containers=[hot("registry.invalid/m:2")])
 
-        async def broken() -> bool:
-            pod = await world.pod("a")
-            waiting = [one["state"].get("waiting", {}).get("reason") for one in pod["status"]["containerStatuses"]]
-            return twins(pod)[2] == "mesh-2" and {"ErrImagePull", "ImagePullBackOff"} & {*waiting}
-
-        await world.until(broken, "the new twin does not come up")
-        await world.apply(containers=[hot("m:1")])
-        await world.settles(1, 1, 1, 1)
+    async def broken() -> bool:
         pod = await world.pod("a")
-        assert twins(pod) == ("m:1", "e:1", "mesh-1")
-        assert versions(pod)[1:3] == ["0", "0"]
-        assert world.restarts(pod)["mesh-1"] == 0
+        waiting = [one["state"].get("waiting", {}).get("reason") for one in pod["status"]["containerStatuses"]]
+        return twins(pod)[2] == "mesh-2" and {"ErrImagePull", "ImagePullBackOff"} & {*waiting}
+
+    await world.until(broken, "the new twin does not come up")
+    await world.apply(containers=[hot("m:1")])
+    await world.settles(1, 1, 1, 1)
+    pod = await world.pod("a")
+    assert twins(pod) == ("m:1", "e:1", "mesh-1")
+    assert versions(pod)[1:3] == ["0", "0"]
+    assert world.restarts(pod)["mesh-1"] == 0
 
 
 class Budget:
@@ -316,175 +327,166 @@ async def test_a_budget_holds_its_pod_and_no_other() -> None:
 
 
 @pytest.mark.behaviour("SS-102")
-@virtual
-async def test_one_pod_that_is_refused_does_not_stop_the_others() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b", "c")
-        await world.settles(3, 3, 3, 3)
+@in_world
+async def test_one_pod_that_is_refused_does_not_stop_the_others(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b", "c")
+    await world.settles(3, 3, 3, 3)
 
-        def refuse(request: Request) -> Response | None:
-            if request.method == "PATCH" and request.path.endswith("/pods/b"):
-                return json_response(403, status_body(403, "Forbidden", "not this one"))
-            return None
+    def refuse(request: Request) -> Response | None:
+        if request.method == "PATCH" and request.path.endswith("/pods/b"):
+            return json_response(403, status_body(403, "Forbidden", "not this one"))
+        return None
 
-        world.sent.intercept = refuse
-        await world.apply(containers=[sidecar("a:2")])
-        await world.settles(3, 2, 3, 2)
-        assert await world.images() == {"a": "a:2", "b": "a:1", "c": "a:2"}
+    world.sent.intercept = refuse
+    await world.apply(containers=[sidecar("a:2")])
+    await world.settles(3, 2, 3, 2)
+    assert await world.images() == {"a": "a:2", "b": "a:1", "c": "a:2"}
 
-        async def told() -> Any:
-            return await world.events("FailedUpdateSidecars")
+    async def told() -> Any:
+        return await world.events("FailedUpdateSidecars")
 
-        assert await world.until(told, "it is told") == ["Pod shop/b: not this one"]
-        tried = len(world.sent.to_pods("b"))
-        await world.clock.sleep(60)
-        # Ever more rarely.
-        assert len(world.sent.to_pods("b")) - tried <= 6
-        world.sent.intercept = lambda _: None
-        await world.settles(3, 3, 3, 3)
+    assert await world.until(told, "it is told") == ["Pod shop/b: not this one"]
+    tried = len(world.sent.to_pods("b"))
+    await world.clock.sleep(60)
+    # Ever more rarely.
+    assert len(world.sent.to_pods("b")) - tried <= 6
+    world.sent.intercept = lambda _: None
+    await world.settles(3, 3, 3, 3)
 
 
 @pytest.mark.behaviour("SS-90")
-@virtual
-async def test_a_write_without_an_answer_counts_as_if_it_had_been_carried_out() -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=3.0)) as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b")
-        await world.settles(2, 2, 2, 2)
-        lost: list[str] = []
+@in_world(pace=Pace(start=0.1, restart=3.0))
+async def test_a_write_without_an_answer_counts_as_if_it_had_been_carried_out(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b")
+    await world.settles(2, 2, 2, 2)
+    lost: list[str] = []
 
-        def lose(request: Request) -> Response | None:
-            if request.method == "PATCH" and "/pods/" in request.path and not lost:
-                lost.append(request.path)
-                return json_response(504, status_body(504, "Timeout", "no answer"))
-            return (
-                json_response(500, status_body(500, "InternalError", "down"))
-                if lost and request.method == "GET"
-                else None
-            )
+    def lose(request: Request) -> Response | None:
+        if request.method == "PATCH" and "/pods/" in request.path and not lost:
+            lost.append(request.path)
+            return json_response(504, status_body(504, "Timeout", "no answer"))
+        return (
+            json_response(500, status_body(500, "InternalError", "down")) if lost and request.method == "GET" else None
+        )
 
-        world.sent.intercept = lose
-        await world.apply(containers=[sidecar("a:2")])
-        await world.clock.sleep(5)
-        assert len(world.sent.to_pods()) == 1
-        world.sent.intercept = lambda _: None
-        await world.settles(2, 2, 2, 2)
+    world.sent.intercept = lose
+    await world.apply(containers=[sidecar("a:2")])
+    await world.clock.sleep(5)
+    assert len(world.sent.to_pods()) == 1
+    world.sent.intercept = lambda _: None
+    await world.settles(2, 2, 2, 2)
 
 
 @pytest.mark.behaviour("SS-102", "SS-90")
-@virtual
-async def test_a_pod_that_goes_away_meanwhile_stops_nothing() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a", "b")
-        await world.settles(2, 2, 2, 2)
+@in_world
+async def test_a_pod_that_goes_away_meanwhile_stops_nothing(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a", "b")
+    await world.settles(2, 2, 2, 2)
 
-        def gone(request: Request) -> Response | None:
-            if request.method == "PATCH" and request.path.endswith("/pods/a"):
-                return json_response(404, status_body(404, "NotFound", "gone"))
-            return None
+    def gone(request: Request) -> Response | None:
+        if request.method == "PATCH" and request.path.endswith("/pods/a"):
+            return json_response(404, status_body(404, "NotFound", "gone"))
+        return None
 
-        world.sent.intercept = gone
-        await world.apply(containers=[sidecar("a:2")])
-        await world.settles(2, 1, 2, 1)
-        await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
-        await world.settles(1, 1, 1, 1)
-        with pytest.raises(NotFound):
-            await world.pod("a")
+    world.sent.intercept = gone
+    await world.apply(containers=[sidecar("a:2")])
+    await world.settles(2, 1, 2, 1)
+    await world.user.delete(PODS, "a", NAMESPACE, grace_period_seconds=0)
+    await world.settles(1, 1, 1, 1)
+    with pytest.raises(NotFound):
+        await world.pod("a")
 
 
 @pytest.mark.behaviour("SS-101", "SS-99", "SS-71")
-@virtual
-async def test_a_pod_that_runs_the_image_already_is_only_recorded() -> None:
-    async with rolling_world() as world:
-        await world.apply(updateStrategy={"type": "NotUpdate"})
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a")
-        await world.settles(1, 1, 1, 1)
-        await world.apply(containers=[sidecar("a:2")], updateStrategy={"type": "NotUpdate"})
-        await world.settles(1, 0, 1, 0)
-        await world.user.patch(
-            PODS,
-            "a",
-            {"spec": {"containers": [{"name": "shipper", "image": "a:2"}]}},
-            NAMESPACE,
-            kind=PatchType.STRATEGIC,
-        )
-        await world.clock.sleep(2)
-        await world.apply(containers=[sidecar("a:2")])
-        await world.settles(1, 1, 1, 1)
-        (written,) = world.sent.to_pods("a")
-        assert "spec" not in written
-        state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
-        assert state["lastContainerStatuses"] == {}
+@in_world
+async def test_a_pod_that_runs_the_image_already_is_only_recorded(world: World) -> None:
+    await world.apply(updateStrategy={"type": "NotUpdate"})
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a")
+    await world.settles(1, 1, 1, 1)
+    await world.apply(containers=[sidecar("a:2")], updateStrategy={"type": "NotUpdate"})
+    await world.settles(1, 0, 1, 0)
+    await world.user.patch(
+        PODS,
+        "a",
+        {"spec": {"containers": [{"name": "shipper", "image": "a:2"}]}},
+        NAMESPACE,
+        kind=PatchType.STRATEGIC,
+    )
+    await world.clock.sleep(2)
+    await world.apply(containers=[sidecar("a:2")])
+    await world.settles(1, 1, 1, 1)
+    (written,) = world.sent.to_pods("a")
+    assert "spec" not in written
+    state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
+    assert state["lastContainerStatuses"] == {}
 
 
 @pytest.mark.behaviour("SS-100")
-@virtual
-async def test_the_record_of_an_update_is_that_of_the_last_one() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a")
+@in_world
+async def test_the_record_of_an_update_is_that_of_the_last_one(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a")
+    await world.settles(1, 1, 1, 1)
+    times = []
+    for image in ("a:2", "a:3"):
+        await world.clock.sleep(30)
+        made = await world.apply(containers=[sidecar(image)])
         await world.settles(1, 1, 1, 1)
-        times = []
-        for image in ("a:2", "a:3"):
-            await world.clock.sleep(30)
-            made = await world.apply(containers=[sidecar(image)])
-            await world.settles(1, 1, 1, 1)
-            state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
-            assert state["revision"] == made["metadata"]["annotations"][names.SIDECARSET_HASH]
-            times.append(state["updateTimestamp"])
-        assert times[0] < times[1]
+        state = annotation(await world.pod("a"), names.SIDECARSET_IN_PLACE_UPDATE_STATE)["s"]
+        assert state["revision"] == made["metadata"]["annotations"][names.SIDECARSET_HASH]
+        times.append(state["updateTimestamp"])
+    assert times[0] < times[1]
 
 
 @pytest.mark.behaviour("SS-55")
-@virtual
-async def test_an_update_applies_the_metadata_patches_again() -> None:
-    async with rolling_world() as world:
-        await world.apply()
-        await world.settles(0, 0, 0, 0)
-        await world.pods_of("a")
-        await world.settles(1, 1, 1, 1)
-        patches = [
-            {"annotations": {"kept": "new"}, "patchPolicy": "Retain"},
-            {"annotations": {"over": "new"}, "patchPolicy": "Overwrite"},
-        ]
-        await world.user.patch(PODS, "a", {"metadata": {"annotations": {"kept": "old", "over": "old"}}}, NAMESPACE)
-        await world.apply(patchPodMetadata=patches)
-        await world.clock.sleep(5)
-        assert world.sent.to_pods() == []
-        await world.apply(containers=[sidecar("a:2")], patchPodMetadata=patches)
+@in_world
+async def test_an_update_applies_the_metadata_patches_again(world: World) -> None:
+    await world.apply()
+    await world.settles(0, 0, 0, 0)
+    await world.pods_of("a")
+    await world.settles(1, 1, 1, 1)
+    patches = [
+        {"annotations": {"kept": "new"}, "patchPolicy": "Retain"},
+        {"annotations": {"over": "new"}, "patchPolicy": "Overwrite"},
+    ]
+    await world.user.patch(PODS, "a", {"metadata": {"annotations": {"kept": "old", "over": "old"}}}, NAMESPACE)
+    await world.apply(patchPodMetadata=patches)
+    await world.clock.sleep(5)
+    assert world.sent.to_pods() == []
+    await world.apply(containers=[sidecar("a:2")], patchPodMetadata=patches)
 
-        async def applied() -> bool:
-            found = (await world.pod("a"))["metadata"]["annotations"]
-            return (found["kept"], found["over"]) == ("old", "new")
+    async def applied() -> bool:
+        found = (await world.pod("a"))["metadata"]["annotations"]
+        return (found["kept"], found["over"]) == ("old", "new")
 
-        await world.until(applied, "the annotations are there")
+    await world.until(applied, "the annotations are there")
 
 
 @pytest.mark.behaviour("SS-95", "SS-99", "SS-131")
-@virtual
-async def test_two_sets_on_the_same_pods_keep_both_limits() -> None:
-    async with rolling_world(pace=Pace(start=0.1, restart=1.0)) as world:
-        await world.apply("s")
-        await world.apply("t", containers=[sidecar("b:1", "tail")])
-        await world.settles(0, 0, 0, 0, name="t")
-        await world.pods_of("a", "b", "c", "d")
-        await world.settles(4, 4, 4, 4)
-        await world.settles(4, 4, 4, 4, name="t")
-        await world.apply("s", containers=[sidecar("a:2")])
-        await world.apply("t", containers=[sidecar("b:2", "tail")])
+@in_world(pace=Pace(start=0.1, restart=1.0))
+async def test_two_sets_on_the_same_pods_keep_both_limits(world: World) -> None:
+    await world.apply("s")
+    await world.apply("t", containers=[sidecar("b:1", "tail")])
+    await world.settles(0, 0, 0, 0, name="t")
+    await world.pods_of("a", "b", "c", "d")
+    await world.settles(4, 4, 4, 4)
+    await world.settles(4, 4, 4, 4, name="t")
+    await world.apply("s", containers=[sidecar("a:2")])
+    await world.apply("t", containers=[sidecar("b:2", "tail")])
 
-        async def done() -> bool:
-            assert sum(not is_ready(pod) for pod in await world.pods()) <= 1
-            return await world.counts() == await world.counts("t") == (4, 4, 4, 4)
+    async def done() -> bool:
+        assert sum(not is_ready(pod) for pod in await world.pods()) <= 1
+        return await world.counts() == await world.counts("t") == (4, 4, 4, 4)
 
-        await world.until(done, "both are rolled out")
-        for pod in await world.pods():
-            assert set(annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)) == {"s", "t"}
-            assert world.restarts(pod) == {"shipper": 1, "tail": 1, "main": 0}
+    await world.until(done, "both are rolled out")
+    for pod in await world.pods():
+        assert set(annotation(pod, names.SIDECARSET_IN_PLACE_UPDATE_STATE)) == {"s", "t"}
+        assert world.restarts(pod) == {"shipper": 1, "tail": 1, "main": 0}

@@ -69,31 +69,27 @@ async def requests(there: Simulated) -> dict[str, Json]:
 
 
 @pytest.mark.behaviour("SS-111", "SS-112", "SS-113")
-def test_a_job_completes_although_its_sidecar_would_run_for_ever() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
-        found = await ended(there)
-        assert found["status"]["phase"] == "Succeeded"
-        uid = found["metadata"]["uid"]
-        (request,) = (await requests(there)).values()
-        metadata, spec = request["metadata"], request["spec"]
-        assert metadata["name"] == f"sidecar-termination-{uid}"
-        assert [(one["kind"], one["uid"], one["controller"]) for one in metadata["ownerReferences"]] == [
-            ("Pod", uid, True)
-        ]
-        (wanted,) = spec["containers"]
-        assert wanted["name"] == "side"
-        assert wanted["statusContext"]["containerID"]
-        assert spec["strategy"] == {
-            "forceRecreate": True,
-            "failurePolicy": "Ignore",
-            "terminationGracePeriodSeconds": 5,
-        }
-        (event,) = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
-        assert event["type"] == "Normal"
-        assert event["message"] == "Kruise SidecarTerminator is trying to terminate sidecar [side] using crr"
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_a_job_completes_although_its_sidecar_would_run_for_ever(there: Simulated) -> None:
+    await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
+    found = await ended(there)
+    assert found["status"]["phase"] == "Succeeded"
+    uid = found["metadata"]["uid"]
+    (request,) = (await requests(there)).values()
+    metadata, spec = request["metadata"], request["spec"]
+    assert metadata["name"] == f"sidecar-termination-{uid}"
+    assert [(one["kind"], one["uid"], one["controller"]) for one in metadata["ownerReferences"]] == [("Pod", uid, True)]
+    (wanted,) = spec["containers"]
+    assert wanted["name"] == "side"
+    assert wanted["statusContext"]["containerID"]
+    assert spec["strategy"] == {
+        "forceRecreate": True,
+        "failurePolicy": "Ignore",
+        "terminationGracePeriodSeconds": 5,
+    }
+    (event,) = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
+    assert event["type"] == "Normal"
+    assert event["message"] == "Kruise SidecarTerminator is trying to terminate sidecar [side] using crr"
 
 
 @pytest.mark.behaviour("SS-111")
@@ -106,93 +102,89 @@ def test_other_containers_are_left_alone(env: Json, flags: list[str]) -> None:
         assert states == {"main": ["terminated"], "side": ["running"]}
         assert not await requests(there)
 
-    in_managed(scenario, *flags)
+    in_managed(*flags)(scenario)()
 
 
 @pytest.mark.behaviour("SS-112")
-def test_a_main_container_that_is_started_again_is_waited_for() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(
-            JOBS, job(container("main", "sleep 5; exit 1"), container("side", CLEAN, TRUE), policy="OnFailure")
-        )
+@in_managed(GATE)
+async def test_a_main_container_that_is_started_again_is_waited_for(there: Simulated) -> None:
+    await there.create(
+        JOBS, job(container("main", "sleep 5; exit 1"), container("side", CLEAN, TRUE), policy="OnFailure")
+    )
 
-        async def failed() -> bool:
-            found = await there.pods("batch.kubernetes.io/job-name=once")
-            statuses = found[0]["status"].get("containerStatuses", []) if found else []
-            return any(one["restartCount"] for one in statuses)
+    async def failed() -> bool:
+        found = await there.pods("batch.kubernetes.io/job-name=once")
+        statuses = found[0]["status"].get("containerStatuses", []) if found else []
+        return any(one["restartCount"] for one in statuses)
 
-        await there.until(failed)
-        assert not await requests(there)
-
-    in_managed(scenario, GATE)
+    await there.until(failed)
+    assert not await requests(there)
 
 
 @pytest.mark.behaviour("SS-115")
 @pytest.mark.parametrize(
     ("env", "condition", "phase"), [(TRUE, "Failed", "Failed"), (IGNORED, "Complete", "Succeeded")]
 )
-def test_the_exit_code_of_a_sidecar_counts_unless_it_says_otherwise(env: Json, condition: str, phase: str) -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(JOBS, job(container("main", "sleep 5"), container("side", UNCLEAN, env)))
-        found = await ended(there, condition)
-        assert found["status"]["phase"] == phase
-        assert await all_over(there) == {"main": 0, "side": 3}
-        assert (await pod(there))["status"]["phase"] == phase
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_the_exit_code_of_a_sidecar_counts_unless_it_says_otherwise(
+    there: Simulated, env: Json, condition: str, phase: str
+) -> None:
+    await there.create(JOBS, job(container("main", "sleep 5"), container("side", UNCLEAN, env)))
+    found = await ended(there, condition)
+    assert found["status"]["phase"] == phase
+    assert await all_over(there) == {"main": 0, "side": 3}
+    assert (await pod(there))["status"]["phase"] == phase
 
 
 @pytest.mark.behaviour("SS-115")
 @pytest.mark.parametrize(("code", "phase"), [(0, "Succeeded"), (2, "Failed")])
-def test_both_kinds_of_sidecars_end_in_two_steps_with_a_request_each(code: int, phase: str) -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(
-            JOBS,
-            job(
-                container("main", f"sleep 5; exit {code}"),
-                container("proxy", CLEAN, TRUE),
-                container("side", UNCLEAN, IGNORED),
-            ),
-        )
-        assert await ended(there, "Complete" if not code else "Failed")
-        assert await all_over(there) == {"main": code, "proxy": 0, "side": 3}
-        found = await pod(there)
-        assert found["status"]["phase"] == phase
-        condition = next(one for one in found["status"]["conditions"] if one["type"] == "SidecarTerminated")
-        assert (condition["status"], condition["message"]) == ("True", "Terminated by Sidecar Terminator")
-        prefix = f"sidecar-termination-{found['metadata']['uid']}"
-        made = await requests(there)
-        assert {name: [one["name"] for one in request["spec"]["containers"]] for name, request in made.items()} == {
-            prefix: ["proxy"],
-            f"{prefix}-ignore-exit-code": ["side"],
-        }
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_both_kinds_of_sidecars_end_in_two_steps_with_a_request_each(
+    there: Simulated, code: int, phase: str
+) -> None:
+    await there.create(
+        JOBS,
+        job(
+            container("main", f"sleep 5; exit {code}"),
+            container("proxy", CLEAN, TRUE),
+            container("side", UNCLEAN, IGNORED),
+        ),
+    )
+    assert await ended(there, "Complete" if not code else "Failed")
+    assert await all_over(there) == {"main": code, "proxy": 0, "side": 3}
+    found = await pod(there)
+    assert found["status"]["phase"] == phase
+    condition = next(one for one in found["status"]["conditions"] if one["type"] == "SidecarTerminated")
+    assert (condition["status"], condition["message"]) == ("True", "Terminated by Sidecar Terminator")
+    prefix = f"sidecar-termination-{found['metadata']['uid']}"
+    made = await requests(there)
+    assert {name: [one["name"] for one in request["spec"]["containers"]] for name, request in made.items()} == {
+        prefix: ["proxy"],
+        f"{prefix}-ignore-exit-code": ["side"],
+    }
 
 
 @pytest.mark.behaviour("SS-114")
-def test_on_a_virtual_node_the_sidecar_gets_the_image_that_ends() -> None:
-    async def scenario(there: Simulated) -> None:
-        (node,) = (await there.client.list(NODES)).items
-        await there.patch(NODES, node["metadata"]["name"], {"metadata": {"labels": {"type": "virtual-kubelet"}}})
-        env = {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit-quickly:1"}
-        body = job(container("main", "sleep 5"), container("side", CLEAN, env), container("other", CLEAN, TRUE))
-        await there.create(JOBS, body)
+@in_managed(GATE, number=1)
+async def test_on_a_virtual_node_the_sidecar_gets_the_image_that_ends(there: Simulated) -> None:
+    (node,) = (await there.client.list(NODES)).items
+    await there.patch(NODES, node["metadata"]["name"], {"metadata": {"labels": {"type": "virtual-kubelet"}}})
+    env = {names.ENV_TERMINATE_SIDECAR_WITH_IMAGE: "exit-quickly:1"}
+    body = job(container("main", "sleep 5"), container("side", CLEAN, env), container("other", CLEAN, TRUE))
+    await there.create(JOBS, body)
 
-        async def replaced() -> Json | None:
-            found = await pod(there)
-            return found if found["spec"]["containers"][1]["image"] == "exit-quickly:1" else None
+    async def replaced() -> Json | None:
+        found = await pod(there)
+        return found if found["spec"]["containers"][1]["image"] == "exit-quickly:1" else None
 
-        await there.until(lambda: _has_pods(there))
-        found = await there.until(replaced)
-        assert not await requests(there)
-        told = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
-        events = {one["type"]: one["message"] for one in told}
-        how = "using in-place update"
-        assert events["Normal"] == f"Kruise SidecarTerminator is trying to terminate sidecar [side] {how}"
-        assert "[other] is not terminated" in events["Warning"]
-
-    in_managed(scenario, GATE, number=1)
+    await there.until(lambda: _has_pods(there))
+    found = await there.until(replaced)
+    assert not await requests(there)
+    told = await events_of(there, found["metadata"]["name"], "SidecarTerminator")
+    events = {one["type"]: one["message"] for one in told}
+    how = "using in-place update"
+    assert events["Normal"] == f"Kruise SidecarTerminator is trying to terminate sidecar [side] {how}"
+    assert "[other] is not terminated" in events["Warning"]
 
 
 async def _has_pods(there: Simulated) -> bool:
@@ -200,53 +192,48 @@ async def _has_pods(there: Simulated) -> bool:
 
 
 @pytest.mark.behaviour("SS-113")
-def test_a_node_that_did_not_answer_is_asked_again() -> None:
-    async def scenario(there: Simulated) -> None:
-        agents = there.cluster.agents
-        assert agents is not None
-        held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
-        for store, _ in held:
-            store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
-        await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
+@in_managed(GATE)
+async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> None:
+    agents = there.cluster.agents
+    assert agents is not None
+    held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
+    for store, _ in held:
+        store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
+    await there.create(JOBS, job(container("main", "sleep 5"), container("side", CLEAN, TRUE)))
 
-        async def given_up() -> bool:
-            return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
+    async def given_up() -> bool:
+        return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
 
-        await there.until(given_up, 120)
-        for store, put in held:
-            store.put = put  # type: ignore[method-assign]
-        assert (await ended(there))["status"]["phase"] == "Succeeded"
-
-    in_managed(scenario, GATE)
+    await there.until(given_up, 120)
+    for store, put in held:
+        store.put = put  # type: ignore[method-assign]
+    assert (await ended(there))["status"]["phase"] == "Succeeded"
 
 
 @pytest.mark.behaviour("SS-116")
-def test_a_pod_with_its_last_phase_leaves_the_set_of_its_sidecar() -> None:
+@in_managed(GATE)
+async def test_a_pod_with_its_last_phase_leaves_the_set_of_its_sidecar(there: Simulated) -> None:
     sets = SIDECAR_SET.resource()
-
-    async def scenario(there: Simulated) -> None:
-        side = container("side", UNCLEAN, IGNORED)
-        await there.create(
-            sets,
-            {
-                "apiVersion": sets.api_version,
-                "kind": sets.kind,
-                "metadata": {"name": "shippers"},
-                "spec": {"selector": {"matchLabels": {"app": "once"}}, "containers": [side]},
-            },
-        )
-        body = job(container("main", "sleep 5"))
-        body["spec"]["template"]["metadata"] = {"labels": {"app": "once"}}
-        await there.client.clock.sleep(1)
-        await there.create(JOBS, body)
-        await there.status(sets, "shippers", matchedPods=1)
-        await ended(there)
-        await there.status(sets, "shippers", matchedPods=0)
-        # A change of the set no longer reaches the Pod.
-        image = [{**side, "image": "busybox:1.37"}]
-        await there.patch(sets, "shippers", {"spec": {"containers": image}})
-        await there.client.clock.sleep(30)
-        images = {one["name"]: one["image"] for one in (await pod(there))["spec"]["containers"]}
-        assert images["side"] == "busybox:1.36"
-
-    in_managed(scenario, GATE)
+    side = container("side", UNCLEAN, IGNORED)
+    await there.create(
+        sets,
+        {
+            "apiVersion": sets.api_version,
+            "kind": sets.kind,
+            "metadata": {"name": "shippers"},
+            "spec": {"selector": {"matchLabels": {"app": "once"}}, "containers": [side]},
+        },
+    )
+    body = job(container("main", "sleep 5"))
+    body["spec"]["template"]["metadata"] = {"labels": {"app": "once"}}
+    await there.client.clock.sleep(1)
+    await there.create(JOBS, body)
+    await there.status(sets, "shippers", matchedPods=1)
+    await ended(there)
+    await there.status(sets, "shippers", matchedPods=0)
+    # A change of the set no longer reaches the Pod.
+    image = [{**side, "image": "busybox:1.37"}]
+    await there.patch(sets, "shippers", {"spec": {"containers": image}})
+    await there.client.clock.sleep(30)
+    images = {one["name"]: one["image"] for one in (await pod(there))["spec"]["containers"]}
+    assert images["side"] == "busybox:1.36"

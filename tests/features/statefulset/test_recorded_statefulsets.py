@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
@@ -11,13 +10,11 @@ import pytest
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.statefulset.webhooks import mutate
 from app.kube.admission import Allowed
+from tests.admission.recorded import RECORDED_LENGTH, cases, comparable, names_of, read_alike
 from tests.admission.writing import ALPHA, BETA, Written, review_of
-from tests.features.cloneset.recorded import RECORDED, comparable, read_alike
 from tests.features.statefulset.writing import lookups, write
-from tests.openkruise import FOLDER
 
-CASES: list[dict[str, Any]] = json.loads((FOLDER / "samples-statefulset.json").read_text("utf-8"))
-IDS = [case["manifest"]["metadata"]["name"] for case in CASES]
+CASES = cases("statefulset")
 #: A block that OpenKruise prints with the addresses its fields had in memory; ours is the block itself.
 _ADDRESSES = re.compile(r"^(.*rollingUpdate: Invalid value: )v1beta1\.RollingUpdateStatefulSetStrategy\{")
 
@@ -34,14 +31,14 @@ def judged_alike(written: Written, ok: bool, message: str) -> None:
         assert written.shown.startswith(found[1] + "{")
         assert written.shown.endswith("only allowed for updateStrategy 'RollingUpdate'")
     else:
-        assert written.shown[:RECORDED] == message
+        assert written.shown[:RECORDED_LENGTH] == message
 
 
 @pytest.mark.behaviour(
     "AS-1", "AS-2", "AS-3", "AS-5", "AS-6", "AS-7", "AS-8", "AS-11", "AS-13", "AS-14", "AS-16", "AS-17", "AS-18",
     "AS-20", "AS-21", "AS-22", "AS-23", "AS-24", "AS-25", "AS-26", "AS-27", "AS-28",
 )  # fmt: skip
-@pytest.mark.parametrize("case", CASES, ids=IDS)
+@pytest.mark.parametrize("case", CASES, ids=names_of(CASES))
 def test_a_recorded_statefulset_is_judged_and_stored_alike(case: dict[str, Any]) -> None:
     manifest = case["manifest"]
     created = write(manifest)

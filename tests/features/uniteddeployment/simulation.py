@@ -73,14 +73,14 @@ class Simulation:
         """One thing that a user does."""
         what = self.rng.choice(("spec", "spec", "image", "partition", "delete a workload", "orphan a workload"))
         if what == "spec":
-            await self.there.change({**self.spec(), "updateStrategy": {"manualUpdate": {"partitions": None}}})
+            await self.there.respecify({**self.spec(), "updateStrategy": {"manualUpdate": {"partitions": None}}})
         elif what == "image":
             container = [{"name": "main", "image": f"nginx:{self.rng.randint(1, 3)}"}]
             body = {"spec": {"template": {"spec": {"containers": container}}}}
-            await self.there.change({"template": {"cloneSetTemplate": body}})
+            await self.there.respecify({"template": {"cloneSetTemplate": body}})
         elif what == "partition":
             name = self.rng.choice(self.topology)["name"]
-            await self.there.change(
+            await self.there.respecify(
                 {"updateStrategy": {"manualUpdate": {"partitions": {name: self.rng.randint(0, 2)}}}}
             )
         else:
@@ -163,14 +163,15 @@ class Simulation:
 
     async def watch_writes(self) -> None:
         """UD-32, UD-49: no foreign object is written, and no workload deleted whose subset the topology names."""
-        asked = self.there.manager.writes
-        self.complaints += [f"{one}: it is foreign" for one in asked if one.endswith(f"/{self.foreign}")]
+        asked = self.there.manager.requests
         for one in asked:
-            verb, _, path = one.partition(" ")
-            subset = self.of_workload.get(path.rpartition("/")[2], "")
+            name = one.path.rpartition("/")[2]
+            if one.method != "GET" and name == self.foreign:
+                self.complaints.append(f"{one.method} {one.path}: it is foreign")
+            subset = self.of_workload.get(name, "")
             # One that was asked for before may still be carried out.
-            if verb == "DELETE" and subset and all(subset in names for names in self.named):
-                self.complaints.append(f"{one}: the topology names {subset}")
+            if one.method == "DELETE" and subset and all(subset in names for names in self.named):
+                self.complaints.append(f"{one.method} {one.path}: the topology names {subset}")
         asked.clear()
 
     async def run(self) -> None:
@@ -188,7 +189,7 @@ class Simulation:
         await there.client.create(CLONE_SETS, body, NAMESPACE)
         spec = self.spec()
         await there.unite(*spec["topology"]["subsets"], replicas=spec["replicas"])
-        await there.change(spec)
+        await there.respecify(spec)
         there.manager.refuse, there.manager.lose, there.manager.lag = self.refuse, self.lose, self.lag
         for _ in range(STEPS):
             try:

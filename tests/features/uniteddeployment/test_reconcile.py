@@ -20,256 +20,232 @@ def adaptive(*subsets: dict[str, Any], **strategy: Any) -> dict[str, Any]:
 
 
 @pytest.mark.behaviour("UD-66", "UD-67")
-def test_a_status_is_written_where_it_differs_and_names_no_subset_that_is_gone() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        await there.pods("a", 2)
-        await there.settled()
-        entries = (await there.status())["subsetStatuses"]
-        assert [one["name"] for one in entries] == ["a", "b"]
-        writes = len(there.writes)
-        await there.settled(1000)
-        assert there.writes[writes:] == []
-        await there.change({"topology": {"subsets": [{"name": "b"}]}})
-        await there.has(b=4)
-        await there.settled()
-        assert [one["name"] for one in (await there.status())["subsetStatuses"]] == ["b"]
-
-    in_world(scenario)
+@in_world
+async def test_a_status_is_written_where_it_differs_and_names_no_subset_that_is_gone(there: World) -> None:
+    await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    await there.pods("a", 2)
+    await there.settled()
+    entries = (await there.status())["subsetStatuses"]
+    assert [one["name"] for one in entries] == ["a", "b"]
+    writes = len(there.writes)
+    await there.settled(1000)
+    assert there.writes[writes:] == []
+    await there.respecify({"topology": {"subsets": [{"name": "b"}]}})
+    await there.has(b=4)
+    await there.settled()
+    assert [one["name"] for one in (await there.status())["subsetStatuses"]] == ["b"]
 
 
 @pytest.mark.behaviour("UD-33", "UD-49")
-def test_a_creation_whose_answer_is_lost_is_not_made_twice() -> None:
-    async def scenario(there: World) -> None:
-        lost = iter([True])
-        there.manager.lose = lambda request: (
-            request.method == "POST" and "/clonesets" in request.path and next(lost, False)
-        )
-        await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        await there.settled(60)
-        made = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "CloneSet")]
-        assert len(made) == 2
-        assert not [one for one in there.writes if one[0] == "delete"]
-
-    in_world(scenario)
+@in_world
+async def test_a_creation_whose_answer_is_lost_is_not_made_twice(there: World) -> None:
+    lost = iter([True])
+    there.manager.lose = lambda request: request.method == "POST" and "/clonesets" in request.path and next(lost, False)
+    await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    await there.settled(60)
+    made = [name for verb, kind, name in there.writes if (verb, kind) == ("create", "CloneSet")]
+    assert len(made) == 2
+    assert not [one for one in there.writes if one[0] == "delete"]
 
 
 @pytest.mark.behaviour("UD-41", "UD-63")
-def test_shares_that_cannot_be_met_change_nothing_of_what_the_status_says_of_a_subset() -> None:
-    async def scenario(there: World) -> None:
-        held = {"manualUpdate": {"partitions": {"b": 2}}}
-        await there.unite({"name": "a", "replicas": 1}, {"name": "b"}, updateStrategy=held)
-        await there.has(a=1, b=3)
-        await there.settled()
-        before = (await there.status())["subsetStatuses"]
-        assert before == [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 3, "partition": 2}]
-        await there.change({"replicas": 0})
+@in_world
+async def test_shares_that_cannot_be_met_change_nothing_of_what_the_status_says_of_a_subset(there: World) -> None:
+    held = {"manualUpdate": {"partitions": {"b": 2}}}
+    await there.unite({"name": "a", "replicas": 1}, {"name": "b"}, updateStrategy=held)
+    await there.has(a=1, b=3)
+    await there.settled()
+    before = (await there.status())["subsetStatuses"]
+    assert before == [{"name": "a", "replicas": 1}, {"name": "b", "replicas": 3, "partition": 2}]
+    await there.respecify({"replicas": 0})
 
-        async def failed() -> bool:
-            return (await there.condition("SubsetUpdated"))["status"] == "False"
+    async def failed() -> bool:
+        return (await there.condition("SubsetUpdated"))["status"] == "False"
 
-        await there.until(failed)
-        assert (await there.status())["subsetStatuses"] == before
-        assert await there.counts() == {"a": 1, "b": 3}
-
-    in_world(scenario)
+    await there.until(failed)
+    assert (await there.status())["subsetStatuses"] == before
+    assert await there.counts() == {"a": 1, "b": 3}
 
 
 @pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
-def test_what_cannot_be_created_is_said_and_tried_again() -> None:
-    async def scenario(there: World) -> None:
-        there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
-        await there.unite({"name": "a"}, {"name": "b"})
+@in_world
+async def test_what_cannot_be_created_is_said_and_tried_again(there: World) -> None:
+    there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
+    await there.unite({"name": "a"}, {"name": "b"})
 
-        async def said() -> bool:
-            found = await there.condition("SubsetProvisioned")
-            return found.get("status") == "False" and "the disk is full" in found["message"]
+    async def said() -> bool:
+        found = await there.condition("SubsetProvisioned")
+        return found.get("status") == "False" and "the disk is full" in found["message"]
 
-        await there.until(said)
-        assert (await there.condition("SubsetUpdated"))["reason"] == "Error"
-        there.manager.refuse = lambda _: False
-        await there.has(a=2, b=2)
-        await there.settled(30)
-        assert (await there.condition("SubsetProvisioned"))["status"] == "True"
-        assert (await there.condition("SubsetUpdated"))["status"] == "True"
-        assert any(one["reason"] == "FailedUpdateSubset" for one in await there.events())
-
-    in_world(scenario)
+    await there.until(said)
+    assert (await there.condition("SubsetUpdated"))["reason"] == "Error"
+    there.manager.refuse = lambda _: False
+    await there.has(a=2, b=2)
+    await there.settled(30)
+    assert (await there.condition("SubsetProvisioned"))["status"] == "True"
+    assert (await there.condition("SubsetUpdated"))["status"] == "True"
+    assert any(one["reason"] == "FailedUpdateSubset" for one in await there.events())
 
 
 @pytest.mark.behaviour("UD-32")
-def test_a_workload_is_adopted_and_released_by_its_labels() -> None:
-    async def scenario(there: World) -> None:
-        united = await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        found = (await there.workloads())["a"]["metadata"]
-        await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
+@in_world
+async def test_a_workload_is_adopted_and_released_by_its_labels(there: World) -> None:
+    united = await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    found = (await there.workloads())["a"]["metadata"]
+    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"ownerReferences": None}}, NAMESPACE)
 
-        async def owned() -> bool:
-            one = (await there.client.get(CLONE_SETS, found["name"], NAMESPACE))["metadata"]
-            return [owner["uid"] for owner in one.get("ownerReferences", ())] == [united["metadata"]["uid"]]
+    async def owned() -> bool:
+        one = (await there.client.get(CLONE_SETS, found["name"], NAMESPACE))["metadata"]
+        return [owner["uid"] for owner in one.get("ownerReferences", ())] == [united["metadata"]["uid"]]
 
-        await there.until(owned)
-        assert len((await there.client.list(CLONE_SETS, NAMESPACE)).items) == 2
-        # Somebody takes it away by a label: it is nobody's, and there is another.
-        await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {"app": "other"}}}, NAMESPACE)
+    await there.until(owned)
+    assert len((await there.client.list(CLONE_SETS, NAMESPACE)).items) == 2
+    # Somebody takes it away by a label: it is nobody's, and there is another.
+    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {"app": "other"}}}, NAMESPACE)
 
-        async def released() -> bool:
-            items = (await there.client.list(CLONE_SETS, NAMESPACE)).items
-            one = next(one for one in items if one["metadata"]["name"] == found["name"])
-            return not one["metadata"].get("ownerReferences") and len(items) == 3
+    async def released() -> bool:
+        items = (await there.client.list(CLONE_SETS, NAMESPACE)).items
+        one = next(one for one in items if one["metadata"]["name"] == found["name"])
+        return not one["metadata"].get("ownerReferences") and len(items) == 3
 
-        await there.until(released)
-        assert not [one for one in there.writes if one[0] == "delete"]
-
-    in_world(scenario)
+    await there.until(released)
+    assert not [one for one in there.writes if one[0] == "delete"]
 
 
 @pytest.mark.behaviour("UD-32")
 @pytest.mark.parametrize("seen", [True, False])
-def test_a_workload_that_loses_the_label_of_its_subset_is_released_and_replaced(seen: bool) -> None:
-    async def scenario(there: World) -> None:
-        united = await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        if seen:
-            await there.settled(30)
-        found = (await there.workloads())["a"]["metadata"]
-        await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {SUBSET: None}}}, NAMESPACE)
-        await there.settled(60)
-        owners = {
-            one["metadata"]["name"]: [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
-            for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items
-        }
-        assert owners.pop(found["name"]) == []
-        assert list(owners.values()) == [[united["metadata"]["uid"]]] * 2
-        assert {name: one["spec"]["replicas"] for name, one in (await there.workloads()).items() if name} == {
-            "a": 2,
-            "b": 2,
-        }
-        assert not [one for one in there.writes if one[0] == "delete"]
-        writes = len(there.writes)
-        await there.settled(1000)
-        assert there.writes[writes:] == []
-
-    in_world(scenario)
+@in_world
+async def test_a_workload_that_loses_the_label_of_its_subset_is_released_and_replaced(there: World, seen: bool) -> None:
+    united = await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    if seen:
+        await there.settled(30)
+    found = (await there.workloads())["a"]["metadata"]
+    await there.client.patch(CLONE_SETS, found["name"], {"metadata": {"labels": {SUBSET: None}}}, NAMESPACE)
+    await there.settled(60)
+    owners = {
+        one["metadata"]["name"]: [owner["uid"] for owner in one["metadata"].get("ownerReferences", ())]
+        for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items
+    }
+    assert owners.pop(found["name"]) == []
+    assert list(owners.values()) == [[united["metadata"]["uid"]]] * 2
+    assert {name: one["spec"]["replicas"] for name, one in (await there.workloads()).items() if name} == {
+        "a": 2,
+        "b": 2,
+    }
+    assert not [one for one in there.writes if one[0] == "delete"]
+    writes = len(there.writes)
+    await there.settled(1000)
+    assert there.writes[writes:] == []
 
 
 @pytest.mark.behaviour("UD-32")
-def test_what_others_own_or_nobody_asked_for_is_left_alone() -> None:
-    async def scenario(there: World) -> None:
-        body = {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "CloneSet",
-            "spec": {
-                "replicas": 1,
-                "selector": {"matchLabels": {"app": "web"}},
-                "template": {"metadata": {}, "spec": {}},
-            },
-        }
+@in_world
+async def test_what_others_own_or_nobody_asked_for_is_left_alone(there: World) -> None:
+    body = {
+        "apiVersion": "apps.kruise.io/v1beta1",
+        "kind": "CloneSet",
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": "web"}},
+            "template": {"metadata": {}, "spec": {}},
+        },
+    }
 
-        def labelled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:
-            labels = {"app": "web", "apps.kruise.io/subset-name": subset}
-            return {**body, "metadata": {"name": name, "labels": labels, **metadata}}
+    def labelled(name: str, subset: str, **metadata: Any) -> dict[str, Any]:
+        labels = {"app": "web", "apps.kruise.io/subset-name": subset}
+        return {**body, "metadata": {"name": name, "labels": labels, **metadata}}
 
-        boss = await there.client.create(CONFIGMAPS, {"metadata": {"name": "boss"}}, NAMESPACE)
-        uid = boss["metadata"]["uid"]
-        theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": uid, "controller": True}
-        await there.client.create(CLONE_SETS, labelled("theirs", "a", ownerReferences=[theirs]), NAMESPACE)
-        await there.client.create(CLONE_SETS, labelled("nobodys", "z"), NAMESPACE)
-        await there.unite({"name": "a"})
-        await there.settled(30)
-        names = {one["metadata"]["name"]: one for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items}
-        assert len(names) == 3
-        assert [one for one in there.writes if one[2] in ("theirs", "nobodys") and one[0] != "create"] == []
-
-    in_world(scenario)
+    boss = await there.client.create(CONFIGMAPS, {"metadata": {"name": "boss"}}, NAMESPACE)
+    uid = boss["metadata"]["uid"]
+    theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "uid": uid, "controller": True}
+    await there.client.create(CLONE_SETS, labelled("theirs", "a", ownerReferences=[theirs]), NAMESPACE)
+    await there.client.create(CLONE_SETS, labelled("nobodys", "z"), NAMESPACE)
+    await there.unite({"name": "a"})
+    await there.settled(30)
+    names = {one["metadata"]["name"]: one for one in (await there.client.list(CLONE_SETS, NAMESPACE)).items}
+    assert len(names) == 3
+    assert [one for one in there.writes if one[2] in ("theirs", "nobodys") and one[0] != "create"] == []
 
 
 @pytest.mark.behaviour("UD-26", "UD-56", "UD-57", "UD-60")
-def test_reserved_pods_get_substitutes_until_they_run() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
-        await there.has(a=2, b=2)
-        pending = await there.pods("a", 2, ready=False)
-        await there.pods("b", 2)
-        stray = await there.pods("a", 1, ready=False, owned=False)
-        await there.settled(20)
-        assert await there.counts() == {"a": 2, "b": 2}
-        await there.settled(15)
-        await there.has(a=2, b=4)
-        assert await there.labels("a") == ["", "true", "true"]
-        found = await there.client.get(PODS, stray[0], NAMESPACE)
-        assert "apps.kruise.io/united-deployment-reserved-pod" not in found["metadata"]["labels"]
-        await there.pods("b", 2)
-        await there.settled()
-        assert await there.labels("b") == ["false"] * 4
-        await there.report(pending[0], ready=True)
-        await there.settled(250)
-        assert await there.counts() == {"a": 2, "b": 4}
-        await there.settled(60)
-        await there.has(a=2, b=3)
-        assert await there.labels("a") == ["", "false", "true"]
-
-    in_world(scenario)
+@in_world
+async def test_reserved_pods_get_substitutes_until_they_run(there: World) -> None:
+    await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
+    await there.has(a=2, b=2)
+    pending = await there.pods("a", 2, ready=False)
+    await there.pods("b", 2)
+    stray = await there.pods("a", 1, ready=False, owned=False)
+    await there.settled(20)
+    assert await there.counts() == {"a": 2, "b": 2}
+    await there.settled(15)
+    await there.has(a=2, b=4)
+    assert await there.labels("a") == ["", "true", "true"]
+    found = await there.client.get(PODS, stray[0], NAMESPACE)
+    assert "apps.kruise.io/united-deployment-reserved-pod" not in found["metadata"]["labels"]
+    await there.pods("b", 2)
+    await there.settled()
+    assert await there.labels("b") == ["false"] * 4
+    await there.report(pending[0], ready=True)
+    await there.settled(250)
+    assert await there.counts() == {"a": 2, "b": 4}
+    await there.settled(60)
+    await there.has(a=2, b=3)
+    assert await there.labels("a") == ["", "false", "true"]
 
 
 @pytest.mark.behaviour("UD-56")
-def test_where_a_label_cannot_be_written_nothing_is_changed() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
-        await there.has(a=2, b=2)
-        await there.pods("b", 2)
-        there.manager.refuse = lambda request: request.method == "PATCH" and "/pods/" in request.path
-        await there.pods("a", 2, ready=False)
-        await there.settled(60)
-        assert await there.counts() == {"a": 2, "b": 2}
-        assert "the disk is full" in (await there.condition("SubsetUpdated"))["message"]
-        there.manager.refuse = lambda _: False
-        await there.settled(300)
-        assert await there.counts() == {"a": 2, "b": 4}
-
-    in_world(scenario)
+@in_world
+async def test_where_a_label_cannot_be_written_nothing_is_changed(there: World) -> None:
+    await there.unite(**adaptive({"name": "a", "maxReplicas": 2}, {"name": "b"}))
+    await there.has(a=2, b=2)
+    await there.pods("b", 2)
+    there.manager.refuse = lambda request: request.method == "PATCH" and "/pods/" in request.path
+    await there.pods("a", 2, ready=False)
+    await there.settled(60)
+    assert await there.counts() == {"a": 2, "b": 2}
+    assert "the disk is full" in (await there.condition("SubsetUpdated"))["message"]
+    there.manager.refuse = lambda _: False
+    await there.settled(300)
+    assert await there.counts() == {"a": 2, "b": 4}
 
 
 @pytest.mark.behaviour("UD-70")
-def test_what_a_workload_reports_as_failed_is_repeated() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        name = (await there.workloads())["a"]["metadata"]["name"]
+@in_world
+async def test_what_a_workload_reports_as_failed_is_repeated(there: World) -> None:
+    await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    name = (await there.workloads())["a"]["metadata"]["name"]
 
-        async def report(*conditions: dict[str, Any]) -> None:
-            required = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
-            status = {**dict.fromkeys(required, 0), "conditions": list(conditions)}
-            await there.client.patch(CLONE_SETS, name, {"status": status}, NAMESPACE, subresource="status")
-            await there.settled()
+    async def report(*conditions: dict[str, Any]) -> None:
+        required = ("replicas", "readyReplicas", "availableReplicas", "updatedReplicas", "updatedReadyReplicas")
+        status = {**dict.fromkeys(required, 0), "conditions": list(conditions)}
+        await there.client.patch(CLONE_SETS, name, {"status": status}, NAMESPACE, subresource="status")
+        await there.settled()
 
-        failed = {"type": "FailedScale", "status": "True", "message": "exceeded quota"}
-        await report(failed, {"type": "Progressing", "status": "False", "message": "too late"})
-        assert (await there.condition("SubsetFailure"))["message"] == "a: exceeded quota"
-        assert (await there.condition("Progressing"))["message"] == "a: too late"
-        assert (await there.condition("Available"))["status"] == "False"
-        await report()
-        assert await there.condition("SubsetFailure") == {}
-        assert (await there.condition("Progressing"))["status"] == "True"
-
-    in_world(scenario)
+    failed = {"type": "FailedScale", "status": "True", "message": "exceeded quota"}
+    await report(failed, {"type": "Progressing", "status": "False", "message": "too late"})
+    assert (await there.condition("SubsetFailure"))["message"] == "a: exceeded quota"
+    assert (await there.condition("Progressing"))["message"] == "a: too late"
+    assert (await there.condition("Available"))["status"] == "False"
+    await report()
+    assert await there.condition("SubsetFailure") == {}
+    assert (await there.condition("Progressing"))["status"] == "True"
 
 
-def test_an_object_that_goes_is_left_to_garbage_collection() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite({"name": "a"})
-        await there.has(a=4)
-        await there.client.patch(UNITED, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, NAMESPACE)
-        await there.client.delete(UNITED, "web", NAMESPACE)
-        writes = len(there.writes)
-        await there.client.delete(CLONE_SETS, (await there.workloads())["a"]["metadata"]["name"], NAMESPACE)
-        await there.settled(30)
-        assert [one for one in there.writes[writes:] if one[0] == "create"] == []
-
-    in_world(scenario)
+@in_world
+async def test_an_object_that_goes_is_left_to_garbage_collection(there: World) -> None:
+    await there.unite({"name": "a"})
+    await there.has(a=4)
+    await there.client.patch(UNITED, "web", {"metadata": {"finalizers": ["example.com/wait"]}}, NAMESPACE)
+    await there.client.delete(UNITED, "web", NAMESPACE)
+    writes = len(there.writes)
+    await there.client.delete(CLONE_SETS, (await there.workloads())["a"]["metadata"]["name"], NAMESPACE)
+    await there.settled(30)
+    assert [one for one in there.writes[writes:] if one[0] == "create"] == []
 
 
 @pytest.mark.behaviour("UD-42", "UD-68")
@@ -277,41 +253,37 @@ def test_an_object_that_goes_is_left_to_garbage_collection() -> None:
     ("path", "method", "reason"),
     [("/controllerrevisions", "POST", "FailedRevisionProvision"), ("/clonesets/", "DELETE", "FailedUpdateSubset")],
 )
-def test_events_tell_what_is_refused(path: str, method: str, reason: str) -> None:
-    async def scenario(there: World) -> None:
-        there.manager.refuse = lambda request: request.method == method and path in request.path
-        await there.unite({"name": "a"}, {"name": "b"})
-        if method == "DELETE":
-            await there.has(a=2, b=2)
-            await there.change({"topology": {"subsets": [{"name": "a"}]}})
+@in_world
+async def test_events_tell_what_is_refused(there: World, path: str, method: str, reason: str) -> None:
+    there.manager.refuse = lambda request: request.method == method and path in request.path
+    await there.unite({"name": "a"}, {"name": "b"})
+    if method == "DELETE":
+        await there.has(a=2, b=2)
+        await there.respecify({"topology": {"subsets": [{"name": "a"}]}})
 
-        async def told() -> bool:
-            return any(one["reason"] == reason and "the disk is full" in one["message"] for one in await there.events())
+    async def told() -> bool:
+        return any(one["reason"] == reason and "the disk is full" in one["message"] for one in await there.events())
 
-        await there.until(told)
-        there.manager.refuse = lambda _: False
-        await there.has(**({"a": 4} if method == "DELETE" else {"a": 2, "b": 2}))
-
-    in_world(scenario)
+    await there.until(told)
+    there.manager.refuse = lambda _: False
+    await there.has(**({"a": 4} if method == "DELETE" else {"a": 2, "b": 2}))
 
 
 @pytest.mark.behaviour("UD-51", "UD-52")
-def test_a_patch_and_the_replicas_of_a_subset_are_one_write_without_a_revision() -> None:
-    async def scenario(there: World) -> None:
-        await there.unite({"name": "a"}, {"name": "b"})
-        await there.has(a=2, b=2)
-        revision = (await there.until(there.status))["updatedRevision"]
-        before = (await there.workloads())["a"]["metadata"]
-        writes = len(there.writes)
-        patch = {"metadata": {"labels": {"tier": "gold"}}}
-        subsets = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
-        await there.change({"replicas": 5, "topology": {"subsets": subsets}})
-        await there.has(a=4, b=1)
-        await there.settled()
-        made = (await there.workloads())["a"]
-        assert made["spec"]["template"]["metadata"]["labels"]["tier"] == "gold"
-        written = [one for one in there.writes[writes:] if one[2] == before["name"]]
-        assert len(written) == 1
-        assert (await there.status())["updatedRevision"] == revision
-
-    in_world(scenario)
+@in_world
+async def test_a_patch_and_the_replicas_of_a_subset_are_one_write_without_a_revision(there: World) -> None:
+    await there.unite({"name": "a"}, {"name": "b"})
+    await there.has(a=2, b=2)
+    revision = (await there.until(there.status))["updatedRevision"]
+    before = (await there.workloads())["a"]["metadata"]
+    writes = len(there.writes)
+    patch = {"metadata": {"labels": {"tier": "gold"}}}
+    subsets = [{"name": "a", "replicas": 4, "patch": patch}, {"name": "b"}]
+    await there.respecify({"replicas": 5, "topology": {"subsets": subsets}})
+    await there.has(a=4, b=1)
+    await there.settled()
+    made = (await there.workloads())["a"]
+    assert made["spec"]["template"]["metadata"]["labels"]["tier"] == "gold"
+    written = [one for one in there.writes[writes:] if one[2] == before["name"]]
+    assert len(written) == 1
+    assert (await there.status())["updatedRevision"] == revision

@@ -31,7 +31,7 @@ def complaints(seed: int) -> list[str]:
         await simulation.run()
         found.extend(simulation.complaints)
 
-    in_world(scenario)
+    in_world(scenario)()
     return found
 
 

@@ -19,252 +19,225 @@ A, B = {"name": "a", "maxReplicas": 2}, {"name": "b"}
 
 
 @pytest.mark.behaviour("WS-45", "WS-19", "WS-50", "WS-56", "WS-74", "WS-73")
-def test_pods_of_the_target_are_counted_and_priced() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(4)
-        await there.spread(A, B)
-        for name, subset in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("gone", "removed")):
-            await there.pod(name, subset)
-        await there.pod("foreign", "a", owned=False)
-        await there.until(there.status, {"a": (2, 0), "b": (1, -1)})
+@in_world
+async def test_pods_of_the_target_are_counted_and_priced(there: World) -> None:
+    await there.workload(4)
+    await there.spread(A, B)
+    for name, subset in (("a1", "a"), ("a2", "a"), ("b1", "b"), ("gone", "removed")):
+        await there.pod(name, subset)
+    await there.pod("foreign", "a", owned=False)
+    await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
 
-        async def costs() -> list[str]:
-            return [await there.annotation(name, COST) for name in ("a1", "a2", "b1", "gone", "foreign")]
+    async def costs() -> list[str]:
+        return [await there.annotation(name, COST) for name in ("a1", "a2", "b1", "gone", "foreign")]
 
-        await there.until(costs, ["200", "200", "100", "-300", ""])
-        # Fewer places move nobody.
-        await there.client.patch(SPREADS, "ws", {"spec": {"subsets": [{**A, "maxReplicas": 1}, B]}}, "ns")
-        await there.until(there.status, {"a": (2, 0), "b": (1, -1)})
-        await there.until(lambda: there.annotation("a1", COST), "-100")
-        await there.until(lambda: there.annotation("a2", COST), "200")
-
-    in_world(scenario)
+    await there.becomes(costs, ["200", "200", "100", "-300", ""])
+    # Fewer places move nobody.
+    await there.client.patch(SPREADS, "ws", {"spec": {"subsets": [{**A, "maxReplicas": 1}, B]}}, "ns")
+    await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
+    await there.becomes(lambda: there.annotation("a1", COST), "-100")
+    await there.becomes(lambda: there.annotation("a2", COST), "200")
 
 
 @pytest.mark.behaviour("WS-19")
-def test_pods_that_are_there_count_though_none_is_wanted_any_more() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(0)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-
-    in_world(scenario)
+@in_world
+async def test_pods_that_are_there_count_though_none_is_wanted_any_more(there: World) -> None:
+    await there.workload(0)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
 
 
 @pytest.mark.behaviour("WS-63", "WS-59")
-def test_what_is_settled_costs_no_write() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(lambda: there.annotation("a1", COST), "200")
-        await there.client.clock.sleep(5)
-        there.writes.clear()
-        await there.client.patch(PODS, "a1", {"metadata": {"labels": {"some": "label"}}}, "ns")
-        await there.client.clock.sleep(10)
-        assert there.writes == [("update", "Pod")], "that of the test"
-
-    in_world(scenario)
+@in_world
+async def test_what_is_settled_costs_no_write(there: World) -> None:
+    await there.workload(1)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(lambda: there.annotation("a1", COST), "200")
+    await there.client.clock.sleep(5)
+    there.writes.clear()
+    await there.client.patch(PODS, "a1", {"metadata": {"labels": {"some": "label"}}}, "ns")
+    await there.client.clock.sleep(10)
+    assert [one[:2] for one in there.writes] == [("update", "Pod")], "that of the test"
 
 
 @pytest.mark.behaviour("WS-61", "WS-70")
-def test_who_does_not_come_or_go_is_told_and_frees_the_place() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-        now = rfc3339(there.client.clock.now())
-        await there.set_status(replicas=1, missingReplicas=0, creatingPods={"late": now}, deletingPods={"a1": now})
+@in_world
+async def test_who_does_not_come_or_go_is_told_and_frees_the_place(there: World) -> None:
+    await there.workload(1)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
+    now = rfc3339(there.client.clock.now())
+    await there.set_status(replicas=1, missingReplicas=0, creatingPods={"late": now}, deletingPods={"a1": now})
 
-        async def entries() -> tuple[int, int, int]:
-            status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
-            (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
-            return len(one.get("creatingPods", {})), len(one.get("deletingPods", {})), one["missingReplicas"]
+    async def entries() -> tuple[int, int, int]:
+        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
+        (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
+        return len(one.get("creatingPods", {})), len(one.get("deletingPods", {})), one["missingReplicas"]
 
-        await there.until(entries, (1, 1, 1))
-        await there.until(entries, (1, 0, 0), 20)
-        await there.until(entries, (0, 0, 1), 20)
+    await there.becomes(entries, (1, 1, 1))
+    await there.becomes(entries, (1, 0, 0), 20)
+    await there.becomes(entries, (0, 0, 1), 20)
 
-        async def told() -> bool:
-            return {"CreatePodFailed", "DeletePodFailed"} <= await there.reasons()
+    async def told() -> bool:
+        return {"CreatePodFailed", "DeletePodFailed"} <= await there.reasons()
 
-        await there.until(told, True)
-
-    in_world(scenario)
+    await there.becomes(told, True)
 
 
 @pytest.mark.behaviour("WS-61")
 @pytest.mark.parametrize("key", ["late", "2b0d9d4e-0000-4000-8000-000000000000"], ids=["by name", "by uid"])
-def test_a_place_is_kept_for_a_pod_that_only_the_cache_does_not_show(key: str) -> None:
+@in_world
+async def test_a_place_is_kept_for_a_pod_that_only_the_cache_does_not_show(there: World, key: str) -> None:
     """However long its watch stands still; else one more would come into the subset than it takes."""
+    await there.workload(2)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
+    there.manager.holds_back = lambda request: request.path.endswith("/pods")
+    await there.set_status(replicas=1, missingReplicas=0, creatingPods={key: rfc3339(there.client.clock.now())})
+    await there.pod("late", "a", uid="" if key == "late" else key)
 
-    async def scenario(there: World) -> None:
-        await there.workload(2)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-        there.manager.holds_back = lambda request: request.path.endswith("/pods")
-        await there.set_status(replicas=1, missingReplicas=0, creatingPods={key: rfc3339(there.client.clock.now())})
-        await there.pod("late", "a", uid="" if key == "late" else key)
+    async def left() -> tuple[int, int]:
+        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
+        (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
+        return len(one.get("creatingPods", {})), one["missingReplicas"]
 
-        async def left() -> tuple[int, int]:
-            status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
-            (one,) = [each for each in status["versionedSubsetStatuses"]["versionIgnored"] if each["name"] == "a"]
-            return len(one.get("creatingPods", {})), one["missingReplicas"]
-
-        for _ in range(30):
-            await there.client.clock.sleep(4)
-            assert await left() == (1, 0)
-        lists = [one for one in there.manager.requests if one.path.endswith("/pods") and "watch" not in one.query]
-        assert len(lists) <= 20, "it is asked for now and then, not all the time"
-        there.manager.holds_back = lambda _: False
-        await there.until(left, (0, 0))
-        assert "CreatePodFailed" not in await there.reasons()
-
-    in_world(scenario)
+    for _ in range(30):
+        await there.client.clock.sleep(4)
+        assert await left() == (1, 0)
+    lists = [one for one in there.manager.requests if one.path.endswith("/pods") and "watch" not in one.query]
+    assert len(lists) <= 20, "it is asked for now and then, not all the time"
+    there.manager.holds_back = lambda _: False
+    await there.becomes(left, (0, 0))
+    assert "CreatePodFailed" not in await there.reasons()
 
 
 @pytest.mark.behaviour("WS-61")
-def test_a_pod_that_is_there_and_belongs_to_somebody_else_keeps_no_place() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(2)
-        await there.spread(A, B)
-        await there.pod("mine", owned=False)
-        await there.until(there.status, {"a": (0, 2), "b": (0, -1)})
-        await there.set_status(replicas=0, missingReplicas=1, creatingPods={"mine": rfc3339(there.client.clock.now())})
-        await there.client.clock.sleep(45)
-        status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
-        assert status["subsetStatuses"][0]["missingReplicas"] == 2
-        assert "CreatePodFailed" in await there.reasons()
-
-    in_world(scenario)
+@in_world
+async def test_a_pod_that_is_there_and_belongs_to_somebody_else_keeps_no_place(there: World) -> None:
+    await there.workload(2)
+    await there.spread(A, B)
+    await there.pod("mine", owned=False)
+    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
+    await there.set_status(replicas=0, missingReplicas=1, creatingPods={"mine": rfc3339(there.client.clock.now())})
+    await there.client.clock.sleep(45)
+    status = (await there.client.get(SPREADS, "ws", "ns"))["status"]
+    assert status["subsetStatuses"][0]["missingReplicas"] == 2
+    assert "CreatePodFailed" in await there.reasons()
 
 
 @pytest.mark.behaviour("WS-51", "WS-53")
-def test_a_pod_of_another_is_put_into_a_subset() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        await there.pod("before")
-        await there.pod("elsewhere", node="gone")
-        await there.spread({**A, "patch": {"metadata": {"labels": {"tier": "a"}}}}, B)
-        await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
-        assert await there.annotation("elsewhere", RECORD) == ""
-        await there.until(lambda: there.annotation("elsewhere", COST), "-300")
-
-    in_world(scenario)
+@in_world
+async def test_a_pod_of_another_is_put_into_a_subset(there: World) -> None:
+    await there.workload(1)
+    await there.pod("before")
+    await there.pod("elsewhere", node="gone")
+    await there.spread({**A, "patch": {"metadata": {"labels": {"tier": "a"}}}}, B)
+    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
+    assert await there.annotation("elsewhere", RECORD) == ""
+    await there.becomes(lambda: there.annotation("elsewhere", COST), "-300")
 
 
 @pytest.mark.behaviour("WS-52")
-def test_a_place_that_admission_gave_away_is_not_taken_by_a_pod_that_was_there() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(3)
-        await there.spread({**A, "maxReplicas": 1}, B)
-        await there.until(there.status, {"a": (0, 1), "b": (0, -1)})
-        now = rfc3339(there.client.clock.now())
-        await there.set_status(replicas=0, missingReplicas=0, creatingPods={"new": now})
-        await there.pod("before")
-        await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
-
-    in_world(scenario)
+@in_world
+async def test_a_place_that_admission_gave_away_is_not_taken_by_a_pod_that_was_there(there: World) -> None:
+    await there.workload(3)
+    await there.spread({**A, "maxReplicas": 1}, B)
+    await there.becomes(there.status, {"a": (0, 1), "b": (0, -1)})
+    now = rfc3339(there.client.clock.now())
+    await there.set_status(replicas=0, missingReplicas=0, creatingPods={"new": now})
+    await there.pod("before")
+    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"b"}')
 
 
 @pytest.mark.behaviour("WS-52", "WS-53")
-def test_pods_that_come_into_a_subset_have_taken_their_places_before() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(3)
-        await there.pod("before")
-        # The Pod cannot be written, so that what was written before it can be seen.
-        there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/before")
-        await there.spread(A, B)
+@in_world
+async def test_pods_that_come_into_a_subset_have_taken_their_places_before(there: World) -> None:
+    await there.workload(3)
+    await there.pod("before")
+    # The Pod cannot be written, so that what was written before it can be seen.
+    there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/before")
+    await there.spread(A, B)
 
-        async def taken() -> list[str]:
-            status = (await there.client.get(SPREADS, "ws", "ns")).get("status", {})
-            found = status.get("versionedSubsetStatuses", {}).get("versionIgnored", [{}])
-            return [*found[0].get("creatingPods", {})]
+    async def taken() -> list[str]:
+        status = (await there.client.get(SPREADS, "ws", "ns")).get("status", {})
+        found = status.get("versionedSubsetStatuses", {}).get("versionIgnored", [{}])
+        return [*found[0].get("creatingPods", {})]
 
-        await there.until(taken, ["before"])
-        there.manager.refuse = lambda _: False
-        await there.until(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-        await there.until(taken, [])
-
-    in_world(scenario)
+    await there.becomes(taken, ["before"])
+    there.manager.refuse = lambda _: False
+    await there.becomes(lambda: there.annotation("before", RECORD), '{"name":"ws","subset":"a"}')
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
+    await there.becomes(taken, [])
 
 
 @pytest.mark.behaviour("WS-59")
-def test_a_cost_that_meets_a_conflict_is_written_all_the_same() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        once = iter([True])
+@in_world
+async def test_a_cost_that_meets_a_conflict_is_written_all_the_same(there: World) -> None:
+    await there.workload(1)
+    once = iter([True])
 
-        def refuse(request: Any) -> bool:
-            return request.method == "PATCH" and request.path.endswith("/pods/a1") and next(once, False)
+    def refuse(request: Any) -> bool:
+        return request.method == "PATCH" and request.path.endswith("/pods/a1") and next(once, False)
 
-        there.manager.status, there.manager.refuse = 409, refuse
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(lambda: there.annotation("a1", COST), "200")
-        assert next(once, None) is None
-        assert "PatchPodDeletionCostFailed" not in await there.reasons()
-
-    in_world(scenario)
+    there.manager.status, there.manager.refuse = 409, refuse
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(lambda: there.annotation("a1", COST), "200")
+    assert next(once, None) is None
+    assert "PatchPodDeletionCostFailed" not in await there.reasons()
 
 
 @pytest.mark.behaviour("WS-70", "WS-59")
-def test_a_cost_that_cannot_be_written_is_told_and_tried_again() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/a1")
-        await there.spread(A, B)
-        await there.pod("a1", "a")
+@in_world
+async def test_a_cost_that_cannot_be_written_is_told_and_tried_again(there: World) -> None:
+    await there.workload(1)
+    there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/a1")
+    await there.spread(A, B)
+    await there.pod("a1", "a")
 
-        async def told() -> bool:
-            return "PatchPodDeletionCostFailed" in await there.reasons()
+    async def told() -> bool:
+        return "PatchPodDeletionCostFailed" in await there.reasons()
 
-        await there.until(told, True)
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-        there.manager.refuse = lambda _: False
-        await there.pod("a2", "a")
-        await there.until(lambda: there.annotation("a1", COST), "200")
-
-    in_world(scenario)
+    await there.becomes(told, True)
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
+    there.manager.refuse = lambda _: False
+    await there.pod("a2", "a")
+    await there.becomes(lambda: there.annotation("a1", COST), "200")
 
 
 @pytest.mark.behaviour("WS-49", "WS-19")
-def test_without_target_or_spread_pods_stay_as_they_are() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(1)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)})
-        await there.until(lambda: there.annotation("a1", COST), "200")
-        await there.client.delete(CLONE_SETS, "shop", "ns", propagation_policy="Orphan")
-        await there.until(there.status, {"a": (0, 2), "b": (0, -1)})
-        await there.client.delete(SPREADS, "ws", "ns")
-        await there.client.clock.sleep(5)
-        assert await there.annotation("a1", COST) == "200"
-        assert await there.annotation("a1", RECORD) == '{"name":"ws","subset":"a"}'
-
-    in_world(scenario)
+@in_world
+async def test_without_target_or_spread_pods_stay_as_they_are(there: World) -> None:
+    await there.workload(1)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)})
+    await there.becomes(lambda: there.annotation("a1", COST), "200")
+    await there.client.delete(CLONE_SETS, "shop", "ns", propagation_policy="Orphan")
+    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
+    await there.client.delete(SPREADS, "ws", "ns")
+    await there.client.clock.sleep(5)
+    assert await there.annotation("a1", COST) == "200"
+    assert await there.annotation("a1", RECORD) == '{"name":"ws","subset":"a"}'
 
 
 @pytest.mark.behaviour("WS-27")
-def test_the_command_line_explains_what_the_next_pod_gets() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(3)
-        await there.spread(A, B)
-        await there.pod("a1", "a")
-        await there.pod("a2", "a")
-        await there.until(there.status, {"a": (2, 0), "b": (0, -1)})
-        stored = await there.client.get(SPREADS, "ws", "ns")
-        lines = report(await explain_object(there.client, stored, lambda _: True)).text().splitlines()
-        assert lines[0] == "WorkloadSpread ws: CloneSet shop wants 3 Pods"
-        assert lines[2].split() == ["a", "2", "2", "0", "0", "0", "skipped:", "it", "is", "full"]
-        assert lines[4] == "The next Pod goes into b."
-        assert lines[7].split()[:4] == ["a1", "-", "a", "200"]
-        with pytest.raises(CommandError):
-            await explain_object(there.client, {"metadata": {"name": "ws"}}, lambda _: True)
-
-    in_world(scenario)
+@in_world
+async def test_the_command_line_explains_what_the_next_pod_gets(there: World) -> None:
+    await there.workload(3)
+    await there.spread(A, B)
+    await there.pod("a1", "a")
+    await there.pod("a2", "a")
+    await there.becomes(there.status, {"a": (2, 0), "b": (0, -1)})
+    stored = await there.client.get(SPREADS, "ws", "ns")
+    lines = report(await explain_object(there.client, stored, lambda _: True)).text().splitlines()
+    assert lines[0] == "WorkloadSpread ws: CloneSet shop wants 3 Pods"
+    assert lines[2].split() == ["a", "2", "2", "0", "0", "0", "skipped:", "it", "is", "full"]
+    assert lines[4] == "The next Pod goes into b."
+    assert lines[7].split()[:4] == ["a1", "-", "a", "200"]
+    with pytest.raises(CommandError):
+        await explain_object(there.client, {"metadata": {"name": "ws"}}, lambda _: True)

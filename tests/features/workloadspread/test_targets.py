@@ -71,70 +71,64 @@ async def fleets(there: World) -> str:
 
 
 @pytest.mark.behaviour("WS-18", "WS-23", "WS-24")
-def test_native_targets_and_who_is_above_them() -> None:
-    async def scenario(there: World) -> None:
-        client = there.client
-        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
-        spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-        body = {"apiVersion": "apps/v1", "metadata": {"name": "shop"}, "spec": spec}
-        deployment = await client.create(DEPLOYMENTS, {**body, "kind": "Deployment"}, "ns")
-        above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "controller": True}
-        metadata = {"name": "shop-abc", "ownerReferences": [{**above, "uid": deployment["metadata"]["uid"]}]}
-        below = await client.create(REPLICASETS, {**body, "kind": "ReplicaSet", "metadata": metadata}, "ns")
-        live = LiveTargets(client, Whitelist)
-        prepared = prepare_spread(spread({"a": "50%"}, kind="Deployment"))
-        assert await live.wanted(prepared) == 4
-        await client.patch(DEPLOYMENTS, "shop", {"spec": {"replicas": 6}}, "ns")
-        assert await live.wanted(prepared) == 6, "as it is now"
-        uid = below["metadata"]["uid"]
-        found = await live.above(OwnerReference("apps/v1", "ReplicaSet", "shop-abc", uid, True), "ns")
-        assert found is not None
-        assert (found.kind, found.name) == ("Deployment", "shop")
-        with pytest.raises(NotFound):
-            await live.above(OwnerReference("apps/v1", "ReplicaSet", "none", "u", True), "ns")
-        await client.delete(DEPLOYMENTS, "shop", "ns")
-        assert await live.wanted(prepared) == 0
-
-    in_world(scenario)
+@in_world
+async def test_native_targets_and_who_is_above_them(there: World) -> None:
+    client = there.client
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    body = {"apiVersion": "apps/v1", "metadata": {"name": "shop"}, "spec": spec}
+    deployment = await client.create(DEPLOYMENTS, {**body, "kind": "Deployment"}, "ns")
+    above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "controller": True}
+    metadata = {"name": "shop-abc", "ownerReferences": [{**above, "uid": deployment["metadata"]["uid"]}]}
+    below = await client.create(REPLICASETS, {**body, "kind": "ReplicaSet", "metadata": metadata}, "ns")
+    live = LiveTargets(client, Whitelist)
+    prepared = prepare_spread(spread({"a": "50%"}, kind="Deployment"))
+    assert await live.wanted(prepared) == 4
+    await client.patch(DEPLOYMENTS, "shop", {"spec": {"replicas": 6}}, "ns")
+    assert await live.wanted(prepared) == 6, "as it is now"
+    uid = below["metadata"]["uid"]
+    found = await live.above(OwnerReference("apps/v1", "ReplicaSet", "shop-abc", uid, True), "ns")
+    assert found is not None
+    assert (found.kind, found.name) == ("Deployment", "shop")
+    with pytest.raises(NotFound):
+        await live.above(OwnerReference("apps/v1", "ReplicaSet", "none", "u", True), "ns")
+    await client.delete(DEPLOYMENTS, "shop", "ns")
+    assert await live.wanted(prepared) == 0
 
 
 @pytest.mark.behaviour("WS-37")
-def test_who_asks_for_a_place_waits_for_an_api_server_out_of_breath() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(3)
-        prepared = prepare_spread(spread({"a": "50%"}))
-        live = LiveTargets(Client(there.manager, there.client.clock), Whitelist)
-        failing = iter(range(4))
-        there.manager.refuse = lambda _: next(failing, None) is not None
-        assert await live.wanted(prepared) == 3
-        there.manager.refuse = lambda _: True
-        with pytest.raises(ServerError):
-            await live.wanted(prepared)
-
-    in_world(scenario)
+@in_world
+async def test_who_asks_for_a_place_waits_for_an_api_server_out_of_breath(there: World) -> None:
+    await there.workload(3)
+    prepared = prepare_spread(spread({"a": "50%"}))
+    live = LiveTargets(Client(there.manager, there.client.clock), Whitelist)
+    failing = iter(range(4))
+    there.manager.refuse = lambda _: next(failing, None) is not None
+    assert await live.wanted(prepared) == 3
+    there.manager.refuse = lambda _: True
+    with pytest.raises(ServerError):
+        await live.wanted(prepared)
 
 
 @pytest.mark.behaviour("WS-23")
-def test_who_is_above_a_workload_is_not_what_a_pod_of_another_namespace_claims() -> None:
-    async def scenario(there: World) -> None:
-        client = there.client
-        template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
-        spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
-        above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d", "controller": True}
-        body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec}
-        metadata = {"name": "shop-abc", "ownerReferences": [above]}
-        below = await client.create(REPLICASETS, {**body, "metadata": metadata}, "ns")
-        live = LiveTargets(client, Whitelist)
-        owner = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", below["metadata"]["uid"], True)
-        # Somebody without any right in "ns" creates Pods that name its ReplicaSet.
-        await client.create(NAMESPACES, {"metadata": {"name": "others"}})
-        await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
-        assert await live.above(owner, "others") is None
-        found = await live.above(owner, "ns")
-        assert found is not None
-        assert found.name == "shop"
-
-    in_world(scenario)
+@in_world
+async def test_who_is_above_a_workload_is_not_what_a_pod_of_another_namespace_claims(there: World) -> None:
+    client = there.client
+    template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
+    spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
+    above = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop", "uid": "d", "controller": True}
+    body = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "spec": spec}
+    metadata = {"name": "shop-abc", "ownerReferences": [above]}
+    below = await client.create(REPLICASETS, {**body, "metadata": metadata}, "ns")
+    live = LiveTargets(client, Whitelist)
+    owner = OwnerReference("apps/v1", "ReplicaSet", "shop-abc", below["metadata"]["uid"], True)
+    # Somebody without any right in "ns" creates Pods that name its ReplicaSet.
+    await client.create(NAMESPACES, {"metadata": {"name": "others"}})
+    await client.create(REPLICASETS, {**body, "metadata": {"name": "shop-abc"}}, "others")
+    assert await live.above(owner, "others") is None
+    found = await live.above(owner, "ns")
+    assert found is not None
+    assert found.name == "shop"
 
 
 async def spread_over_fleets(there: World) -> None:
@@ -153,63 +147,57 @@ async def told(there: World, reason: str) -> list[tuple[str, int]]:
 
 
 @pytest.mark.behaviour("WS-18", "WS-70")
-def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again() -> None:
-    async def scenario(there: World) -> None:
-        await spread_over_fleets(there)
-        text = "spec.targetRef: example.com/v1 serves no namespaced kind Fleet"
-        await there.until(lambda: told(there, "UnknownWorkload"), [(text, 1)])
-        await there.client.clock.sleep(60)
-        assert await told(there, "UnknownWorkload") == [(text, 1)]
-        await fleets(there)
-        await there.pod("p", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
-
-    in_world(scenario)
+@in_world
+async def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again(there: World) -> None:
+    await spread_over_fleets(there)
+    text = "spec.targetRef: example.com/v1 serves no namespaced kind Fleet"
+    await there.becomes(lambda: told(there, "UnknownWorkload"), [(text, 1)])
+    await there.client.clock.sleep(60)
+    assert await told(there, "UnknownWorkload") == [(text, 1)]
+    await fleets(there)
+    await there.pod("p", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
 
 
 @pytest.mark.behaviour("WS-18", "WS-70", "WS-71")
-def test_a_target_that_may_not_be_read_is_told_with_the_right_that_is_missing() -> None:
-    async def scenario(there: World) -> None:
-        await fleets(there)
-        there.manager.status = 403
-        there.manager.text = 'User "kruise" cannot get resource "fleets" in API group "example.com"'
-        there.manager.refuse = lambda request: "/fleets/" in request.path
-        await spread_over_fleets(there)
+@in_world
+async def test_a_target_that_may_not_be_read_is_told_with_the_right_that_is_missing(there: World) -> None:
+    await fleets(there)
+    there.manager.status = 403
+    there.manager.text = 'User "kruise" cannot get resource "fleets" in API group "example.com"'
+    there.manager.refuse = lambda request: "/fleets/" in request.path
+    await spread_over_fleets(there)
 
-        async def said() -> list[str]:
-            return [text for text, _ in await told(there, "MissingRight")]
+    async def said() -> list[str]:
+        return [text for text, _ in await told(there, "MissingRight")]
 
-        way_out = "grant it by a ClusterRole with label pykruise.io/aggregate-to-manager=true"
-        await there.until(said, [f"The manager may not read a workload: {there.manager.text}; {way_out}"])
-        there.manager.refuse = lambda _: False
-        await there.pod("p", "a")
-        await there.until(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
-
-    in_world(scenario)
+    way_out = "grant it by a ClusterRole with label pykruise.io/aggregate-to-manager=true"
+    await there.becomes(said, [f"The manager may not read a workload: {there.manager.text}; {way_out}"])
+    there.manager.refuse = lambda _: False
+    await there.pod("p", "a")
+    await there.becomes(there.status, {"a": (1, 1), "b": (0, -1)}, 60)
 
 
 @pytest.mark.behaviour("WS-15", "WS-16", "WS-17", "WS-18", "WS-19")
 @pytest.mark.parametrize(("path", "wanted"), [("", 7), (',"replicasPath":"spec.crew"', 2)])
-def test_pods_of_a_listed_kind_are_counted(path: str, wanted: int) -> None:
-    async def scenario(there: World) -> None:
-        client = there.client
-        await fleets(there)
-        live = LiveTargets(client, lambda: parse_whitelist(LISTED % path))
-        given = spread({"a": "50%"})
-        target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
-        fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
-        assert await live.wanted(prepare_spread(fleet)) == wanted
-        await client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
-        configuration = {
-            "metadata": {"name": names.CONFIGURATION_CONFIG_MAP},
-            "data": {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % path},
-        }
-        await client.create(CONFIGMAPS, configuration, "kruise-system")
-        await there.pod("p1", "a")
-        reference = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
-        await there.spread({"name": "a", "maxReplicas": "50%"}, {"name": "b"}, targetRef=reference)
-        await there.until(there.status, {"a": (1, -(-wanted // 2) - 1), "b": (0, -1)})
-        await client.patch(FLEETS, "shop", {"spec": {"size": 20, "crew": 20}}, "ns")
-        await there.until(there.status, {"a": (1, 9), "b": (0, -1)}, 10)
-
-    in_world(scenario)
+@in_world
+async def test_pods_of_a_listed_kind_are_counted(there: World, path: str, wanted: int) -> None:
+    client = there.client
+    await fleets(there)
+    live = LiveTargets(client, lambda: parse_whitelist(LISTED % path))
+    given = spread({"a": "50%"})
+    target = given.spec.target_ref.model_copy(update={"api_version": "example.com/v1", "kind": "Fleet"})
+    fleet = given.model_copy(update={"spec": given.spec.model_copy(update={"target_ref": target})})
+    assert await live.wanted(prepare_spread(fleet)) == wanted
+    await client.create(NAMESPACES, {"metadata": {"name": "kruise-system"}})
+    configuration = {
+        "metadata": {"name": names.CONFIGURATION_CONFIG_MAP},
+        "data": {names.WORKLOAD_SPREAD_CUSTOM_WORKLOAD_WHITELIST_KEY: LISTED % path},
+    }
+    await client.create(CONFIGMAPS, configuration, "kruise-system")
+    await there.pod("p1", "a")
+    reference = {"apiVersion": "example.com/v1", "kind": "Fleet", "name": "shop"}
+    await there.spread({"name": "a", "maxReplicas": "50%"}, {"name": "b"}, targetRef=reference)
+    await there.becomes(there.status, {"a": (1, -(-wanted // 2) - 1), "b": (0, -1)})
+    await client.patch(FLEETS, "shop", {"spec": {"size": 20, "crew": 20}}, "ns")
+    await there.becomes(there.status, {"a": (1, 9), "b": (0, -1)}, 10)

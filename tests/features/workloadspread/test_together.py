@@ -43,83 +43,78 @@ async def replica(there: World, seed: int, ahead: float = 0.0) -> tuple[Placer, 
 
 
 @pytest.mark.behaviour("WS-28", "WS-35", "WS-36", "WS-37", "WS-38")
-def test_places_taken_through_two_replicas_with_stale_caches_add_up() -> None:
-    async def scenario(there: World) -> None:
-        await there.workload(100)
-        await there.spread({"name": "a", "maxReplicas": 30}, {"name": "b", "maxReplicas": 30}, {"name": "c"})
-        replicas = [await replica(there, seed) for seed in (1, 2)]
+@in_world
+async def test_places_taken_through_two_replicas_with_stale_caches_add_up(there: World) -> None:
+    await there.workload(100)
+    await there.spread({"name": "a", "maxReplicas": 30}, {"name": "b", "maxReplicas": 30}, {"name": "c"})
+    replicas = [await replica(there, seed) for seed in (1, 2)]
 
-        async def take(number: int) -> str:
-            placer, _ = replicas[number % 2]
-            spread = placer.index.get(KEY)
-            assert spread is not None
-            record = await placer.take(spread, OWNER, f"p{number}", {})
-            assert record is not None
-            return record.subset
+    async def take(number: int) -> str:
+        placer, _ = replicas[number % 2]
+        spread = placer.index.get(KEY)
+        assert spread is not None
+        record = await placer.take(spread, OWNER, f"p{number}", {})
+        assert record is not None
+        return record.subset
 
-        found = Counter(await asyncio.gather(*map(take, range(100))))
-        assert found == {"a": 30, "b": 30, "c": 40}
-        writes = sum(statuses.counts.writes for _, statuses in replicas)
-        assert writes <= 10, "those who come together cost one write"
-
-    in_world(scenario)
+    found = Counter(await asyncio.gather(*map(take, range(100))))
+    assert found == {"a": 30, "b": 30, "c": 40}
+    writes = sum(statuses.counts.writes for _, statuses in replicas)
+    assert writes <= 10, "those who come together cost one write"
 
 
 @pytest.mark.behaviour("WS-61", "WS-62", "WS-28", "WS-43")
 @pytest.mark.parametrize("apart", [5.0, 14.0, 25.0])
-def test_clocks_that_differ_by_seconds_give_no_place_twice_and_keep_none(apart: float) -> None:
+@in_world
+async def test_clocks_that_differ_by_seconds_give_no_place_twice_and_keep_none(there: World, apart: float) -> None:
     """Those of two replicas, and that of the controller between them."""
+    await there.workload(12)
+    await there.spread({"name": "a", "maxReplicas": 4}, {"name": "b"})
+    await there.becomes(there.status, {"a": (0, 4), "b": (0, -1)})
+    replicas = [(await replica(there, seed, ahead))[0] for seed, ahead in enumerate((-apart, apart))]
+    rng, clock, numbers = Random(1), there.client.clock, iter(range(1000))
 
-    async def scenario(there: World) -> None:
-        await there.workload(12)
-        await there.spread({"name": "a", "maxReplicas": 4}, {"name": "b"})
-        await there.until(there.status, {"a": (0, 4), "b": (0, -1)})
-        replicas = [(await replica(there, seed, ahead))[0] for seed, ahead in enumerate((-apart, apart))]
-        rng, clock, numbers = Random(1), there.client.clock, iter(range(1000))
+    async def come() -> None:
+        number = next(numbers)
+        placer = replicas[number % 2]
+        spread = placer.index.get(KEY)
+        assert spread is not None
+        record = await placer.take(spread, OWNER, f"p{number}", {})
+        assert record is not None
+        await clock.sleep(rng.random() * 3)
+        await there.pod(f"p{number}", record.subset)
 
-        async def come() -> None:
-            number = next(numbers)
-            placer = replicas[number % 2]
-            spread = placer.index.get(KEY)
-            assert spread is not None
-            record = await placer.take(spread, OWNER, f"p{number}", {})
-            assert record is not None
-            await clock.sleep(rng.random() * 3)
-            await there.pod(f"p{number}", record.subset)
+    async def go(name: str, subset: str) -> None:
+        placer = rng.choice(replicas)
+        spread = placer.index.get(KEY)
+        assert spread is not None
+        await placer.give_back(spread, SubsetRecord("ws", subset), OWNER, name, {})
+        await clock.sleep(rng.random() * 3)
+        await there.client.delete(PODS, name, "ns", grace_period_seconds=0)
 
-        async def go(name: str, subset: str) -> None:
-            placer = rng.choice(replicas)
-            spread = placer.index.get(KEY)
-            assert spread is not None
-            await placer.give_back(spread, SubsetRecord("ws", subset), OWNER, name, {})
-            await clock.sleep(rng.random() * 3)
-            await there.client.delete(PODS, name, "ns", grace_period_seconds=0)
+    async def members(subset: str) -> list[str]:
+        found = (await there.client.list(PODS, "ns")).items
+        mine = [(one["metadata"]["name"], record_of(one["metadata"]["annotations"])) for one in found]
+        return [name for name, record in mine if record is not None and record.subset == subset]
 
-        async def members(subset: str) -> list[str]:
-            found = (await there.client.list(PODS, "ns")).items
-            mine = [(one["metadata"]["name"], record_of(one["metadata"]["annotations"])) for one in found]
-            return [name for name, record in mine if record is not None and record.subset == subset]
-
-        for _ in range(4):
-            await asyncio.gather(*(come() for _ in range(3)))
-            assert len(await members("a")) <= 4
-            await clock.sleep(rng.random() * 10)
-        assert len(await members("a")) == 4
-        for _ in range(3):
-            await asyncio.gather(*(go(name, "a") for name in (await members("a"))[:2]), come(), come())
-            assert len(await members("a")) <= 4
-            await clock.sleep(rng.random() * 10)
-        await clock.sleep(60)
-        left = len(await members("a"))
-        assert (await there.status())["a"] == (left, 4 - left)
-        await asyncio.gather(*(come() for _ in range(4)))
-        assert len(await members("a")) == 4
-        await there.until(lambda: _of_a(there), (4, 0))
-        # A deletion is waited for 15 s: beyond that the warning is untrue, and the place is free once the Pod is gone.
-        untrue = {"CreatePodFailed"} if apart > 12 else {"CreatePodFailed", "DeletePodFailed"}
-        assert not untrue & await there.reasons()
-
-    in_world(scenario)
+    for _ in range(4):
+        await asyncio.gather(*(come() for _ in range(3)))
+        assert len(await members("a")) <= 4
+        await clock.sleep(rng.random() * 10)
+    assert len(await members("a")) == 4
+    for _ in range(3):
+        await asyncio.gather(*(go(name, "a") for name in (await members("a"))[:2]), come(), come())
+        assert len(await members("a")) <= 4
+        await clock.sleep(rng.random() * 10)
+    await clock.sleep(60)
+    left = len(await members("a"))
+    assert (await there.status())["a"] == (left, 4 - left)
+    await asyncio.gather(*(come() for _ in range(4)))
+    assert len(await members("a")) == 4
+    await there.becomes(lambda: _of_a(there), (4, 0))
+    # A deletion is waited for 15 s: beyond that the warning is untrue, and the place is free once the Pod is gone.
+    untrue = {"CreatePodFailed"} if apart > 12 else {"CreatePodFailed", "DeletePodFailed"}
+    assert not untrue & await there.reasons()
 
 
 async def _of_a(there: World) -> tuple[int, int]:
@@ -140,75 +135,69 @@ HOSTILE_ENTRIES = [
 
 @pytest.mark.behaviour("WS-33", "WS-60", "WS-61", "WS-62")
 @pytest.mark.parametrize("held", HOSTILE_ENTRIES)
-def test_garbage_in_a_status_and_in_annotations_takes_no_place(held: Json) -> None:
+@in_world
+async def test_garbage_in_a_status_and_in_annotations_takes_no_place(there: World, held: Json) -> None:
     """Somebody may write both. Admission and the controller go on, and soon the status says what is so."""
-
-    async def scenario(there: World) -> None:
-        await there.workload(6)
-        await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"})
-        await there.until(there.status, {"a": (0, 2), "b": (0, -1)})
-        for number, text in enumerate((GARBAGE, "{", "null", '{"name": "ws", "subset": ["a"]}', "[" * 5000)):
-            await there.pod(f"odd{number}", node="nowhere")
-            await there.client.patch(PODS, f"odd{number}", {"metadata": {"annotations": {RECORD: text}}}, "ns")
-        placer, _ = await replica(there, 1)
-        status = {"name": "a", "replicas": 0, "missingReplicas": 2, **held}
-        versions = {"versionIgnored": [status, {"name": "of nobody", "replicas": 1, "missingReplicas": 1}], GARBAGE: []}
-        body = {"status": {"versionedSubsetStatuses": versions}}
-        await there.client.patch(SPREADS, "ws", body, "ns", subresource="status")
-        spread = placer.index.get(KEY)
-        assert spread is not None
-        assert await placer.take(spread, OWNER, "q0", {}) is not None
-        await there.client.clock.sleep(40)
-        found = []
-        for number in (1, 2, 3):
-            record = await placer.take(spread, OWNER, f"q{number}", {})
-            assert record is not None
-            found.append(record.subset)
-            await there.pod(f"q{number}", record.subset)
-        assert found == ["a", "a", "b"]
-        await there.until(there.status, {"a": (2, 0), "b": (1, -1)})
-
-    in_world(scenario)
+    await there.workload(6)
+    await there.spread({"name": "a", "maxReplicas": 2}, {"name": "b"})
+    await there.becomes(there.status, {"a": (0, 2), "b": (0, -1)})
+    for number, text in enumerate((GARBAGE, "{", "null", '{"name": "ws", "subset": ["a"]}', "[" * 5000)):
+        await there.pod(f"odd{number}", node="nowhere")
+        await there.client.patch(PODS, f"odd{number}", {"metadata": {"annotations": {RECORD: text}}}, "ns")
+    placer, _ = await replica(there, 1)
+    status = {"name": "a", "replicas": 0, "missingReplicas": 2, **held}
+    versions = {"versionIgnored": [status, {"name": "of nobody", "replicas": 1, "missingReplicas": 1}], GARBAGE: []}
+    body = {"status": {"versionedSubsetStatuses": versions}}
+    await there.client.patch(SPREADS, "ws", body, "ns", subresource="status")
+    spread = placer.index.get(KEY)
+    assert spread is not None
+    assert await placer.take(spread, OWNER, "q0", {}) is not None
+    await there.client.clock.sleep(40)
+    found = []
+    for number in (1, 2, 3):
+        record = await placer.take(spread, OWNER, f"q{number}", {})
+        assert record is not None
+        found.append(record.subset)
+        await there.pod(f"q{number}", record.subset)
+    assert found == ["a", "a", "b"]
+    await there.becomes(there.status, {"a": (2, 0), "b": (1, -1)})
 
 
 RECORD = "apps.kruise.io/matched-workloadspread"
 
 
 @pytest.mark.behaviour("WS-33", "WS-50", "WS-60")
-def test_what_openkruise_left_is_taken_over_as_it_is() -> None:
+@in_world
+async def test_what_openkruise_left_is_taken_over_as_it_is(there: World) -> None:
     items: list[Json] = json.loads((DATA / "12-placement-protection.json").read_text("utf-8"))["items"]
     (left,) = [one for one in items if one["kind"] == "WorkloadSpread"]
-
-    async def scenario(there: World) -> None:
-        client = there.client
-        await client.create(NODES, {"metadata": {"name": "node1", "labels": {"kubernetes.io/hostname": "node1"}}})
-        (workload,) = [one for one in items if one["kind"] == "CloneSet" and one["metadata"]["name"] == "spread"]
-        made = await client.create(CLONE_SETS, moved(workload), "ns")
-        for pod in (one for one in items if one["kind"] == "Pod"):
-            body = moved(pod)
-            body["metadata"]["ownerReferences"] = [
-                {**reference, "uid": made["metadata"]["uid"]} for reference in pod["metadata"]["ownerReferences"]
-            ]
-            await client.create(PODS, body, "ns")
-            status = {"status": {"phase": pod["status"]["phase"]}}
-            await client.patch(PODS, pod["metadata"]["name"], status, "ns", subresource="status")
-        await client.create(SPREADS, moved(left), "ns")
-        await client.patch(SPREADS, "ws", {"status": left["status"]}, "ns", subresource="status")
-        there.writes.clear()
-        await client.clock.sleep(10)
-        found = (await client.get(SPREADS, "ws", "ns"))["status"]
-        assert found == left["status"]
-        for pod in (one for one in items if one["kind"] == "Pod"):
-            now = await client.get(PODS, pod["metadata"]["name"], "ns")
-            kept = {**now["metadata"]["annotations"]}
-            before = {**pod["metadata"]["annotations"]}
-            # The recorded cost is that of a PodProbeMarker, which disputes it there; ours is WS-55's.
-            assert kept.pop(COST) in ("200", "100")
-            before.pop(COST)
-            assert kept == before
-            assert now["spec"]["containers"] == pod["spec"]["containers"]
-
-    in_world(scenario)
+    client = there.client
+    await client.create(NODES, {"metadata": {"name": "node1", "labels": {"kubernetes.io/hostname": "node1"}}})
+    (workload,) = [one for one in items if one["kind"] == "CloneSet" and one["metadata"]["name"] == "spread"]
+    made = await client.create(CLONE_SETS, moved(workload), "ns")
+    for pod in (one for one in items if one["kind"] == "Pod"):
+        body = moved(pod)
+        body["metadata"]["ownerReferences"] = [
+            {**reference, "uid": made["metadata"]["uid"]} for reference in pod["metadata"]["ownerReferences"]
+        ]
+        await client.create(PODS, body, "ns")
+        status = {"status": {"phase": pod["status"]["phase"]}}
+        await client.patch(PODS, pod["metadata"]["name"], status, "ns", subresource="status")
+    await client.create(SPREADS, moved(left), "ns")
+    await client.patch(SPREADS, "ws", {"status": left["status"]}, "ns", subresource="status")
+    there.writes.clear()
+    await client.clock.sleep(10)
+    found = (await client.get(SPREADS, "ws", "ns"))["status"]
+    assert found == left["status"]
+    for pod in (one for one in items if one["kind"] == "Pod"):
+        now = await client.get(PODS, pod["metadata"]["name"], "ns")
+        kept = {**now["metadata"]["annotations"]}
+        before = {**pod["metadata"]["annotations"]}
+        # The recorded cost is that of a PodProbeMarker, which disputes it there; ours is WS-55's.
+        assert kept.pop(COST) in ("200", "100")
+        before.pop(COST)
+        assert kept == before
+        assert now["spec"]["containers"] == pod["spec"]["containers"]
 
 
 COST = "controller.kubernetes.io/pod-deletion-cost"

@@ -1,6 +1,5 @@
 """Managed fields: noted at every write, worked out when somebody looks."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from app.sandbox.apiserver.cel import REQUEST_VARIABLES, RULE_VARIABLES, fault
 from app.sandbox.apiserver.customresources import accepted_names
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.apiserver.versions import full, simple
+from tests.kit.cluster import in_api_server
 
-Play = Callable[[Any], Any]
 BODY = {"metadata": {"name": "c"}, "data": {"a": "1", "b": "1"}}
 
 
@@ -21,71 +20,61 @@ def by_manager(obj: Any) -> dict[str, Any]:
     return {one["manager"]: one["fieldsV1"] for one in obj["metadata"]["managedFields"]}
 
 
-def test_an_update_takes_its_fields_from_who_had_them(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
-        found = await client.patch(CONFIGMAPS, "c", {"data": {"b": "2"}}, "default", field_manager="changer")
-        assert by_manager(found) == {"maker": {"f:data": {".": {}, "f:a": {}}}, "changer": {"f:data": {"f:b": {}}}}
-
-    play(scenario)
+@in_api_server
+async def test_an_update_takes_its_fields_from_who_had_them(client: Client, api: ApiServer) -> None:
+    await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
+    found = await client.patch(CONFIGMAPS, "c", {"data": {"b": "2"}}, "default", field_manager="changer")
+    assert by_manager(found) == {"maker": {"f:data": {".": {}, "f:a": {}}}, "changer": {"f:data": {"f:b": {}}}}
 
 
-def test_in_process_they_are_shown_to_those_who_ask(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        assert "managedFields" in (await client.create(CONFIGMAPS, BODY, "default"))["metadata"]
-        plain = Client(api.transport(), SystemClock())
-        found = await plain.get(CONFIGMAPS, "c", "default")
-        assert "managedFields" not in found["metadata"]
-        # Who writes back what it saw without them takes nothing away.
-        await plain.replace(CONFIGMAPS, "c", found, "default")
-        assert "managedFields" in (await client.get(CONFIGMAPS, "c", "default"))["metadata"]
-
-    play(scenario)
+@in_api_server
+async def test_in_process_they_are_shown_to_those_who_ask(client: Client, api: ApiServer) -> None:
+    assert "managedFields" in (await client.create(CONFIGMAPS, BODY, "default"))["metadata"]
+    plain = Client(api.transport(), SystemClock())
+    found = await plain.get(CONFIGMAPS, "c", "default")
+    assert "managedFields" not in found["metadata"]
+    # Who writes back what it saw without them takes nothing away.
+    await plain.replace(CONFIGMAPS, "c", found, "default")
+    assert "managedFields" in (await client.get(CONFIGMAPS, "c", "default"))["metadata"]
 
 
 @pytest.mark.parametrize("updates", [3, 40])
-def test_many_updates_of_one_manager_are_one_entry(play: Play, updates: int) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
-        for number in range(updates):
-            body = {"data": {"a": str(number + 2), f"k{number % 2}": "x"}}
-            found = await client.patch(CONFIGMAPS, "c", body, "default", field_manager="changer")
-        assert by_manager(found) == {
-            "maker": {"f:data": {".": {}, "f:b": {}}},
-            "changer": {"f:data": {"f:a": {}, "f:k0": {}, "f:k1": {}}},
-        }
-
-    play(scenario)
+@in_api_server
+async def test_many_updates_of_one_manager_are_one_entry(client: Client, api: ApiServer, updates: int) -> None:
+    await client.create(CONFIGMAPS, BODY, "default", field_manager="maker")
+    for number in range(updates):
+        body = {"data": {"a": str(number + 2), f"k{number % 2}": "x"}}
+        found = await client.patch(CONFIGMAPS, "c", body, "default", field_manager="changer")
+    assert by_manager(found) == {
+        "maker": {"f:data": {".": {}, "f:b": {}}},
+        "changer": {"f:data": {"f:a": {}, "f:k0": {}, "f:k1": {}}},
+    }
 
 
-def test_more_than_ten_updaters_become_ancient(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, BODY, "default", field_manager="m-00")
-        for number in range(1, 13):
-            name = f"m-{number:02}"
-            found = await client.patch(CONFIGMAPS, "c", {"data": {name: "x"}}, "default", field_manager=name)
-        managers = by_manager(found)
-        assert len(managers) == 10
-        assert {"f:a", "f:b", "f:m-01"} <= managers["ancient-changes"]["f:data"].keys()
-
-    play(scenario)
+@in_api_server
+async def test_more_than_ten_updaters_become_ancient(client: Client, api: ApiServer) -> None:
+    await client.create(CONFIGMAPS, BODY, "default", field_manager="m-00")
+    for number in range(1, 13):
+        name = f"m-{number:02}"
+        found = await client.patch(CONFIGMAPS, "c", {"data": {name: "x"}}, "default", field_manager=name)
+    managers = by_manager(found)
+    assert len(managers) == 10
+    assert {"f:a", "f:b", "f:m-01"} <= managers["ancient-changes"]["f:data"].keys()
 
 
-def test_scaling_is_noted_of_the_replicas(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
-        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-        await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default", field_manager="maker")
-        scale = await client.patch(
-            DEPLOYMENTS, "d", {"spec": {"replicas": 3}}, "default", kind=PatchType.MERGE, subresource="scale",
-            field_manager="scaler",
-        )  # fmt: skip
-        assert by_manager(scale) == {"scaler": {"f:spec": {"f:replicas": {}}}}
-        found = by_manager(await client.get(DEPLOYMENTS, "d", "default"))
-        assert found["scaler"] == {"f:spec": {"f:replicas": {}}}
-        assert "f:replicas" not in found["maker"]["f:spec"]
-
-    play(scenario)
+@in_api_server
+async def test_scaling_is_noted_of_the_replicas(client: Client, api: ApiServer) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default", field_manager="maker")
+    scale = await client.patch(
+        DEPLOYMENTS, "d", {"spec": {"replicas": 3}}, "default", kind=PatchType.MERGE, subresource="scale",
+        field_manager="scaler",
+    )  # fmt: skip
+    assert by_manager(scale) == {"scaler": {"f:spec": {"f:replicas": {}}}}
+    found = by_manager(await client.get(DEPLOYMENTS, "d", "default"))
+    assert found["scaler"] == {"f:spec": {"f:replicas": {}}}
+    assert "f:replicas" not in found["maker"]["f:spec"]
 
 
 # ---- what else is like on a real server

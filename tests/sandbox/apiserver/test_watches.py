@@ -1,7 +1,7 @@
 """Watches: what a watcher is told, from when on, and how its watch ends."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -14,9 +14,8 @@ from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS
 from app.kube.store import Store
 from app.sandbox.apiserver.server import ApiServer
+from tests.kit.cluster import in_api_server
 from tests.kube.fakes import until
-
-Play = Callable[[Any], Any]
 
 
 class Watching:
@@ -47,121 +46,107 @@ def config(name: str, **labels: str) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": labels}, "data": {}}
 
 
-def test_begins_with_what_is_there(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, config("a"), "default")
-        watching = Watching(client, {})
-        await watching.seen(1)
-        await client.create(CONFIGMAPS, config("b"), "default")
-        await client.patch(CONFIGMAPS, "b", {"data": {"x": "y"}}, "default")
-        await client.delete(CONFIGMAPS, "b", "default")
-        await watching.seen(4)
-        assert watching.short() == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
-        versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watching.events]
-        assert versions == sorted(set(versions))
-        watching.stop()
-
-    play(scenario)
+@in_api_server
+async def test_begins_with_what_is_there(client: Client, api: ApiServer) -> None:
+    await client.create(CONFIGMAPS, config("a"), "default")
+    watching = Watching(client, {})
+    await watching.seen(1)
+    await client.create(CONFIGMAPS, config("b"), "default")
+    await client.patch(CONFIGMAPS, "b", {"data": {"x": "y"}}, "default")
+    await client.delete(CONFIGMAPS, "b", "default")
+    await watching.seen(4)
+    assert watching.short() == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
+    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watching.events]
+    assert versions == sorted(set(versions))
+    watching.stop()
 
 
-def test_goes_on_from_a_version(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        first = await client.create(CONFIGMAPS, config("a"), "default")
-        await client.create(CONFIGMAPS, config("b"), "default")
-        watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
-        await watching.seen(1)
-        assert watching.short() == [("ADDED", "b")]
-        watching.stop()
-
-    play(scenario)
+@in_api_server
+async def test_goes_on_from_a_version(client: Client, api: ApiServer) -> None:
+    first = await client.create(CONFIGMAPS, config("a"), "default")
+    await client.create(CONFIGMAPS, config("b"), "default")
+    watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
+    await watching.seen(1)
+    assert watching.short() == [("ADDED", "b")]
+    watching.stop()
 
 
-def test_a_forgotten_version_ends_in_an_error_event(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        first = await client.create(CONFIGMAPS, config("a"), "default")
-        await client.create(CONFIGMAPS, config("b"), "default")
-        api.compact()
-        watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
-        await until(lambda: watching.ended)
-        assert [event["type"] for event in watching.events] == ["ERROR"]
-        status = watching.events[0]["object"]
-        assert (status["code"], status["reason"]) == (410, "Expired")
-        assert status["message"].startswith("too old resource version: ")
-
-    play(scenario)
+@in_api_server
+async def test_a_forgotten_version_ends_in_an_error_event(client: Client, api: ApiServer) -> None:
+    first = await client.create(CONFIGMAPS, config("a"), "default")
+    await client.create(CONFIGMAPS, config("b"), "default")
+    api.compact()
+    watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
+    await until(lambda: watching.ended)
+    assert [event["type"] for event in watching.events] == ["ERROR"]
+    status = watching.events[0]["object"]
+    assert (status["code"], status["reason"]) == (410, "Expired")
+    assert status["message"].startswith("too old resource version: ")
 
 
-def test_leaving_the_selection_looks_like_a_deletion(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        watching = Watching(client, {"labelSelector": "app=x"})
-        await asyncio.sleep(1)
-        await client.create(CONFIGMAPS, config("a", app="y"), "default")
-        await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "x"}}}, "default")
-        await client.patch(CONFIGMAPS, "a", {"data": {"k": "v"}}, "default")
-        await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "y"}}}, "default")
-        await client.delete(CONFIGMAPS, "a", "default")
-        await asyncio.sleep(1)
-        assert watching.short() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-        gone = watching.events[-1]["object"]
-        assert gone["metadata"]["labels"] == {"app": "x"}
-        watching.stop()
-
-    play(scenario)
+@in_api_server
+async def test_leaving_the_selection_looks_like_a_deletion(client: Client, api: ApiServer) -> None:
+    watching = Watching(client, {"labelSelector": "app=x"})
+    await asyncio.sleep(1)
+    await client.create(CONFIGMAPS, config("a", app="y"), "default")
+    await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "x"}}}, "default")
+    await client.patch(CONFIGMAPS, "a", {"data": {"k": "v"}}, "default")
+    await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "y"}}}, "default")
+    await client.delete(CONFIGMAPS, "a", "default")
+    await asyncio.sleep(1)
+    assert watching.short() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    gone = watching.events[-1]["object"]
+    assert gone["metadata"]["labels"] == {"app": "x"}
+    watching.stop()
 
 
-def test_a_streaming_list_says_where_it_ends(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, config("a"), "default")
-        query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-        watching = Watching(client, query)
-        await watching.seen(2)
-        assert watching.short() == [("ADDED", "a"), ("BOOKMARK", "")]
-        assert watching.events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-        await asyncio.sleep(130)
-        assert watching.short()[2:] == [("BOOKMARK", ""), ("BOOKMARK", "")]
-        watching.stop()
-
-    play(scenario)
+@in_api_server
+async def test_a_streaming_list_says_where_it_ends(client: Client, api: ApiServer) -> None:
+    await client.create(CONFIGMAPS, config("a"), "default")
+    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
+    watching = Watching(client, query)
+    await watching.seen(2)
+    assert watching.short() == [("ADDED", "a"), ("BOOKMARK", "")]
+    assert watching.events[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
+    await asyncio.sleep(130)
+    assert watching.short()[2:] == [("BOOKMARK", ""), ("BOOKMARK", "")]
+    watching.stop()
 
 
-def test_sending_initial_events_wants_a_match(play: Play) -> None:
-    async def scenario(client: Client, _api: ApiServer) -> str:
+def test_sending_initial_events_wants_a_match() -> None:
+    async def scenario(client: Client, api: ApiServer) -> str:
         try:
             async with client.watch(CONFIGMAPS, "", {"sendInitialEvents": "true"}):
                 return ""
         except Invalid as error:
             return error.message
 
-    assert play(scenario) == (
+    assert in_api_server(scenario)() == (
         'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting '
         "resourceVersionMatch to NotOlderThan"
     )
 
 
-def test_ends_after_its_time(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        watching = Watching(client, {"timeoutSeconds": "30"})
-        await asyncio.sleep(29)
-        assert not watching.ended
-        await asyncio.sleep(2)
-        assert watching.ended
-        assert not any(collection.sinks for collection in api.core.storage.collections.values())
-
-    play(scenario)
+@in_api_server
+async def test_ends_after_its_time(client: Client, api: ApiServer) -> None:
+    watching = Watching(client, {"timeoutSeconds": "30"})
+    await asyncio.sleep(29)
+    assert not watching.ended
+    await asyncio.sleep(2)
+    assert watching.ended
+    assert not any(collection.sinks for collection in api.core.storage.collections.values())
 
 
-def test_a_reflector_follows(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        store: Store[Any] = Store()
-        task = asyncio.create_task(Reflector(client, PODS, store, decode=decode_pod, rng=Random(1)).run())
-        await store.wait_until_ready()
-        spec = {"containers": [{"name": "app", "image": "nginx"}]}
-        await client.create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
-        await until(lambda: len(store) == 1)
-        api.compact()
-        await asyncio.sleep(3600)
-        await client.delete(PODS, "web", "default")
-        await until(lambda: len(store) == 0)
-        task.cancel()
-
-    play(scenario)
+@in_api_server
+async def test_a_reflector_follows(client: Client, api: ApiServer) -> None:
+    store: Store[Any] = Store()
+    task = asyncio.create_task(Reflector(client, PODS, store, decode=decode_pod, rng=Random(1)).run())
+    await store.wait_until_ready()
+    spec = {"containers": [{"name": "app", "image": "nginx"}]}
+    await client.create(PODS, {"metadata": {"name": "web"}, "spec": spec}, "default")
+    await until(lambda: len(store) == 1)
+    api.compact()
+    await asyncio.sleep(3600)
+    await client.delete(PODS, "web", "default")
+    await until(lambda: len(store) == 0)
+    task.cancel()

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import gc
 import warnings
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
@@ -22,8 +21,8 @@ from app.kube.resources import (
 )
 from app.sandbox.apiserver.hooks import CallFailed
 from app.sandbox.apiserver.server import ApiServer
+from tests.kit.cluster import in_api_server
 
-Play = Callable[[Any], Any]
 CONFIG = {"metadata": {"name": "c"}, "data": {"a": "1"}}
 
 
@@ -59,49 +58,43 @@ def configuration(**more: Any) -> dict[str, Any]:
     return {"metadata": {"name": "hooks"}, "webhooks": [hook]}
 
 
-def test_a_mutating_hook_changes_the_object(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        patch = base64.b64encode(orjson.dumps([{"op": "add", "path": "/data/b", "value": "2"}])).decode()
-        hook = Hook(api, patch=patch, patchType="JSONPatch", warnings=["mind the gap"])
-        await client.create(MUTATINGWEBHOOKCONFIGURATIONS, configuration())
-        made = await client.create(CONFIGMAPS, CONFIG, "default")
-        assert made["data"] == {"a": "1", "b": "2"}
-        assert (hook.asked[0]["operation"], hook.asked[0]["namespace"]) == ("CREATE", "default")
-
-    play(scenario)
+@in_api_server
+async def test_a_mutating_hook_changes_the_object(client: Client, api: ApiServer) -> None:
+    patch = base64.b64encode(orjson.dumps([{"op": "add", "path": "/data/b", "value": "2"}])).decode()
+    hook = Hook(api, patch=patch, patchType="JSONPatch", warnings=["mind the gap"])
+    await client.create(MUTATINGWEBHOOKCONFIGURATIONS, configuration())
+    made = await client.create(CONFIGMAPS, CONFIG, "default")
+    assert made["data"] == {"a": "1", "b": "2"}
+    assert (hook.asked[0]["operation"], hook.asked[0]["namespace"]) == ("CREATE", "default")
 
 
-def test_a_validating_hook_refuses_in_its_words(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        Hook(api, allowed=False, status={"message": "not today", "code": 403, "reason": "Forbidden"})
-        await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
-        with pytest.raises(ApiError) as caught:
-            await client.create(CONFIGMAPS, CONFIG, "default")
-        assert caught.value.code == 403
-        assert caught.value.message == 'admission webhook "one.example.com" denied the request: not today'
-
-    play(scenario)
+@in_api_server
+async def test_a_validating_hook_refuses_in_its_words(client: Client, api: ApiServer) -> None:
+    Hook(api, allowed=False, status={"message": "not today", "code": 403, "reason": "Forbidden"})
+    await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
+    with pytest.raises(ApiError) as caught:
+        await client.create(CONFIGMAPS, CONFIG, "default")
+    assert caught.value.code == 403
+    assert caught.value.message == 'admission webhook "one.example.com" denied the request: not today'
 
 
 @pytest.mark.parametrize(("policy", "passes"), [("Fail", False), ("Ignore", True)])
-def test_a_slow_hook_is_not_waited_for(play: Play, policy: str, passes: bool) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        hook = Hook(api)
-        hook.seconds = 10
-        await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration(failurePolicy=policy))
-        began = asyncio.get_running_loop().time()
-        if passes:
+@in_api_server
+async def test_a_slow_hook_is_not_waited_for(client: Client, api: ApiServer, policy: str, passes: bool) -> None:
+    hook = Hook(api)
+    hook.seconds = 10
+    await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration(failurePolicy=policy))
+    began = asyncio.get_running_loop().time()
+    if passes:
+        await client.create(CONFIGMAPS, CONFIG, "default")
+    else:
+        with pytest.raises(ServerError) as caught:
             await client.create(CONFIGMAPS, CONFIG, "default")
-        else:
-            with pytest.raises(ServerError) as caught:
-                await client.create(CONFIGMAPS, CONFIG, "default")
-            assert caught.value.message == (
-                'Internal error occurred: failed calling webhook "one.example.com": failed to call webhook: Post '
-                '"https://hooks.system.svc:443/x?timeout=3s": context deadline exceeded'
-            )
-        assert asyncio.get_running_loop().time() - began == pytest.approx(3)
-
-    play(scenario)
+        assert caught.value.message == (
+            'Internal error occurred: failed calling webhook "one.example.com": failed to call webhook: Post '
+            '"https://hooks.system.svc:443/x?timeout=3s": context deadline exceeded'
+        )
+    assert asyncio.get_running_loop().time() - began == pytest.approx(3)
 
 
 @pytest.mark.parametrize(
@@ -115,52 +108,46 @@ def test_a_slow_hook_is_not_waited_for(play: Play, policy: str, passes: bool) ->
         ({"matchConditions": [{"name": "a", "expression": "request.operation == 'DELETE'"}]}, False),
     ],
 )
-def test_only_whom_it_concerns_is_asked(play: Play, more: dict[str, Any], called: bool) -> None:
+def test_only_whom_it_concerns_is_asked(more: dict[str, Any], called: bool) -> None:
     async def scenario(client: Client, api: ApiServer) -> bool:
         hook = Hook(api)
         await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration(**more))
         await client.create(CONFIGMAPS, CONFIG, "default")
         return bool(hook.asked)
 
-    assert play(scenario) is called
+    assert in_api_server(scenario)() is called
 
 
-def test_a_dry_run_is_told_only_to_hooks_without_side_effects(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        hook = Hook(api)
-        await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
-        await client.create(CONFIGMAPS, CONFIG, "default", dry_run=True)
-        assert hook.asked[0]["dryRun"] is True
-
-    play(scenario)
+@in_api_server
+async def test_a_dry_run_is_told_only_to_hooks_without_side_effects(client: Client, api: ApiServer) -> None:
+    hook = Hook(api)
+    await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
+    await client.create(CONFIGMAPS, CONFIG, "default", dry_run=True)
+    assert hook.asked[0]["dryRun"] is True
 
 
-def test_a_scale_is_shown_as_a_scale(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
-        spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
-        await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default")
-        hook = Hook(api)
-        await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
-        await client.patch(DEPLOYMENTS, "d", {"spec": {"replicas": 4}}, "default", subresource="scale")
-        [asked] = hook.asked
-        assert asked["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-        assert (asked["oldObject"]["spec"], asked["object"]["spec"]) == ({"replicas": 1}, {"replicas": 4})
-
-    play(scenario)
+@in_api_server
+async def test_a_scale_is_shown_as_a_scale(client: Client, api: ApiServer) -> None:
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await client.create(DEPLOYMENTS, {"metadata": {"name": "d"}, "spec": spec}, "default")
+    hook = Hook(api)
+    await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
+    await client.patch(DEPLOYMENTS, "d", {"spec": {"replicas": 4}}, "default", subresource="scale")
+    [asked] = hook.asked
+    assert asked["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert (asked["oldObject"]["spec"], asked["object"]["spec"]) == ({"replicas": 1}, {"replicas": 4})
 
 
-def test_deletions_are_asked_about_with_the_old_object(play: Play) -> None:
-    async def scenario(client: Client, api: ApiServer) -> None:
-        await client.create(CONFIGMAPS, CONFIG, "default")
-        hook = Hook(api)
-        await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
-        await client.delete(CONFIGMAPS, "c", "default")
-        assert hook.asked[0]["operation"] == "DELETE"
-        assert hook.asked[0]["object"] is None
-        assert hook.asked[0]["oldObject"]["data"] == {"a": "1"}
-
-    play(scenario)
+@in_api_server
+async def test_deletions_are_asked_about_with_the_old_object(client: Client, api: ApiServer) -> None:
+    await client.create(CONFIGMAPS, CONFIG, "default")
+    hook = Hook(api)
+    await client.create(VALIDATINGWEBHOOKCONFIGURATIONS, configuration())
+    await client.delete(CONFIGMAPS, "c", "default")
+    assert hook.asked[0]["operation"] == "DELETE"
+    assert hook.asked[0]["object"] is None
+    assert hook.asked[0]["oldObject"]["data"] == {"a": "1"}
 
 
 async def test_connections_to_webhooks_are_closed_with_the_server() -> None:

@@ -10,18 +10,9 @@ import pytest
 from app.features.imagepull.plan.lists import shown_template, template_hash, template_of
 from app.features.imagepull.types import ImageListPullJob
 from tests.admission.recorded import DATA
-from tests.features.imagepull.world import JOBS, LISTS, World, world
-from tests.kit.virtualtime import run
+from tests.features.imagepull.world import JOBS, LISTS, World, in_world
 
 Json = dict[str, Any]
-
-
-def in_world(scenario: Any, **options: Any) -> None:
-    async def main() -> None:
-        async with world(**options) as there:
-            await scenario(there)
-
-    run(main())
 
 
 async def jobs(there: World) -> dict[str, Json]:
@@ -29,92 +20,86 @@ async def jobs(there: World) -> dict[str, Json]:
 
 
 @pytest.mark.behaviour("IMG-70", "IMG-72", "IMG-73", "IMG-74", "IMG-75")
-def test_each_image_has_a_job_and_the_list_ends_with_the_last() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1", "n2")
-        there.pull = lambda node, image: "Failed" if (node, image) == ("n2", "b:1") else "Succeeded"
-        await there.list_job("a:1", "b:1", "c:1", parallelism=2)
-        status = await there.counts("several", LISTS, desired=3, completed=3, succeeded=2)
-        assert status["completionTime"]
-        found = await jobs(there)
-        assert set(found) == {"a:1", "b:1", "c:1"}
-        (failed,) = status["failedImageStatuses"]
-        assert (failed["name"], failed["imagePullJob"]) == ("b:1", found["b:1"]["metadata"]["name"])
-        child = found["a:1"]
-        assert child["metadata"]["name"].startswith("several-")
-        (owner,) = child["metadata"]["ownerReferences"]
-        assert (owner["kind"], owner["name"], owner["controller"]) == ("ImageListPullJob", "several", True)
-        made = await there.client.get(LISTS, "several", "default")
-        hashes = {one["metadata"]["labels"]["controller-revision-hash"] for one in (*found.values(), made)}
-        assert len(hashes) == 1
-        await there.settled()
-        told = [one for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
-        assert [one["message"] for one in told] == ["Create 3 ImagePullJob"]
-
-    in_world(scenario)
+@in_world
+async def test_each_image_has_a_job_and_the_list_ends_with_the_last(there: World) -> None:
+    await there.nodes("n1", "n2")
+    there.pull = lambda node, image: "Failed" if (node, image) == ("n2", "b:1") else "Succeeded"
+    await there.list_job("a:1", "b:1", "c:1", parallelism=2)
+    status = await there.counts("several", LISTS, desired=3, completed=3, succeeded=2)
+    assert status["completionTime"]
+    found = await jobs(there)
+    assert set(found) == {"a:1", "b:1", "c:1"}
+    (failed,) = status["failedImageStatuses"]
+    assert (failed["name"], failed["imagePullJob"]) == ("b:1", found["b:1"]["metadata"]["name"])
+    child = found["a:1"]
+    assert child["metadata"]["name"].startswith("several-")
+    (owner,) = child["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("ImageListPullJob", "several", True)
+    made = await there.client.get(LISTS, "several", "default")
+    hashes = {one["metadata"]["labels"]["controller-revision-hash"] for one in (*found.values(), made)}
+    assert len(hashes) == 1
+    await there.settled()
+    told = [one for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
+    assert [one["message"] for one in told] == ["Create 3 ImagePullJob"]
 
 
 @pytest.mark.behaviour("IMG-73", "IMG-74", "IMG-76")
-def test_images_and_template_may_change() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        never = {"type": "Never"}
-        await there.list_job("a:1", "b:1", completionPolicy=never)
-        await there.counts("several", LISTS, succeeded=2)
-        before = await jobs(there)
-        await there.client.patch(LISTS, "several", {"spec": {"images": ["b:1", "c:1"]}}, "default")
+@in_world
+async def test_images_and_template_may_change(there: World) -> None:
+    await there.nodes("n1")
+    never = {"type": "Never"}
+    await there.list_job("a:1", "b:1", completionPolicy=never)
+    await there.counts("several", LISTS, succeeded=2)
+    before = await jobs(there)
+    await there.client.patch(LISTS, "several", {"spec": {"images": ["b:1", "c:1"]}}, "default")
 
-        async def followed() -> bool:
-            return set(await jobs(there)) == {"b:1", "c:1"}
+    async def followed() -> bool:
+        return set(await jobs(there)) == {"b:1", "c:1"}
 
-        await there.until(followed)
-        await there.counts("several", LISTS, desired=2, succeeded=2)
-        after = await jobs(there)
-        assert after["b:1"]["metadata"]["uid"] == before["b:1"]["metadata"]["uid"]
-        await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
+    await there.until(followed)
+    await there.counts("several", LISTS, desired=2, succeeded=2)
+    after = await jobs(there)
+    assert after["b:1"]["metadata"]["uid"] == before["b:1"]["metadata"]["uid"]
+    await there.client.patch(LISTS, "several", {"spec": {"parallelism": 3}}, "default")
 
-        async def replaced() -> bool:
-            found = await jobs(there)
-            return len(found) == 2 and all(one["spec"].get("parallelism") == 3 for one in found.values())
+    async def replaced() -> bool:
+        found = await jobs(there)
+        return len(found) == 2 and all(one["spec"].get("parallelism") == 3 for one in found.values())
 
-        await there.until(replaced)
-        await there.settled()
-        assert len((await there.client.list(JOBS, "default")).items) == 2
-        assert "completionTime" not in await there.status("several", LISTS)
-        told = {one["reason"] for one in await there.events()}
-        assert "Successful delete ImagePullJob" in told
-
-    in_world(scenario)
+    await there.until(replaced)
+    await there.settled()
+    assert len((await there.client.list(JOBS, "default")).items) == 2
+    assert "completionTime" not in await there.status("several", LISTS)
+    told = {one["reason"] for one in await there.events()}
+    assert "Successful delete ImagePullJob" in told
 
 
 @pytest.mark.behaviour("IMG-71", "IMG-104")
-def test_the_ttl_is_that_of_the_list_and_no_image_is_pulled_twice() -> None:
-    async def scenario(there: World) -> None:
-        await there.nodes("n1")
-        there.pull = lambda node, image: "Succeeded" if image == "a:1" else None
-        await there.list_job("a:1", "b:1", completionPolicy={"ttlSecondsAfterFinished": 20})
-        await there.counts("several", LISTS, succeeded=1)
-        child = (await jobs(there))["a:1"]
-        assert child["spec"]["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 20}
-        first = child["metadata"]["uid"]
-        await there.settled(60)
-        assert (await jobs(there))["a:1"]["metadata"]["uid"] == first
-        there.pull = lambda node, image: "Succeeded"
-        await there.counts("several", LISTS, succeeded=2)
+@in_world
+async def test_the_ttl_is_that_of_the_list_and_no_image_is_pulled_twice(there: World) -> None:
+    await there.nodes("n1")
+    there.pull = lambda node, image: "Succeeded" if image == "a:1" else None
+    await there.list_job("a:1", "b:1", completionPolicy={"ttlSecondsAfterFinished": 20})
+    await there.counts("several", LISTS, succeeded=1)
+    child = (await jobs(there))["a:1"]
+    assert child["spec"]["completionPolicy"] == {"type": "Always", "ttlSecondsAfterFinished": 20}
+    first = child["metadata"]["uid"]
+    await there.settled(60)
+    assert (await jobs(there))["a:1"]["metadata"]["uid"] == first
+    there.pull = lambda node, image: "Succeeded"
+    await there.counts("several", LISTS, succeeded=2)
 
-        async def gone() -> bool:
-            return "a:1" not in await jobs(there)
+    async def gone() -> bool:
+        return "a:1" not in await jobs(there)
 
-        # Its own time is long over; nobody makes it again.
-        await there.until(gone, 15)
-        assert await there.get(LISTS, "several", "default") is not None
-        assert set(await jobs(there)) == {"b:1"}
-        await there.settled(25)
-        assert await there.get(LISTS, "several", "default") is None
-        made = [one["message"] for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
-        assert made == ["Create 2 ImagePullJob"]
-
-    in_world(scenario)
+    # Its own time is long over; nobody makes it again.
+    await there.until(gone, 15)
+    assert await there.get(LISTS, "several", "default") is not None
+    assert set(await jobs(there)) == {"b:1"}
+    await there.settled(25)
+    assert await there.get(LISTS, "several", "default") is None
+    made = [one["message"] for one in await there.events() if one["reason"] == "Successful create ImagePullJob"]
+    assert made == ["Create 2 ImagePullJob"]
 
 
 def template(**spec: Any) -> Json:

@@ -86,65 +86,59 @@ async def requests(there: Simulated) -> dict[str, Json]:
 
 
 @pytest.mark.behaviour("PW-18", "PPM-50", "PPM-51", "PPM-52")
-def test_a_container_that_does_not_live_is_restarted_and_no_other() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(SETS, clone_set(1, container(), container("side", LIVES)))
-        (pod,) = await ready(there, 1)
-        assert not any("livenessProbe" in one for one in pod["spec"]["containers"])
-        assert names.CONTAINER_PROBE_CONTEXT in pod["metadata"]["annotations"]
-        await there.client.clock.sleep(2)
-        probed = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
-        (entry,) = probed["spec"]["podProbes"]
-        assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main-0", "kruise/liveness#side-0"]
-        (pod,) = await restarted(there, 1)
-        name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
-        assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}
-        (request,) = (await requests(there)).values()
-        assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
-        (event,) = await events_of(there, name, "LivenessProbeFailed")
-        assert event["message"].startswith("Container main failed its liveness probe and is restarted")
-        # The next run of the container lives for a minute, too, and gets a request of its own.
-        await restarted(there, 2, 200)
-        assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_a_container_that_does_not_live_is_restarted_and_no_other(there: Simulated) -> None:
+    await there.create(SETS, clone_set(1, container(), container("side", LIVES)))
+    (pod,) = await ready(there, 1)
+    assert not any("livenessProbe" in one for one in pod["spec"]["containers"])
+    assert names.CONTAINER_PROBE_CONTEXT in pod["metadata"]["annotations"]
+    await there.client.clock.sleep(2)
+    probed = await there.get(NODE_PROBES, pod["spec"]["nodeName"])
+    (entry,) = probed["spec"]["podProbes"]
+    assert [one["name"] for one in entry["probes"]] == ["kruise/liveness#main-0", "kruise/liveness#side-0"]
+    (pod,) = await restarted(there, 1)
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    assert restarts([pod]) == {f"{name}/main": 1, f"{name}/side": 0}
+    (request,) = (await requests(there)).values()
+    assert request["metadata"]["name"] == f"liveness-{uid}-main-0"
+    (event,) = await events_of(there, name, "LivenessProbeFailed")
+    assert event["message"].startswith("Container main failed its liveness probe and is restarted")
+    # The next run of the container lives for a minute, too, and gets a request of its own.
+    await restarted(there, 2, 200)
+    assert set(await requests(there)) == {f"liveness-{uid}-main-0", f"liveness-{uid}-main-1"}
 
 
 @pytest.mark.behaviour("PW-18")
-def test_with_the_gate_off_the_kubelet_probes() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(SETS, clone_set(1, container()))
-        (pod,) = await ready(there, 1)
-        assert "livenessProbe" in pod["spec"]["containers"][0]
-        await restarted(there, 1)
-        assert not await requests(there)
-
-    in_managed(scenario)
+@in_managed
+async def test_with_the_gate_off_the_kubelet_probes(there: Simulated) -> None:
+    await there.create(SETS, clone_set(1, container()))
+    (pod,) = await ready(there, 1)
+    assert "livenessProbe" in pod["spec"]["containers"][0]
+    await restarted(there, 1)
+    assert not await requests(there)
 
 
 @pytest.mark.behaviour("PPM-53", "PPM-55")
-def test_a_workload_never_has_more_pods_out_of_service_than_it_bears() -> None:
-    async def scenario(there: Simulated) -> None:
-        least = 4
-        slow = container(command=f"sleep 5; {DIES}", startupProbe={**PROBE, "failureThreshold": 30})
-        await there.create(SETS, clone_set(4, slow))
-        await ready(there, 4)
+@in_managed(GATE)
+async def test_a_workload_never_has_more_pods_out_of_service_than_it_bears(there: Simulated) -> None:
+    least = 4
+    slow = container(command=f"sleep 5; {DIES}", startupProbe={**PROBE, "failureThreshold": 30})
+    await there.create(SETS, clone_set(4, slow))
+    await ready(there, 4)
 
-        async def look() -> bool:
-            nonlocal least
-            pods = await there.pods("app=web")
-            least = min(least, sum(_is_ready(pod) for pod in pods))
-            return sum(restarts(pods).values()) >= 4
-
-        await there.until(look, 300)
-        assert least == 3
+    async def look() -> bool:
+        nonlocal least
         pods = await there.pods("app=web")
-        assert all(count == 1 for count in restarts(pods).values())
-        held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
-        text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable requires at least 3"
-        assert any(text in one["message"] for found in held for one in found)
+        least = min(least, sum(_is_ready(pod) for pod in pods))
+        return sum(restarts(pods).values()) >= 4
 
-    in_managed(scenario, GATE)
+    await there.until(look, 300)
+    assert least == 3
+    pods = await there.pods("app=web")
+    assert all(count == 1 for count in restarts(pods).values())
+    held = [await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack") for pod in pods]
+    text = "is not restarted yet: CloneSet web has 3 Pods available, and its maxUnavailable requires at least 3"
+    assert any(text in one["message"] for found in held for one in found)
 
 
 def _is_ready(pod: Json) -> bool:
@@ -153,111 +147,99 @@ def _is_ready(pod: Json) -> bool:
 
 
 @pytest.mark.behaviour("PPM-53")
-def test_a_pod_that_serves_nobody_takes_no_room() -> None:
-    async def scenario(there: Simulated) -> None:
-        unready = {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}
-        command = "touch /alive; sleep 60; rm /alive; sleep 1000; touch /ready; sleep 1000000"
-        await there.create(SETS, clone_set(2, container(command=command, readinessProbe=unready)))
-        await restarted(there, 2)
-        for pod in await there.pods("app=web"):
-            held = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
-            assert not [one["message"] for one in held]
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_a_pod_that_serves_nobody_takes_no_room(there: Simulated) -> None:
+    unready = {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}
+    command = "touch /alive; sleep 60; rm /alive; sleep 1000; touch /ready; sleep 1000000"
+    await there.create(SETS, clone_set(2, container(command=command, readinessProbe=unready)))
+    await restarted(there, 2)
+    for pod in await there.pods("app=web"):
+        held = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
+        assert not [one["message"] for one in held]
 
 
 @pytest.mark.behaviour("PPM-54", "PPM-55")
-def test_a_budget_that_is_spent_holds_restarts_back() -> None:
-    async def scenario(there: Simulated) -> None:
-        budget = {
-            "apiVersion": BUDGETS.api_version,
-            "kind": BUDGETS.kind,
-            "metadata": {"name": "none"},
-            "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
-        }
-        await there.create(BUDGETS, budget)
-        await there.client.clock.sleep(1)
-        await there.create(SETS, clone_set(1, container()))
-        (pod,) = await ready(there, 1)
-        await there.client.clock.sleep(90)
-        assert not await requests(there)
-        (event,) = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
-        assert "none" in event["message"]
-        await there.patch(BUDGETS, "none", {"spec": {"maxUnavailable": 1}})
-        await restarted(there, 1)
-
-    in_managed(scenario, f"{GATE},PodUnavailableBudgetUpdateGate=true")
+@in_managed(f"{GATE},PodUnavailableBudgetUpdateGate=true")
+async def test_a_budget_that_is_spent_holds_restarts_back(there: Simulated) -> None:
+    budget = {
+        "apiVersion": BUDGETS.api_version,
+        "kind": BUDGETS.kind,
+        "metadata": {"name": "none"},
+        "spec": {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 0},
+    }
+    await there.create(BUDGETS, budget)
+    await there.client.clock.sleep(1)
+    await there.create(SETS, clone_set(1, container()))
+    (pod,) = await ready(there, 1)
+    await there.client.clock.sleep(90)
+    assert not await requests(there)
+    (event,) = await events_of(there, pod["metadata"]["name"], "LivenessRestartHeldBack")
+    assert "none" in event["message"]
+    await there.patch(BUDGETS, "none", {"spec": {"maxUnavailable": 1}})
+    await restarted(there, 1)
 
 
 @pytest.mark.behaviour("PPM-50")
-def test_probes_wait_for_the_startup_probe_and_leave_with_the_pod() -> None:
-    async def scenario(there: Simulated) -> None:
-        startup = {"exec": {"command": ["cat", "/up"]}, "periodSeconds": 1, "failureThreshold": 100}
-        slow = container(command="sleep 30; touch /up /alive; sleep 1000000", startupProbe=startup)
-        await there.create(SETS, clone_set(1, slow))
-        await there.client.clock.sleep(20)
-        (pod,) = await there.pods("app=web")
-        node = pod["spec"]["nodeName"]
-        assert not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
-        await ready(there, 1)
-        await there.client.clock.sleep(2)
-        assert (await there.get(NODE_PROBES, node))["spec"]["podProbes"]
-        await there.client.clock.sleep(60)
-        assert not await requests(there)
-        await there.patch(SETS, "web", {"spec": {"replicas": 0}})
+@in_managed(GATE)
+async def test_probes_wait_for_the_startup_probe_and_leave_with_the_pod(there: Simulated) -> None:
+    startup = {"exec": {"command": ["cat", "/up"]}, "periodSeconds": 1, "failureThreshold": 100}
+    slow = container(command="sleep 30; touch /up /alive; sleep 1000000", startupProbe=startup)
+    await there.create(SETS, clone_set(1, slow))
+    await there.client.clock.sleep(20)
+    (pod,) = await there.pods("app=web")
+    node = pod["spec"]["nodeName"]
+    assert not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
+    await ready(there, 1)
+    await there.client.clock.sleep(2)
+    assert (await there.get(NODE_PROBES, node))["spec"]["podProbes"]
+    await there.client.clock.sleep(60)
+    assert not await requests(there)
+    await there.patch(SETS, "web", {"spec": {"replicas": 0}})
 
-        async def gone() -> bool:
-            return not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
+    async def gone() -> bool:
+        return not (await there.get(NODE_PROBES, node)).get("spec", {}).get("podProbes")
 
-        await there.until(gone)
-
-    in_managed(scenario, GATE)
+    await there.until(gone)
 
 
 @pytest.mark.behaviour("PPM-50")
-def test_it_needs_no_marker_gate() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(SETS, clone_set(1, container()))
-        await ready(there, 1)
-        await restarted(there, 1)
-        assert await requests(there)
-
-    in_managed(scenario, "--feature-gates=EnhancedLivenessProbe=true,PodProbeMarkerGate=false")
+@in_managed("--feature-gates=EnhancedLivenessProbe=true,PodProbeMarkerGate=false")
+async def test_it_needs_no_marker_gate(there: Simulated) -> None:
+    await there.create(SETS, clone_set(1, container()))
+    await ready(there, 1)
+    await restarted(there, 1)
+    assert await requests(there)
 
 
 @pytest.mark.behaviour("PPM-52")
-def test_a_node_that_did_not_answer_is_asked_again() -> None:
-    async def scenario(there: Simulated) -> None:
-        agents = there.cluster.agents
-        assert agents is not None
-        held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
-        for store, _ in held:
-            store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
-        await there.create(SETS, clone_set(1, container()))
-        await ready(there, 1)
+@in_managed(GATE)
+async def test_a_node_that_did_not_answer_is_asked_again(there: Simulated) -> None:
+    agents = there.cluster.agents
+    assert agents is not None
+    held = [(agent.requests, agent.requests.put) for agent in agents.by_node.values()]
+    for store, _ in held:
+        store.put = lambda _: None  # type: ignore[method-assign, assignment]  # the agents see no requests
+    await there.create(SETS, clone_set(1, container()))
+    await ready(there, 1)
 
-        async def given_up() -> bool:
-            return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
+    async def given_up() -> bool:
+        return any(one.get("status", {}).get("completionTime") for one in (await requests(there)).values())
 
-        await there.until(given_up, 300)
-        for store, put in held:
-            store.put = put  # type: ignore[method-assign]
-        await restarted(there, 1, 400)
-
-    in_managed(scenario, GATE)
+    await there.until(given_up, 300)
+    for store, put in held:
+        store.put = put  # type: ignore[method-assign]
+    await restarted(there, 1, 400)
 
 
 @pytest.mark.behaviour("PPM-52")
-def test_a_pod_that_was_deleted_meanwhile_is_left_alone() -> None:
-    async def scenario(there: Simulated) -> None:
-        await there.create(SETS, clone_set(1, container()))
-        (pod,) = await ready(there, 1)
-        await there.client.clock.sleep(61)
-        await there.client.delete(PODS, pod["metadata"]["name"], "default")
-        await there.client.clock.sleep(20)
-        assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
-
-    in_managed(scenario, GATE)
+@in_managed(GATE)
+async def test_a_pod_that_was_deleted_meanwhile_is_left_alone(there: Simulated) -> None:
+    await there.create(SETS, clone_set(1, container()))
+    (pod,) = await ready(there, 1)
+    await there.client.clock.sleep(61)
+    await there.client.delete(PODS, pod["metadata"]["name"], "default")
+    await there.client.clock.sleep(20)
+    assert not any(pod["metadata"]["uid"] in name for name in await requests(there))
 
 
 def test_a_request_counts_for_pods_of_its_own_namespace_only() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from app.features.sidecarset.plan.missed import message, missing_from, pod_patch, set_conditions
 from app.kube.objects import Pod, decode_pod
 from tests.features.sidecarset.controlled import World
-from tests.kit.virtualtime import run
+from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("SS-136")
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
@@ -76,26 +76,24 @@ def test_conditions_of_others_stay_and_nothing_is_written_twice() -> None:
     assert set_conditions([other], [], LATER) is None
 
 
-def test_the_status_of_a_set_counts_them_until_they_are_gone() -> None:
-    async def scenario() -> None:
-        world = World()
-        world.namespace("shop")
-        world.apply("logs")
-        async with world.controlled():
-            for name in ("web-0", "web-1"):
-                world.store(f"/api/v1/namespaces/shop/pods/{name}", lacking("logs", name=name))
-            await asyncio.sleep(1)
-            (condition,) = world.status("logs")["conditions"]
-            assert (condition["type"], condition["status"]) == ("PodsMissed", "True")
-            assert condition["message"].startswith("2 Pods run without the containers")
-            world.delete_pod("web-0")
-            await asyncio.sleep(1)
-            assert world.status("logs")["conditions"][0]["message"].startswith("1 Pod runs")
-            world.delete_pod("web-1")
-            await asyncio.sleep(1)
-            assert not world.status("logs").get("conditions")
-            before = len(world.requests)
-            await asyncio.sleep(60)
-            assert len(world.requests) == before
-
-    run(scenario())
+@virtual
+async def test_the_status_of_a_set_counts_them_until_they_are_gone() -> None:
+    world = World()
+    world.namespace("shop")
+    world.apply("logs")
+    async with world.controlled():
+        for name in ("web-0", "web-1"):
+            world.store(f"/api/v1/namespaces/shop/pods/{name}", lacking("logs", name=name))
+        await asyncio.sleep(1)
+        (condition,) = world.status("logs")["conditions"]
+        assert (condition["type"], condition["status"]) == ("PodsMissed", "True")
+        assert condition["message"].startswith("2 Pods run without the containers")
+        world.delete_pod("web-0")
+        await asyncio.sleep(1)
+        assert world.status("logs")["conditions"][0]["message"].startswith("1 Pod runs")
+        world.delete_pod("web-1")
+        await asyncio.sleep(1)
+        assert not world.status("logs").get("conditions")
+        before = len(world.requests)
+        await asyncio.sleep(60)
+        assert len(world.requests) == before

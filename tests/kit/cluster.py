@@ -1,0 +1,216 @@
+"""Controllers on the sandbox's API server, on virtual time; reflectors fill their caches, as in the manager."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from random import Random
+from typing import Any, ClassVar, TypeVar
+
+from app.api.crd import manifest
+from app.api.kind import KindDefinition
+from app.framework.feature import Feature
+from app.kube.client import Client
+from app.kube.controller import Controller
+from app.kube.errors import NotFound
+from app.kube.events import EventRecorder
+from app.kube.reflector import ReflectorMetrics
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, Resource
+from app.manager.process import Caches
+from app.sandbox.apiserver.server import ApiServer
+from tests.kit.features import context
+from tests.kit.transports import Connection
+from tests.kit.virtualtime import VirtualClock, run
+from tests.kube.fakes import running
+
+Json = dict[str, Any]
+Test = Callable[..., Coroutine[Any, Any, Any]]
+
+
+class World:
+    """A cluster as a test sees it. Nobody but the controllers acts in it, so the test is user, kubelet and workload."""
+
+    #: Where namespaced objects are.
+    namespace: ClassVar[str] = "default"
+
+    def __init__(self, api: ApiServer, client: Client, manager: Any) -> None:
+        self.api = api
+        self.client = client
+        self.clock = client.clock
+        #: The manager's connection.
+        self.manager = manager
+        #: Writes of anybody except Events: verb, kind, name.
+        self.writes: list[tuple[str, str, str]] = []
+
+    def note(self, verb: str, resource: Resource, before: Json | None, after: Json | None) -> None:
+        """Note a write."""
+        if resource != EVENTS:
+            self.writes.append((verb, resource.kind, (after or before or {}).get("metadata", {}).get("name", "")))
+
+    def _namespace(self, resource: Resource) -> str:
+        return self.namespace if resource.namespaced else ""
+
+    async def create(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
+        body = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name, **metadata},
+            "spec": spec,
+        }
+        return await self.client.create(resource, body, self._namespace(resource))
+
+    async def get(self, resource: Resource, name: str, namespace: str | None = None) -> Json | None:
+        try:
+            found: Json = await self.client.get(
+                resource, name, self._namespace(resource) if namespace is None else namespace
+            )
+        except NotFound:
+            return None
+        return found
+
+    async def change(self, resource: Resource, name: str, patch: Json, subresource: str = "") -> Json:
+        return await self.client.patch(resource, name, patch, self._namespace(resource), subresource=subresource)
+
+    async def status_of(self, resource: Resource, name: str) -> Json:
+        return (await self.get(resource, name) or {}).get("status") or {}
+
+    async def pod_status(self, name: str, phase: str = "Running", **status: Any) -> Json:
+        return await self.change(PODS, name, {"status": {"phase": phase, **status}}, "status")
+
+    async def events(self) -> list[Json]:
+        return (await self.client.list(EVENTS)).items
+
+    async def until(self, look: Callable[[], Awaitable[Any]], seconds: float = 30.0) -> Any:
+        """Return the first true result of ``look``."""
+        end = self.clock.monotonic() + seconds
+        while not (found := await look()):
+            assert self.clock.monotonic() < end, f"not within {seconds} s; writes {self.writes[-5:]}"
+            await self.clock.sleep(0.05)
+        return found
+
+    async def becomes(self, look: Callable[[], Awaitable[Any]], wanted: Any, seconds: float = 30.0) -> None:
+        """Wait until ``look`` returns what is wanted."""
+        end = self.clock.monotonic() + seconds
+        while (found := await look()) != wanted:
+            assert self.clock.monotonic() < end, f"not within {seconds} s: {wanted}; last {found}"
+            await self.clock.sleep(0.05)
+
+    async def settled(self, seconds: float = 5.0) -> None:
+        await self.clock.sleep(seconds)
+
+
+AnyWorld = TypeVar("AnyWorld", bound=World)
+
+
+def owner_of(obj: Json) -> Json:
+    """The reference that makes an object the controller of another."""
+    return {
+        "apiVersion": obj["apiVersion"],
+        "kind": obj["kind"],
+        "name": obj["metadata"]["name"],
+        "uid": obj["metadata"]["uid"],
+        "controller": True,
+    }
+
+
+async def served(client: Client, resource: Resource) -> None:
+    """Wait until the API server serves the resource."""
+    for _ in range(100):
+        try:
+            await client.list(resource)
+            return
+        except NotFound:
+            await client.clock.sleep(0.1)
+    raise AssertionError(f"{resource.plural} are not served")
+
+
+@asynccontextmanager
+async def cluster(
+    make: Callable[[ApiServer, Client, Any], AnyWorld],
+    *features: Feature,
+    kinds: Iterable[KindDefinition] | None = None,
+    namespaces: Iterable[str] = (),
+    connection: Callable[[Any], Any] = Connection,
+    before: Callable[[AnyWorld], Awaitable[None]] | None = None,
+    controllers: Iterable[str] = (),
+    gates: str = "",
+    flags: tuple[str, ...] = (),
+    provided: Mapping[type[Any], Any] | None = None,
+) -> AsyncIterator[AnyWorld]:
+    """Run the features' controllers.
+
+    ``kinds``: those that are served, by default the features'; ``before``: what happens before the controllers start;
+    ``controllers``: names of those that run, by default all; ``provided``: what other features do for them.
+    """
+    clock, rng = VirtualClock(), Random(1)
+    api = ApiServer(clock=clock, rng=rng)
+    admin = Client(api.transport(), clock)
+    chosen = list(kinds) if kinds is not None else [kind for one in features for kind in one.kinds]
+    for kind in chosen:
+        await admin.create(CUSTOMRESOURCEDEFINITIONS, manifest(kind))
+    for kind in chosen:
+        await served(admin, kind.resource())
+    for namespace in namespaces:
+        await admin.create(NAMESPACES, {"metadata": {"name": namespace}})
+    there = make(api, admin, connection(api.transport("manager", managed_fields=True)))
+    if before is not None:
+        await before(there)
+    api.on_write(there.note)
+    ours = Client(there.manager, clock)
+    caches = Caches("kruise-system", declared=features)
+    metrics = ReflectorMetrics()
+    reflectors = [*caches.admission_reflectors(ours, rng, metrics), *caches.controller_reflectors(ours, rng, metrics)]
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(*(one.run() for one in reflectors)))
+        for part in (part for one in features for part in one.controllers):
+            if controllers and part.name not in controllers:
+                continue
+            events = EventRecorder(ours, part.event_source or part.name)
+            options: Any = {"gates": gates, "flags": flags, "events": events, "rng": rng, "provided": provided}
+            made = part.make(context(part, ours, caches.stores, **options))
+            controller = Controller(part.name, clock, made.watches, made.reconcile, workers=part.workers)
+            await stack.enter_async_context(running(events.run(), controller.run()))
+        yield there
+    api.close()
+
+
+@asynccontextmanager
+async def api_server() -> AsyncIterator[tuple[Client, ApiServer]]:
+    """An API server alone, and a client of it."""
+    clock = VirtualClock()
+    api = ApiServer(clock=clock, rng=Random(7))
+    try:
+        yield Client(api.transport(managed_fields=True), clock), api
+    finally:
+        api.close()
+
+
+def scenarios(world: Callable[..., AbstractAsyncContextManager[Any]], arguments: int = 1) -> Any:
+    """Return the decorator ``in_world`` of a world: it runs an async test on virtual time, with a world of its own as
+    the first argument, or the first ones. ``@in_world(agents=False)`` passes options to the world."""
+
+    def in_world(*given: Any, **options: Any) -> Any:
+        if given and inspect.iscoroutinefunction(given[0]):
+            return _run_in(world, given[0], arguments)
+        return lambda test: _run_in(functools.partial(world, *given, **options), test, arguments)
+
+    return in_world
+
+
+in_api_server = scenarios(api_server, arguments=2)
+
+
+def _run_in(world: Callable[..., AbstractAsyncContextManager[Any]], test: Test, arguments: int) -> Callable[..., Any]:
+    @functools.wraps(test)
+    def in_time(**given: Any) -> Any:
+        async def main() -> Any:
+            async with world() as there:
+                return await test(*(there if arguments > 1 else (there,)), **given)
+
+        return run(main())
+
+    signature = inspect.signature(test)
+    in_time.__signature__ = signature.replace(parameters=list(signature.parameters.values())[arguments:])  # type: ignore[attr-defined]
+    return in_time
