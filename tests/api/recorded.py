@@ -25,8 +25,3 @@ def undescribed(schema: Any) -> Any:
         for key, value in schema.items()
         if key != "description"
     }
-
-
-def words(message: str) -> str:
-    """What a webhook said, without who said it."""
-    return message.partition("denied the request: ")[2] or message

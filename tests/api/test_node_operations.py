@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -22,8 +22,6 @@ from app.features.imagepull.kind import (
     IMAGE_LIST_PULL_JOB,
     IMAGE_PULL_JOB,
     NODE_IMAGE,
-    job_with_defaults,
-    list_job_with_defaults,
     node_image_with_defaults,
 )
 from app.features.imagepull.validation import (
@@ -34,11 +32,10 @@ from app.features.imagepull.validation import (
     node_image_warnings,
 )
 from app.features.podprobe.kind import NODE_POD_PROBE, POD_PROBE_MARKER
-from app.features.podprobe.kind import with_defaults as marker_with_defaults
 from app.features.podprobe.validation import spec_errors as marker_errors
 from app.kube.fielderrors import aggregate
 from app.kube.images import familiar_image
-from tests.api.recorded import recorded, undescribed, words
+from tests.api.recorded import recorded, undescribed
 
 KINDS = (
     IMAGE_PULL_JOB,
@@ -128,97 +125,7 @@ def test_a_digest_is_joined_by_an_at_sign() -> None:
     assert str(familiar_image("ubuntu:1")) == "ubuntu:1"
 
 
-# --- Recorded cases
-
-
-def judged_job(obj: Mapping[str, Any], former: Mapping[str, Any] | None) -> str:
-    defaulted = job_with_defaults(obj)
-    return aggregate(job_errors(defaulted["spec"], former["spec"] if former else None))
-
-
-def judged_list_job(obj: Mapping[str, Any], former: Mapping[str, Any] | None) -> str:
-    return aggregate(list_job_errors(list_job_with_defaults(obj)["spec"]))
-
-
-def judged_node_image(obj: Mapping[str, Any], former: Mapping[str, Any] | None) -> str:
-    return aggregate(node_image_errors(node_image_with_defaults(obj, NOW)["spec"]))
-
-
-def judged_marker(obj: Mapping[str, Any], former: Mapping[str, Any] | None) -> str:
-    return aggregate(marker_errors(marker_with_defaults(obj)["spec"], former["spec"] if former else None))
-
-
-Judge = Callable[[Mapping[str, Any], Mapping[str, Any] | None], str]
-JUDGES: dict[str, tuple[KindDefinition, Judge]] = {
-    "samples-imagepulljob.json": (IMAGE_PULL_JOB, judged_job),
-    "samples-imagelistpulljob.json": (IMAGE_LIST_PULL_JOB, judged_list_job),
-    "samples-nodeimage.json": (NODE_IMAGE, judged_node_image),
-    "samples-podprobemarker.json": (POD_PROBE_MARKER, judged_marker),
-}
-#: Their words show what nobody can act on: addresses of Go values, names of other fields, texts that were cut.
-OWN_WORDS = {
-    POD_PROBE_MARKER.kind,
-}
-
-
-def judged(kind: KindDefinition, judge: Judge, obj: dict[str, Any], former: dict[str, Any] | None) -> str:
-    version = kind.version(obj["apiVersion"])
-    assert version is not None
-    return structural.invalid_message(kind, version, obj) or judge(obj, former)
-
-
-def without_scheme(spec: Mapping[str, Any]) -> bool:
-    return any(
-        "httpGet" in probe["probe"] and not probe["probe"]["httpGet"].get("scheme") for probe in spec.get("probes", ())
-    )
-
-
-@pytest.mark.behaviour("IMG-7", "IMG-8", "IMG-9", "IMG-10", "IMG-11", "IMG-12", "PPM-2", "PPM-3", "PPM-4", "PPM-43")
-@pytest.mark.parametrize("name", JUDGES)
-def test_recorded_cases_are_judged_alike(name: str) -> None:
-    kind, judge = JUDGES[name]
-    for case in recorded(name):
-        expected = words(case["message"])
-        if not case["ok"] and without_scheme(case["manifest"]["spec"]) and expected.endswith('"HTTP", "HTTPS"'):
-            expected = ""  # PPM-43: the scheme is HTTP where nothing is said
-        said = judged(kind, judge, case["manifest"], None)
-        assert bool(said) == bool(expected), (case["manifest"], expected, said)
-        if kind.kind not in OWN_WORDS:
-            assert says(said, expected), (case["manifest"], said)
-        update = case.get("update")
-        if not case["ok"] or not update or "modified" in update["message"] or "not found" in update["message"]:
-            continue
-        changed = {**case["created"], "spec": update["manifest"]}
-        expected = words(update["message"])
-        said = judged(kind, judge, changed, case["created"])
-        assert bool(said) == bool(expected), (changed, expected, said)
-        if kind.kind not in OWN_WORDS:
-            assert says(said, expected), (changed, said)
-
-
-def says(said: str, expected: str) -> bool:
-    """Whether the words are there; where the API server refuses before a webhook is asked, they are its own."""
-    return " is invalid: " in said + expected or expected in said
-
-
-@pytest.mark.behaviour("IMG-4", "IMG-5", "IMG-6")
-@pytest.mark.parametrize(
-    ("name", "defaults"),
-    [
-        ("samples-imagepulljob.json", job_with_defaults),
-        ("samples-imagelistpulljob.json", list_job_with_defaults),
-    ],
-)
-def test_recorded_defaults(name: str, defaults: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
-    for case in recorded(name):
-        if case["ok"]:
-            once = defaults(case["manifest"])
-            expected = case["created"]["spec"]
-            # Of a policy in v1beta1 OpenKruise completes the copy it throws away.
-            expected["pullPolicy"] = {"timeoutSeconds": 600, "backoffLimit": 3} | expected["pullPolicy"]
-            # Go leaves out empty lists.
-            assert {key: value for key, value in once["spec"].items() if value != []} == expected
-            assert defaults(once) == once
+# --- Defaults and mistakes
 
 
 @pytest.mark.behaviour("IMG-6")

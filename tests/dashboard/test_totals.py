@@ -4,39 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from app.dashboard.totals import PodTotals, state_of
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.kube.store import Change
 from app.pods.predicates import Owner
+from tests.kit import objects
 
 pytestmark = pytest.mark.behaviour("CLI-60")
 
 
 def pod(
-    node: str = "n1",
-    revision: str = "a",
-    uid: str = "w",
-    phase: str = "Running",
-    *,
-    ready: bool = True,
-    **metadata: Any,
+    node: str = "n1", revision: str = "a", uid: str = "w", phase: str = "Running", *, ready: bool = True, **more: Any
 ) -> Pod:
-    owner = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "name": "web", "uid": uid, "controller": True}
+    owners = [objects.reference("apps.kruise.io/v1beta1", "CloneSet", "web", uid)]
     labels = {"controller-revision-hash": revision}
-    return decode_pod(
-        orjson.dumps(
-            {
-                "metadata": {"name": "p", "labels": labels, "ownerReferences": [owner], **metadata},
-                "spec": {"nodeName": node},
-                "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]},
-            }
-        )
-    )
+    metadata = {"namespace": None, "labels": labels, "ownerReferences": owners, **more}
+    return objects.pod("p", node=node, phase=phase, ready=ready, **metadata)
 
 
 PODS = st.builds(

@@ -104,17 +104,6 @@ class World:
 AnyWorld = TypeVar("AnyWorld", bound=World)
 
 
-def owner_of(obj: Json) -> Json:
-    """The reference that makes an object the controller of another."""
-    return {
-        "apiVersion": obj["apiVersion"],
-        "kind": obj["kind"],
-        "name": obj["metadata"]["name"],
-        "uid": obj["metadata"]["uid"],
-        "controller": True,
-    }
-
-
 async def served(client: Client, resource: Resource) -> None:
     """Wait until the API server serves the resource."""
     for _ in range(100):

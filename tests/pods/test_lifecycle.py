@@ -3,10 +3,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pytest
 
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.pods.lifecycle import (
     Hook,
     Lifecycle,
@@ -20,6 +19,7 @@ from app.pods.lifecycle import (
     state_patch,
     update_action,
 )
+from tests.kit import objects
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STATE, TIME = "lifecycle.apps.kruise.io/state", "lifecycle.apps.kruise.io/timestamp"
@@ -29,21 +29,10 @@ EMPTY = Hook()
 
 def pod(state: str = "", labels: Any = None, finalizers: Any = (), node: str = "n", message: str = "") -> Pod:
     condition = {"type": "KruisePodReady", "status": "False" if message else "True", "message": message}
-    return decode_pod(
-        orjson.dumps(
-            {
-                "metadata": {
-                    "name": "web-0",
-                    "uid": "u1",
-                    "resourceVersion": "7",
-                    "labels": {**({STATE: state} if state else {}), **(labels or {})},
-                    "finalizers": list(finalizers),
-                },
-                "spec": {"nodeName": node, "readinessGates": [{"conditionType": "KruisePodReady"}]},
-                "status": {"conditions": [condition]},
-            }
-        )
-    )
+    metadata = {"labels": {**({STATE: state} if state else {}), **(labels or {})}, "finalizers": list(finalizers)}
+    gates = {"readinessGates": [{"conditionType": "KruisePodReady"}]}
+    own = {"namespace": None, "uid": "u1", "resourceVersion": "7"}
+    return objects.pod(node=node, spec=gates, conditions=[condition], **own, **metadata)
 
 
 BOTH = ("example.com/a", "example.com/b")

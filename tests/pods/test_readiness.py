@@ -3,12 +3,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.pods.readiness import (
     PRE_DELETE_HOOK,
     PRE_UPDATE_HOOK,
@@ -23,6 +22,7 @@ from app.pods.readiness import (
     with_keys_changed,
     without_key,
 )
+from tests.kit import objects
 
 NOW = datetime(2026, 11, 21, 3, 10, 17, tzinfo=UTC)
 SEEN = {"uid": "u1", "resourceVersion": "7"}
@@ -30,15 +30,8 @@ HELD = '[{"userAgent":"Lifecycle","key":"preUpdateHook"}]'
 
 
 def pod(*conditions: dict[str, Any], gates: tuple[str, ...] = ("KruisePodReady",), **metadata: Any) -> Pod:
-    return decode_pod(
-        orjson.dumps(
-            {
-                "metadata": {"name": "web-0", "namespace": "shop", **SEEN, **metadata},
-                "spec": {"readinessGates": [{"conditionType": gate} for gate in gates]},
-                "status": {"conditions": list(conditions)},
-            }
-        )
-    )
+    spec = {"readinessGates": [{"conditionType": gate} for gate in gates]}
+    return objects.pod(spec=spec, conditions=conditions, **{**SEEN, **metadata})
 
 
 def condition(type_: str, status: str, message: str = "") -> dict[str, Any]:

@@ -5,6 +5,7 @@ import pytest
 
 from app.sandbox.filters import choose_node, node_infos, requests
 from app.sandbox.objects import Node, Pod, decode_node, decode_pod
+from tests.kit import objects
 
 
 def node(name: str, *, taints: Any = (), unschedulable: bool = False, **labels: str) -> Node:
@@ -16,9 +17,8 @@ def node(name: str, *, taints: Any = (), unschedulable: bool = False, **labels: 
 
 def pod(name: str = "web-0", node: str = "", *, labels: Any = None, requests: Any = None, **spec: Any) -> Pod:
     containers = [{"name": "main", "resources": {"requests": requests or {}}}]
-    metadata = {"name": name, "namespace": "shop", "uid": name, "labels": labels or {}}
-    body = {"metadata": metadata, "spec": {"nodeName": node, "containers": containers} | spec}
-    return decode_pod(json.dumps(body).encode())
+    made = objects.pod_json(name, node=node, labels=labels or {}, spec={"containers": containers} | spec)
+    return decode_pod(json.dumps(made).encode())
 
 
 ROOM = {"cpu": "4", "memory": "8Gi", "pods": "20"}

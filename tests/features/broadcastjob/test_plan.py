@@ -11,6 +11,7 @@ import pytest
 from app.features.broadcastjob.plan import Next, Step, fit_of, name_of, new_pod, next_step
 from app.features.broadcastjob.types import BroadcastJob
 from app.kube.objects import Node, NodeSpec, NodeStatus, ObjectMeta, Pod, Taint, decode_pod
+from tests.kit import objects
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 TEMPLATE: dict[str, Any] = {"spec": {"containers": [{"name": "main"}], "restartPolicy": "Never"}}
@@ -27,14 +28,9 @@ def job(phase: str = "running", **spec: Any) -> BroadcastJob:
 
 
 def pod(node: str, phase: str = "Running", restarts: int = 0, *, policy: str = "Never", deleting: bool = False) -> Pod:
-    body = {
-        "metadata": {"name": f"bj-{node}"},
-        "spec": {"nodeName": node, "restartPolicy": policy},
-        "status": {"phase": phase, "containerStatuses": [{"name": "main", "restartCount": restarts}]},
-    }
-    if deleting:
-        body["metadata"]["deletionTimestamp"] = "2030-01-01T00:00:00Z"
-    return decode_pod(json.dumps(body).encode())
+    status = {"containerStatuses": [{"name": "main", "restartCount": restarts}]}
+    leaves = {"deletionTimestamp": "2030-01-01T00:00:00Z" if deleting else None}
+    return objects.pod(f"bj-{node}", node=node, phase=phase, spec={"restartPolicy": policy}, status=status, **leaves)
 
 
 def names(count: int) -> list[str]:

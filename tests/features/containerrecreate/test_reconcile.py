@@ -30,6 +30,7 @@ from app.kube.resources import NODES, PODS
 from app.manager.gates import parse_gates
 from tests.admission.writing import BETA, review_of
 from tests.daemon.node import NAMESPACE, NODE, Node, node
+from tests.kit import objects
 from tests.kit.cluster import scenarios
 from tests.kit.features import context, stores_of
 from tests.kube.fakes import running
@@ -365,7 +366,7 @@ def request(**status: Any) -> ContainerRecreateRequest:
 def pod(container: str, started: str | None) -> Pod:
     state = {"running": {"startedAt": started}} if started else {"waiting": {}}
     status = {"name": "app", "containerID": container, "ready": True, "restartCount": 1, "state": state}
-    return decode_pod(json.dumps({"metadata": {"uid": "u"}, "status": {"containerStatuses": [status]}}).encode())
+    return objects.pod(uid="u", status={"containerStatuses": [status]})
 
 
 @pytest.mark.behaviour("CRR-20", "CRR-62")

@@ -55,6 +55,8 @@ def test_recorded_objects_are_answered_alike(name: str) -> None:
         assert (changed.obj is not None) is update["ok"], (manifest, update, changed.message)
         if changed.obj is not None:
             assert spec_of(changed.obj) == spec_of(update["result"]), (manifest, update)
+        else:
+            assert words(update["message"]) in changed.message or " is invalid: " in changed.message
 
 
 def spec_of(obj: Json) -> Json:

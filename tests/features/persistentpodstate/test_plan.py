@@ -13,19 +13,16 @@ from hypothesis import strategies as st
 from app.features.persistentpodstate import plan
 from app.features.persistentpodstate.plan import Workload, lost, recording, status_of
 from app.features.statefulset.types import StatefulSet
+from app.kube.clock import rfc3339
 from app.kube.objects import (
-    ObjectMeta,
-    OwnerReference,
     Pod,
-    PodCondition,
-    PodSpec,
-    PodStatus,
     WorkloadOrdinals,
     WorkloadSpec,
 )
 from app.kube.objects import Workload as NativeWorkload
 from app.pods.ordinals import Slots, reserved_intervals
 from tests.features.persistentpodstate.states import HOST, ZONE, Json, read, state
+from tests.kit import objects
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NODES: dict[str, dict[str, str]] = {
@@ -39,19 +36,10 @@ BOTH: Json = {"required": [ZONE], "preferred": [(100, [HOST])]}
 def pod(
     name: str, node: str = "", *, ready: bool = True, leaving: bool = False, phase: str = "Running", **notes: str
 ) -> Pod:
-    owner = OwnerReference("apps.kruise.io/v1beta1", "StatefulSet", "web", "uid-web", True)
-    return Pod(
-        metadata=ObjectMeta(
-            name=name,
-            namespace="ns",
-            uid=f"uid-{name}",
-            owner_references=(owner,),
-            annotations=notes,
-            deletion_timestamp=NOW if leaving else None,
-        ),
-        spec=PodSpec(node_name=node),
-        status=PodStatus(phase=phase, conditions=(PodCondition("Ready", "True" if ready else "False"),)),
-    )
+    owners = [objects.reference("apps.kruise.io/v1beta1", "StatefulSet", "web")]
+    times = {"deletionTimestamp": rfc3339(NOW) if leaving else None}
+    metadata = {"namespace": "ns", "ownerReferences": owners, "annotations": notes, **times}
+    return objects.pod(name, node=node, ready=ready, phase=phase, **metadata)
 
 
 def workload(

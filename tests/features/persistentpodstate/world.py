@@ -14,7 +14,8 @@ from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NO
 from app.sandbox.apiserver.server import ApiServer
 from tests.features.persistentpodstate.states import HOST, OWN, ZONE, Json, state
 from tests.kit import cluster
-from tests.kit.cluster import owner_of, scenarios, served
+from tests.kit.cluster import scenarios, served
+from tests.kit.objects import owner_of
 
 STATES = PERSISTENT_POD_STATE.resource()
 ADVANCED = STATEFUL_SET.resource()

@@ -3,14 +3,14 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import orjson
 import pytest
 
 from app.api.names import NAMESPACE_NAME
 from app.features.sidecarset.injection.selection import SidecarSetIndex
 from app.features.sidecarset.plan.missed import CLOCK_SKEW, bypassed_pods
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.kube.selectors import compile_selector
+from tests.kit import objects
 
 pytestmark = pytest.mark.behaviour("MGR-123")
 AWAY = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -29,20 +29,11 @@ def index() -> SidecarSetIndex:
     return found
 
 
-def pod(*, seconds: float = 1.0, namespace: str = "shop", phase: str = "Pending", **metadata: Any) -> Pod:
+def pod(*, seconds: float = 1.0, phase: str = "Pending", **metadata: Any) -> Pod:
     """A Pod created so many seconds after the webhook was last seen in place."""
-    raw = {
-        "metadata": {
-            "name": "web-0",
-            "namespace": namespace,
-            "uid": "1",
-            "creationTimestamp": (AWAY + timedelta(seconds=seconds)).isoformat(),
-            "labels": {"app": "web"},
-            **metadata,
-        },
-        "status": {"phase": phase},
-    }
-    return decode_pod(orjson.dumps(raw))
+    created = (AWAY + timedelta(seconds=seconds)).isoformat()
+    own = {"uid": "1", "creationTimestamp": created, "labels": {"app": "web"}}
+    return objects.pod(phase=phase, **{**own, **metadata})
 
 
 def sets_lacking(one: Pod, created: datetime = AWAY - timedelta(hours=1)) -> tuple[str, ...]:

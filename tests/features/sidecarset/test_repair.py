@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import orjson
 import pytest
 
 from app.features.sidecarset.feature import FEATURE
@@ -18,7 +17,7 @@ from app.kube.objects import Pod, decode_pod
 from app.kube.quantities import IntOrPercentError
 from app.kube.resources import EVENTS, NAMESPACES, PODS, REPLICASETS, Resource
 from app.sandbox.apiserver.server import ApiServer
-from tests.kit import cluster
+from tests.kit import cluster, objects
 from tests.kube.fakes import virtual
 
 pytestmark = pytest.mark.behaviour("SS-137")
@@ -31,8 +30,7 @@ BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"
 
 
 def pod(name: str, *, ready: bool = True) -> Pod:
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
-    return decode_pod(orjson.dumps({"metadata": {"name": name, "uid": name}, "status": status}))
+    return objects.pod(name, namespace=None, uid=name, ready=ready)
 
 
 THREE = [pod("a"), pod("b"), pod("c")]

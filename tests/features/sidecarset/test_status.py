@@ -14,6 +14,7 @@ from app.features.sidecarset.plan.view import injected_sets, recorded, set_view
 from app.features.sidecarset.types import SidecarSet
 from app.kube.objects import Pod, decode_pod
 from app.kube.resources import ObjectKey
+from tests.kit import objects
 
 DATA = Path(__file__).parent.parent.parent / "data" / "openkruise"
 DIGEST = "sha256:" + "ab" * 32
@@ -48,36 +49,18 @@ def pod(
     labels: dict[str, str] | None = None,
     hash_: str = "h2",
     ready: bool = True,
-    phase: str = "Running",
-    **metadata: Any,
+    **given: Any,
 ) -> Pod:
     """A Pod injected by set s. ``images`` and ``ids``: what the status says, by container."""
     containers = containers or {"shipper": "a:2", "main": "nginx"}
     record = {"s": {"hash": hash_, "sidecarSetName": "s", "sidecarList": ["shipper"], "controllerRevision": "s-1"}}
     own = {names.SIDECARSET_INJECTED_LIST: "other,s", names.SIDECARSET_HASH: json.dumps(record)}
-    body = {
-        "metadata": {
-            "name": "web-0",
-            "namespace": "shop",
-            "labels": labels or {"app": "web"},
-            "annotations": own | (annotations or {}),
-            **metadata,
-        },
-        "spec": {"containers": [{"name": name, "image": image} for name, image in containers.items()]},
-        "status": {
-            "phase": phase,
-            "conditions": [{"type": "Ready", "status": str(ready)}],
-            "containerStatuses": [
-                {
-                    "name": name,
-                    "image": (images or {}).get(name, image),
-                    "imageID": (ids or {}).get(name, f"id of {image}"),
-                }
-                for name, image in containers.items()
-            ],
-        },
-    }
-    return decode_pod(json.dumps(body).encode())
+    statuses = [
+        {"name": name, "image": (images or {}).get(name, image), "imageID": (ids or {}).get(name, f"id of {image}")}
+        for name, image in containers.items()
+    ]
+    metadata = {"uid": None, "labels": labels or {"app": "web"}, "annotations": own | (annotations or {}), **given}
+    return objects.pod(ready=ready, containers=containers, status={"containerStatuses": statuses}, **metadata)
 
 
 def hot_pod(first: str = "m:1", second: str = "e:1", working: str | None = '{"mesh":"mesh-1"}', **more: Any) -> Pod:

@@ -15,6 +15,7 @@ from app.kube.resources import ObjectKey
 from app.kube.store import Change
 from tests.features.statefulset.shell import Shell
 from tests.features.statefulset.writing import claim, rolling, stateful_set
+from tests.kit import objects
 from tests.kube.fakes import virtual
 
 Json = dict[str, Any]
@@ -40,13 +41,8 @@ def a_pod(ordinal: int, *, labels: Json | None = None, ready: bool = True, phase
         "lifecycle.apps.kruise.io/state": "Normal",
         **(labels or {}),
     }
-    metadata = {"name": name, "namespace": "shop", "uid": f"pod-{ordinal}", "resourceVersion": "7", "labels": given}
-    condition = {"type": "Ready", "status": "True" if ready else "False"}
-    return {
-        "kind": "Pod",
-        "metadata": {"ownerReferences": [OWNER], **metadata, **meta},
-        "status": {"phase": phase, "conditions": [condition]},
-    }
+    metadata = {"uid": f"pod-{ordinal}", "resourceVersion": "7", "labels": given, "ownerReferences": [OWNER], **meta}
+    return objects.pod_json(ready=ready, phase=phase, **{"name": name, **metadata})
 
 
 def a_claim(ordinal: int, *, storage: str = "1Gi", capacity: str = "1Gi", **given: Any) -> Json:

@@ -12,7 +12,8 @@ from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.kube.clock import rfc3339
 from app.kube.resources import PODS, Resource
 from tests.kit import cluster
-from tests.kit.cluster import Json, owner_of, scenarios
+from tests.kit.cluster import Json, scenarios
+from tests.kit.objects import owner_of
 
 UNITED = UNITED_DEPLOYMENT.resource()
 CLONE_SETS = CLONE_SET.resource()

@@ -13,7 +13,8 @@ from app.features.workloadspread.plan.places import SubsetRecord
 from app.kube.resources import EVENTS, NODES, PODS, Resource
 from tests.features.workloadspread.spreads import Json
 from tests.kit import cluster
-from tests.kit.cluster import owner_of, scenarios
+from tests.kit.cluster import scenarios
+from tests.kit.objects import owner_of
 
 SPREADS = WORKLOAD_SPREAD.resource()
 CLONE_SETS = CLONE_SET.resource()

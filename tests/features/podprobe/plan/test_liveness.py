@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,10 +24,11 @@ from app.features.podprobe.plan.liveness import (
     saved_probes,
 )
 from app.features.podprobe.pod_admission import LivenessStep
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.kube.patches import apply
 from app.pods.draft import PodDraft
 from tests.admission.writing import review_of
+from tests.kit import objects
 
 Json = dict[str, Any]
 EXEC = {"exec": {"command": ["/check"]}, "failureThreshold": 3, "periodSeconds": 5}
@@ -122,28 +122,16 @@ def waiting(name: str) -> Json:
 
 def pod(context: Any, *statuses: Json, ready: bool = True, uid: str = "u1", **metadata: Any) -> Pod:
     text = context if isinstance(context, str) else json.dumps(context)
-    found = {
-        "metadata": {
-            "name": "web-1",
-            "namespace": "shop",
-            "uid": uid,
-            "annotations": {names.CONTAINER_PROBE_CONTEXT: text},
-            **metadata,
-        },
-        "spec": {
-            "nodeName": "n1",
-            "containers": [
-                {"name": one["name"], "ports": [{"name": "web", "containerPort": 8080}]} for one in statuses
-            ],
-        },
-        "status": {
-            "phase": "Running",
-            "podIP": "10.1.0.1",
-            "containerStatuses": list(statuses),
-            "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
-        },
-    }
-    return decode_pod(msgspec.json.encode(found))
+    ports = [{"name": "web", "containerPort": 8080}]
+    return objects.pod(
+        "web-1",
+        uid=uid,
+        node="n1",
+        ready=ready,
+        spec={"containers": [{"name": one["name"], "ports": ports} for one in statuses]},
+        status={"podIP": "10.1.0.1", "containerStatuses": list(statuses)},
+        **{"annotations": {names.CONTAINER_PROBE_CONTEXT: text}, **metadata},
+    )
 
 
 def saved(**probes: Json) -> list[Json]:

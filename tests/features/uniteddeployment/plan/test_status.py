@@ -23,9 +23,10 @@ from app.features.uniteddeployment.plan.status import (
 from app.features.uniteddeployment.plan.subsets import SubsetWorkload, decode_subset_workload
 from app.features.uniteddeployment.types import UnitedDeployment, template_of
 from app.kube.clock import rfc3339
-from app.kube.objects import Pod, decode_pod
+from app.kube.objects import Pod
 from app.pods.revisions import Revision
 from app.workloads.settings import Revisions
+from tests.kit import objects
 
 Json = dict[str, Any]
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -50,16 +51,14 @@ def pod(
 ) -> Pod:
     """``pending``, ``ready``: seconds for which it is; neither: it runs and is not ready."""
     labels = {REVISION: "web-1" if old else "web-2", **({} if label is None else {LABEL: label})}
-    metadata: Json = {"name": name, "uid": f"uid-{name}", "labels": labels, "creationTimestamp": ago(pending or 1000)}
-    if deleting:
-        metadata["deletionTimestamp"] = ago(0)
-    conditions = []
+    conditions: list[Json] = []
     if pending is not None:
         conditions.append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
     if ready is not None:
         conditions.append({"type": "Ready", "status": "True", "lastTransitionTime": ago(ready)})
-    status = {"phase": "Pending" if pending is not None else "Running", "conditions": conditions}
-    return decode_pod(orjson.dumps({"metadata": metadata, "spec": {}, "status": status}))
+    phase = "Pending" if pending is not None else "Running"
+    times = {"creationTimestamp": ago(pending or 1000), "deletionTimestamp": ago(0) if deleting else None}
+    return objects.pod(name, phase=phase, conditions=conditions, labels=labels, **times)
 
 
 def found(
