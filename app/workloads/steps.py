@@ -149,7 +149,7 @@ def refresh_pod(
     if state is not None and (keys := readiness_patch(pod, state, settings.lifecycle, now)) is not None:
         conditions += keys["status"]["conditions"]
     if not metadata and not conditions:
-        return NOTHING
+        return PodRefresh(requeue_after=step.delay)
     # That the containers have changed is true for this version of the Pod only, and a delayed step to Normal must not
     # undo later decisions, possibly of another leader.
     seen = {"uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version}

@@ -164,13 +164,20 @@ def test_changes_the_image_of_a_native_sidecar_in_place(world: World) -> None:
     assert sidecar["image"].endswith("nginx:1.26")
 
 
-@pytest.mark.behaviour("PM-38", "PM-49", "PM-13")
+@pytest.mark.behaviour("PM-38", "PM-49", "PM-13", "PM-190")
 @pytest.mark.parametrize(
-    ("ordered", "image"),
-    [(False, "nginx:1.26"), (True, "nginx:1.26"), (True, "nginx:1.25")],
-    ids=["at once", "in launch order", "resources only"],
+    ("ordered", "image", "restarted"),
+    [
+        (False, "nginx:1.26", False),
+        (True, "nginx:1.26", False),
+        (True, "nginx:1.25", False),
+        (True, "nginx:1.26", True),
+    ],
+    ids=["at once", "in launch order", "resources only", "after a restart"],
 )
-def test_memory_grows_and_shrinks_in_place_right_after_the_start(world: World, ordered: bool, image: str) -> None:
+def test_memory_grows_and_shrinks_in_place_right_after_the_start(
+    world: World, ordered: bool, image: str, restarted: bool
+) -> None:
     def template(image: str, first: str, second: str) -> dict[str, Any]:
         found = yaml.safe_load(CLONE_SET)["spec"]["template"]
         if ordered:
@@ -187,6 +194,11 @@ def test_memory_grows_and_shrinks_in_place_right_after_the_start(world: World, o
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, readyReplicas=1), "the Pod is ready", 60)
     (before,) = pods(world)
+    if restarted:
+        # The kubelet finds no statistics of the containers that were replaced.
+        body["spec"]["template"] = template(image, "64Mi", "128Mi")
+        world.apply(json.dumps(body))
+        eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the image is updated", 180)
     body["spec"]["template"] = template(image, "128Mi", "64Mi")
     world.apply(json.dumps(body))
     eventually(lambda: status_is(world, updatedReadyReplicas=1, readyReplicas=1), "the Pod is updated", 180)

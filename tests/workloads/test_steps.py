@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from app.api import names
 from app.features.cloneset.plan.settings import Settings
-from app.kube.objects import Container, ContainerStatus, ObjectMeta, Pod, PodSpec, PodStatus
+from app.kube.objects import (
+    Container,
+    ContainerStatus,
+    ObjectMeta,
+    Pod,
+    PodCondition,
+    PodSpec,
+    PodStatus,
+    ResourceRequirements,
+)
 from app.workloads.steps import PodRefresh, refresh_pod
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -64,6 +73,36 @@ def test_what_goes_back_before_its_update_came_completes_nothing() -> None:
     found = refresh_pod(pod, Settings(), NOW, returns=True)
     assert found.writes
     assert found.completes is False
+
+
+@pytest.mark.behaviour("PM-190")
+@pytest.mark.parametrize(("seconds", "waits"), [(1, 3), (4, 0)])
+def test_a_resize_that_takes_long_is_looked_at_again_and_retried(seconds: int, waits: int) -> None:
+    began = NOW - timedelta(seconds=seconds)
+    memory = ResourceRequirements({"memory": "1Gi"}, {"memory": "1Gi"})
+    pod = Pod(
+        metadata=ObjectMeta(
+            name="web-0",
+            namespace="default",
+            uid="u1",
+            resource_version="7",
+            labels={names.LIFECYCLE_STATE: "Updating", names.POD_TEMPLATE_HASH: "x"},
+            annotations={names.IN_PLACE_UPDATE_STATE: json.dumps({"revision": "r", "updateResources": True})},
+        ),
+        spec=PodSpec(node_name="n1", containers=[Container(name="main", image="x", resources=memory)]),
+        status=PodStatus(
+            container_statuses=[ContainerStatus(name="main", image_id="x", resources=ResourceRequirements())],
+            conditions=[PodCondition("PodResizeInProgress", "True", last_transition_time=began)],
+        ),
+    )
+    settings = Settings(gates=replace(Settings().gates, vertical_scaling=True))
+    found = refresh_pod(pod, settings, NOW, returns=False)
+    assert found.requeue_after == waits
+    if not waits:
+        assert found.patch is not None
+        assert list(found.patch) == ["metadata"]
+        state = json.loads(found.patch["metadata"]["annotations"][names.IN_PLACE_UPDATE_STATE])
+        assert state["resizeRetried"] == "2026-01-01T00:00:00Z"
 
 
 def test_a_label_alone_completes_nothing() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from typing import Final
 
 from app.kube.images import parse_image
-from app.kube.objects import ContainerStatus, Pod, ResourceRequirements
+from app.kube.objects import ContainerStatus, Pod, PodCondition, ResourceRequirements
 from app.kube.quantities import QuantityError, parse
 from app.pods.container_meta import is_env_current, is_image_current, runtime_meta
 from app.pods.inplace.state import (
@@ -17,6 +19,11 @@ from app.pods.inplace.state import (
     statuses_of,
     update_state,
 )
+
+#: A kubelet lowers memory only with statistics of the containers. It may look for those of replaced containers with the
+#: same names, which have none.
+_NO_STATISTICS: Final = re.compile(r'missing (?:pod|container "[^"]*") memory usage')
+_LONGEST: Final = 300
 
 # Whether two image references mean the same image. [PM-120]
 
@@ -136,6 +143,14 @@ def resources_to_set(pod: Pod, wanted: Mapping[str, ResourceRequirements]) -> di
     return differing
 
 
+def unfinished_resize(pod: Pod) -> PodCondition | None:
+    """Return the kubelet's condition of a resize that a retry may finish; None if there is none. [PM-190]"""
+    condition = pod.condition("PodResizeInProgress")
+    if condition is None or condition.status != "True":
+        return None
+    return condition if not condition.message or _NO_STATISTICS.search(condition.message) else None
+
+
 def _differing(present: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in wanted.items() if not _same_quantity(present.get(name), value)}
 
@@ -156,7 +171,9 @@ def _resources_incomplete(pod: Pod, state: InPlaceUpdateState) -> str:
             (container.resources.requests, status.resources.requests),
         ):
             if not _same_quantities(wanted, actual):
-                return f"container {container.name} does not have its new resources yet"
+                condition = pod.condition("PodResizeInProgress")
+                why = f": {condition.message[:_LONGEST]}" if condition is not None and condition.message else ""
+                return f"container {container.name} does not have its new resources yet{why}"
     return ""
 
 

@@ -224,6 +224,7 @@ class InPlaceUpdateState(Struct, frozen=True):
     state: str = ""
     last_container_ids: dict[str, str] = msgspec.field(name="lastContainerIDs", default_factory=dict)
     container_resources: dict[str, ResourceRequirements] = msgspec.field(default_factory=dict)
+    resize_retried: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
     @property
     def has_next(self) -> bool:
@@ -300,6 +301,7 @@ class InPlaceUpdateState(Struct, frozen=True):
             ("state", self.state or _LEFT_OUT),
             ("lastContainerIDs", sorted_map(self.last_container_ids) or _LEFT_OUT),
             ("containerResources", resources_json(self.container_resources) or _LEFT_OUT),
+            ("resizeRetried", rfc3339(self.resize_retried) if self.resize_retried is not None else _LEFT_OUT),
         ]
 
 

@@ -16,7 +16,13 @@ from app.kube.clock import rfc3339
 from app.kube.objects import Pod
 from app.pods.container_meta import is_env_current, runtime_meta
 from app.pods.inplace.batch import PodChange, apply_batch, merged_resources, resize_patch
-from app.pods.inplace.completion import is_image_changed, resources_outstanding, resources_to_set, why_incomplete
+from app.pods.inplace.completion import (
+    is_image_changed,
+    resources_outstanding,
+    resources_to_set,
+    unfinished_resize,
+    why_incomplete,
+)
 from app.pods.inplace.state import (
     GraceError,
     InPlaceUpdateState,
@@ -259,6 +265,12 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
 # next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
+#: Seconds between retries of a resize; they grow to a share of the time that it has been refused.
+RETRY_SECONDS: Final = 4
+MAX_RETRY_SECONDS: Final = 60
+_RETRY_SHARE: Final = 8
+
+
 class RefreshAction(StrEnum):
     """Next action for the Pod."""
 
@@ -273,6 +285,8 @@ class RefreshAction(StrEnum):
     APPLY = "apply"
     #: ``resize``: the last batch was recorded, but its resources were not set.
     RESIZE = "resize"
+    #: ``patch`` makes the kubelet try a refused resize again.
+    RETRY = "retry"
     #: ``status``: the Pod may receive traffic.
     READY = "ready"
 
@@ -291,7 +305,12 @@ class Refresh:
     @property
     def stops(self) -> bool:
         """Whether to decide nothing else about the Pod in this reconcile, because the cached Pod is out of date."""
-        return self.action in (RefreshAction.DROP_GRACE, RefreshAction.APPLY, RefreshAction.RESIZE)
+        return self.action in (
+            RefreshAction.DROP_GRACE,
+            RefreshAction.APPLY,
+            RefreshAction.RESIZE,
+            RefreshAction.RETRY,
+        )
 
 
 _NOTHING = Refresh(RefreshAction.NOTHING)
@@ -320,8 +339,24 @@ def refresh(
         return Refresh(RefreshAction.RESIZE, resize=resize)
     reason = why_incomplete(pod, state, vertical_scaling=vertical_scaling)
     if reason:
-        return Refresh(RefreshAction.INCOMPLETE, reason=reason)
+        return _incomplete(pod, state, now, reason)
     return _next_batch(pod, state, now, resize_subresource) if state.has_next else _ready(pod, now)
+
+
+def _incomplete(pod: Pod, state: InPlaceUpdateState, now: datetime, reason: str) -> Refresh:
+    """Wait for the containers. Retry a resize that the kubelet does not finish: it retries a Pod that changed at once,
+    otherwise after 10 to 15 s, and may refuse many times. [PM-190]"""
+    condition = unfinished_resize(pod) if state.update_resources else None
+    since = condition.last_transition_time if condition is not None else None
+    if since is None:
+        return Refresh(RefreshAction.INCOMPLETE, reason=reason)
+    last = max(since, state.resize_retried) if state.resize_retried is not None else since
+    pause = min(max(RETRY_SECONDS, (last - since).total_seconds() / _RETRY_SHARE), MAX_RETRY_SECONDS)
+    left = pause - (now - last).total_seconds()
+    if left > 0:
+        return Refresh(RefreshAction.INCOMPLETE, reason=reason, delay=math.ceil(min(left, MAX_RETRY_SECONDS)))
+    change = PodChange(annotations=dict(state_annotations(pod, msgspec.structs.replace(state, resize_retried=now))))
+    return Refresh(RefreshAction.RETRY, change.patch(pod), reason=reason)
 
 
 def _in_grace(

@@ -282,3 +282,46 @@ def test_the_last_word_of_the_state_is_updated_and_old_records_stay_as_they_are(
     assert finished_annotations(pod(again)) == {}
     assert finished_annotations(pod(raw_pod(OLD, annotations={STATE: '{"revision":"web-old"}'}))) == {}
     assert finished_annotations(pod(raw_pod(OLD))) == {}
+
+
+@pytest.mark.behaviour("PM-190")
+def test_a_resize_that_the_kubelet_does_not_finish_is_retried_less_and_less_often() -> None:
+    def sized(size: str) -> dict[str, Any]:
+        return template(container("main", resources=memory(size)))
+
+    def memory(size: str) -> dict[str, Any]:
+        return {"limits": {"memory": size}, "requests": {"memory": size}}
+
+    raw = begun(raw_pod(sized("2Gi")), possible(sized("2Gi"), sized("1Gi")))
+    raw = patched(raw, refresh(pod(raw), NOW).resize)
+    reason = "container main does not have its new resources yet"
+
+    def step(seconds: float, message: str = "") -> Any:
+        condition = {"type": "PodResizeInProgress", "status": "True", "message": message}
+        condition["lastTransitionTime"] = later(0).isoformat()
+        raw["status"]["conditions"] = [*raw["status"]["conditions"][:3], condition]
+        return refresh(pod(raw), later(seconds), vertical_scaling=True)
+
+    assert refresh(pod(raw), later(9), vertical_scaling=True).reason == reason
+    found = step(1)
+    assert (found.action, found.delay, found.reason) == (RefreshAction.INCOMPLETE, 3, reason)
+    refused = 'cannot decrease memory limits: missing container "main" memory usage'
+    below = "attempting to set pod memory limit (1) below current usage (2)"
+    assert step(9, below).reason == f"{reason}: {below}"
+    assert (step(9, below).action, step(9, below).delay) == (RefreshAction.INCOMPLETE, 0)
+    retries, now = [], 0
+    while now < 1000:
+        found = step(now, refused)
+        assert found.reason == f"{reason}: {refused}"
+        if found.action is RefreshAction.RETRY:
+            assert found.stops
+            retries.append(now)
+            raw = patched(raw, found.patch)
+            found = step(now, refused)
+        assert found.action is RefreshAction.INCOMPLETE
+        now += found.delay
+    assert retries[:4] == [4, 8, 12, 16]
+    assert len(retries) < 40
+    assert retries[-1] - retries[-2] == 60
+    raw["status"]["containerStatuses"][0]["resources"] = memory("1Gi")
+    assert is_update_complete(pod(raw), vertical_scaling=True)

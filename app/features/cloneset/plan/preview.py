@@ -362,7 +362,7 @@ def _update_line(facts: PodFacts, resolved: ResolvedSpec, rollout: RolloutState)
     except (StateError, GraceError) as error:
         yield f"  its in-place update cannot continue: {error}"
         return
-    if step.action is RefreshAction.INCOMPLETE:
+    if step.action in (RefreshAction.INCOMPLETE, RefreshAction.RETRY):
         yield f"  its in-place update is in progress: {step.reason}"
 
 
