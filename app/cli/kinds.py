@@ -15,8 +15,7 @@ from app.kube.errors import CommandError, NotFound, WrongCommandError
 from app.manager.features import FOLDERS
 
 if TYPE_CHECKING:
-    from app.framework.commands import Verb
-    from app.framework.verbs import LongVerb
+    from app.framework.verbs import Verb
     from app.kube.client import Client
     from app.workloads.commands import OwnedObjects
 
@@ -47,19 +46,19 @@ def verbs() -> Mapping[str, Mapping[str, str]]:
     return found
 
 
-def verb_called(name: str) -> Verb | LongVerb:
+def verb_called(name: str) -> Verb:
     """Return an existing verb by name."""
     found: Any = _at(verbs()[name]["at"])
-    if hasattr(found, "long_verbs"):
-        found = next(one for one in (*found.verbs(), *found.long_verbs()) if one.name == name)
-    made: Verb | LongVerb = found
+    if hasattr(found, "verbs"):
+        found = next(one for one in found.verbs() if one.name == name)
+    made: Verb = found
     return made
 
 
 def commands_of(entry: Mapping[str, Any]) -> Commands:
     """Return the commands of an entry of ``kinds()``."""
     found: Any = _at(entry["at"])
-    if hasattr(found, "long_verbs"):
+    if hasattr(found, "verbs"):
         found = next(one for one in found.commands() if one.kind.kind == entry["kind"])
     made: Commands = found
     return made

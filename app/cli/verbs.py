@@ -14,16 +14,15 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from app.cli.kinds import verb_called, verbs
-from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, Output, complain, with_cluster, write, written
+from app.cli.terminal import Context, DryRun, Kubeconfig, Namespace, complain, with_cluster, write
 
 if TYPE_CHECKING:
-    from app.framework.commands import Verb
-    from app.framework.verbs import LongVerb, Option
+    from app.framework.verbs import Option, Verb
     from app.kube.client import Client
 
 
-def command_with_options(verb: LongVerb) -> Any:
-    """Return the command of a verb with options."""
+def command_of(verb: Verb) -> Any:
+    """Return the command of a verb."""
 
     def run(**given: Any) -> None:
         from app.framework.verbs import Call
@@ -180,53 +179,7 @@ class Later(TyperCommand):
 
     def made(self) -> Any:
         """Import and return the command."""
-        from app.framework.verbs import LongVerb
-
-        verb = verb_called(self._called)
-        return without_types(command_with_options(verb) if isinstance(verb, LongVerb) else command_of(verb))
-
-
-def command_of(verb: Verb) -> Any:
-    """Return the command of a verb: reading verbs get --output, writing verbs get --dry-run."""
-    arguments = Annotated[list[str], typer.Argument(metavar=verb.arguments, show_default=False)]
-
-    def reading(
-        arguments: arguments,
-        namespace: Namespace = "",
-        output: Output = "text",
-        kubeconfig: Kubeconfig = "",
-        context: Context = "",
-    ) -> None:
-        from app.framework.commands import report
-
-        async def work(client: Client, where: str) -> Any:
-            return report(await verb.run(client, where, arguments))
-
-        found = with_cluster(kubeconfig, context, namespace, work)
-        write(found.text() if output == "text" else written(found.data(), output))
-
-    def writing(
-        arguments: arguments,
-        namespace: Namespace = "",
-        dry_run: DryRun = False,
-        kubeconfig: Kubeconfig = "",
-        context: Context = "",
-    ) -> None:
-        from app.framework.commands import report
-
-        async def work(client: Client, where: str) -> Any:
-            return report(await verb.run(client, where, arguments))
-
-        said = with_cluster(kubeconfig, context, namespace, work, dry_run=dry_run).text()
-        write(f"{said} (dry run)" if dry_run else said)
-
-    run = reading if verb.reads else writing
-    run.__doc__ = verb.help
-    # Annotations are evaluated here instead of names.
-    run.__annotations__["arguments"] = arguments
-    single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    single.command(name=verb.name, context_settings={"help_option_names": ["-h", "--help"]})(run)
-    return typer.main.get_command(single)
+        return without_types(command_of(verb_called(self._called)))
 
 
 #: Exit code of shells for a command ended by SIGINT.

@@ -104,22 +104,6 @@ def report(found: Report | str | Sequence[str], todo: Sequence[str] = ()) -> Rep
     return Report(head, notes=notes, todo=todo)
 
 
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A separate command: ``pykruise NAME ARGUMENTS``, with the options common to all cluster commands.
-
-    ``run`` gets the client, the namespace and the arguments, and returns the output. It raises CommandError or
-    KubeError.
-    """
-
-    name: str
-    help: str
-    arguments: str
-    run: Callable[[Client, str, Sequence[str]], Awaitable[Report | str]]
-    #: Whether the command only reads; it can then print JSON and YAML.
-    reads: bool = False
-
-
 #: Explains how a feature's objects affect a node, one line each.
 ExplainNode: TypeAlias = "Callable[[Client, Node, Enabled], Awaitable[Sequence[str]]]"
 

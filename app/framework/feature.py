@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from prometheus_client import CollectorRegistry
 
 from app.api.kind import KindDefinition
-from app.framework.commands import Commands, ExplainNode, Verb
+from app.framework.commands import Commands, ExplainNode
 from app.framework.options import Enabled, Flag, Gate
-from app.framework.verbs import LongVerb
+from app.framework.verbs import Verb
 from app.framework.watched import Stores, Watched
 from app.kube.admission import Handler, PolicyRule, Webhook
 from app.kube.client import Client
@@ -262,8 +262,6 @@ class Feature:
     explain_node: Callable[[], tuple[ExplainNode, ...]] = tuple
     #: Its own commands; imported when one runs.
     verbs: Callable[[], tuple[Verb, ...]] = tuple
-    #: Its own commands with options.
-    long_verbs: Callable[[], tuple[LongVerb, ...]] = tuple
     #: Dashboard section of its kinds; imported when it is served.
     dashboard: Callable[[], tuple[DashboardSection[Any], ...]] = tuple
     #: Kinds whose specs alone decide about new Pods: ``pykruise review --cluster`` reads them from the cluster.

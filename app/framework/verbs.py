@@ -86,8 +86,11 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class LongVerb:
-    """``pykruise NAME ARGUMENTS OPTIONS``. ``run`` returns the exit code; it raises CommandError or KubeError."""
+class Verb:
+    """A separate command: ``pykruise NAME ARGUMENTS OPTIONS``, with the options common to all cluster commands.
+
+    ``run`` returns the exit code; it raises CommandError or KubeError.
+    """
 
     name: str
     help: str

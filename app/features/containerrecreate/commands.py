@@ -10,7 +10,7 @@ from app.api import names
 from app.features.containerrecreate.reconcile import REQUESTS
 from app.features.containerrecreate.types import COMPLETED, SUCCEEDED
 from app.framework.options import Enabled
-from app.framework.verbs import Call, LastSaid, LongVerb, Option, Request
+from app.framework.verbs import Call, LastSaid, Option, Request, Verb
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, NotFound
 from app.kube.objects import Node, Pod, decode_pod
@@ -112,7 +112,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     return lines
 
 
-RESTART: Final = LongVerb(
+RESTART: Final = Verb(
     "restart",
     "Restart containers of a Pod in place. Creates a ContainerRecreateRequest.",
     "pod/NAME",

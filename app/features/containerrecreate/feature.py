@@ -10,7 +10,7 @@ from app.features.containerrecreate.reconcile import CONTROLLER
 from app.features.containerrecreate.webhooks import DAEMON_GATE, ClusterLookups, StandaloneLookups
 from app.framework.commands import ExplainNode
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
-from app.framework.verbs import LongVerb
+from app.framework.verbs import Verb
 
 
 def decisions(context: AdmissionContext) -> Decisions:
@@ -26,7 +26,7 @@ def node() -> tuple[ExplainNode, ...]:
     return (explain_node,)
 
 
-def long_verbs() -> tuple[LongVerb, ...]:
+def verbs() -> tuple[Verb, ...]:
     """``pykruise restart``."""
     from app.features.containerrecreate.commands import RESTART
 
@@ -40,5 +40,5 @@ FEATURE: Final = Feature(
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     gates=(DAEMON_GATE,),
     explain_node=node,
-    long_verbs=long_verbs,
+    verbs=verbs,
 )

@@ -30,7 +30,7 @@ from app.features.ephemeraljob.reconcile import OWNER
 from app.features.ephemeraljob.types import EphemeralJob
 from app.framework.commands import Commands, Report, Stored, left_behind, report, table
 from app.framework.options import Enabled
-from app.framework.verbs import Call, LongVerb, Option
+from app.framework.verbs import Call, Option, Verb
 from app.kube.client import Client
 from app.kube.clock import parsed_rfc3339
 from app.kube.errors import CommandError, InterruptedCommandError, KubeError, NotFound, WrongCommandError
@@ -315,7 +315,7 @@ async def explain_any(client: Client, pod: Pod, enabled: Enabled) -> Sequence[st
     ]
 
 
-DEBUG: Final = LongVerb(
+DEBUG: Final = Verb(
     "debug",
     "Add a container with tools to a running Pod. Creates an EphemeralJob and attaches you to the container.",
     "pod/NAME [-- COMMAND]",

@@ -10,7 +10,7 @@ from app.features.ephemeraljob.kind import EPHEMERAL_JOB
 from app.features.ephemeraljob.reconcile import NAME, WATCHED, WORKERS, ephemeraljob_controller
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
-from app.framework.verbs import LongVerb
+from app.framework.verbs import Verb
 from app.kube.admission import PolicyRule
 
 _KIND: Final = EPHEMERAL_JOB.plural
@@ -28,7 +28,7 @@ def commands() -> tuple[Commands, ...]:
     return (COMMANDS,)
 
 
-def long_verbs() -> tuple[LongVerb, ...]:
+def verbs() -> tuple[Verb, ...]:
     """``pykruise debug``."""
     from app.features.ephemeraljob.commands import DEBUG
 
@@ -56,5 +56,5 @@ FEATURE: Final = Feature(
     admission=(AdmissionPart(decisions, webhooks=webhooks.WEBHOOKS),),
     flags=("expectation-timeout",),
     commands=commands,
-    long_verbs=long_verbs,
+    verbs=verbs,
 )

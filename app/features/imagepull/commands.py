@@ -11,7 +11,7 @@ from app.features.imagepull.plan import jobs as plan
 from app.features.imagepull.reconcile.jobs import JOBS
 from app.framework.commands import table
 from app.framework.options import Enabled
-from app.framework.verbs import Call, LastSaid, LongVerb, Option, Request
+from app.framework.verbs import Call, LastSaid, Option, Request, Verb
 from app.kube.client import Client
 from app.kube.errors import CommandError, Forbidden, NotFound, WrongCommandError
 from app.kube.images import FamiliarImage, familiar_image
@@ -151,7 +151,7 @@ async def explain_node(client: Client, node: Node, enabled: Enabled) -> Sequence
     return ["images:", *table([("IMAGE", "PHASE", "REQUESTED BY", "MESSAGE"), *rows]).splitlines()]
 
 
-PULL: Final = LongVerb(
+PULL: Final = Verb(
     "pull",
     "Pull an image on nodes ahead of time. Creates an ImagePullJob.",
     "IMAGE",

@@ -29,7 +29,7 @@ from app.framework.feature import (
     Provides,
     Reconciling,
 )
-from app.framework.verbs import LongVerb
+from app.framework.verbs import Verb
 from app.framework.watched import NODES, PODS, PODS_BY_NAMESPACE, Scope, Watched, agents_namespace
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch, to_self
@@ -216,7 +216,7 @@ def node() -> tuple[ExplainNode, ...]:
     return (explain_node,)
 
 
-def long_verbs() -> tuple[LongVerb, ...]:
+def verbs() -> tuple[Verb, ...]:
     """Return the ``pykruise pull`` command."""
     from app.features.imagepull.commands import PULL
 
@@ -233,5 +233,5 @@ FEATURE: Final = Feature(
     gates=(DAEMON_GATE, JOB_GATE),
     flags=FLAGS,
     explain_node=node,
-    long_verbs=long_verbs,
+    verbs=verbs,
 )

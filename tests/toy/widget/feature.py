@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Final
 
-from app.framework.commands import Verb
 from app.framework.dashboard import DashboardSection, Row, Shown, Stored, mapping, text
 from app.framework.feature import (
     AdmissionContext,
@@ -18,9 +17,9 @@ from app.framework.feature import (
     Reconciling,
 )
 from app.framework.options import Gate
+from app.framework.verbs import Call, Verb
 from app.framework.watched import PODS, Watched
 from app.kube.admission import PolicyRule
-from app.kube.client import Client
 from app.kube.controller import Watch, to_self
 from app.kube.errors import CommandError
 from app.kube.resources import ObjectKey
@@ -46,13 +45,14 @@ def decisions(_context: AdmissionContext) -> Decisions:
     return Decisions(webhooks.handlers())
 
 
-async def paint(client: Client, namespace: str, arguments: Sequence[str]) -> str:
+async def paint(call: Call) -> int:
     """The verb ``paint NAME COLOUR``."""
-    if len(arguments) != 2:
-        raise CommandError(f"paint {' '.join(arguments)}: expected NAME COLOUR")
-    name, colour = arguments
-    await client.patch(WIDGET.resource(), name, {"spec": {"colour": colour}}, namespace)
-    return f"widget.{WIDGET.group}/{name} painted"
+    if len(call.arguments) != 2:
+        raise CommandError(f"paint {' '.join(call.arguments)}: expected NAME COLOUR")
+    name, colour = call.arguments
+    await call.client.patch(WIDGET.resource(), name, {"spec": {"colour": colour}}, call.namespace)
+    call.say(f"widget.{WIDGET.group}/{name} painted")
+    return 0
 
 
 def row(stored: Stored, _lacking: Collection[ObjectKey]) -> Row:
@@ -87,5 +87,5 @@ FEATURE: Final = Feature(
     protected=(Protected(WIDGET, "replicas"),),
     workloads=(WIDGET,),
     dashboard=lambda: (DashboardSection("widgets", "Widgets", WIDGET, Row, row),),
-    verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", paint),),
+    verbs=lambda: (Verb("paint", "Give a Widget another colour.", "NAME COLOUR", (), paint),),
 )
