@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -257,6 +257,23 @@ def part(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
         parent[key] = {}
     found = parent[key]
     return found if isinstance(found, dict) else None
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return the value if it is an object, and an empty one otherwise."""
+    return value if isinstance(value, dict) else {}
+
+
+def object_at(parent: Any, key: str) -> dict[str, Any] | None:
+    """Return the object at ``key``; None if there is none, or ``parent`` is not an object."""
+    value = parent.get(key) if isinstance(parent, dict) else None
+    return value if isinstance(value, dict) else None
+
+
+def objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a list; other items, and other values than lists, are ignored."""
+    if isinstance(value, list):
+        yield from (item for item in value if isinstance(item, dict))
 
 
 def nested_deeper(value: Any, levels: int = MAX_DEPTH) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from app.kube.jsonvalues import as_object, objects
 from app.kube.objects import Node, Taint
 from app.kube.selectors import Operator, Requirement
 
@@ -115,24 +116,24 @@ class Placement:
 def placement_of(spec: Mapping[str, Any]) -> Placement:
     """Compile the node constraints of a Pod spec given as unvalidated JSON. Constraints that cannot be parsed match no
     node."""
-    required = _object(_object(spec.get("affinity")).get("nodeAffinity")).get(
+    required = as_object(as_object(spec.get("affinity")).get("nodeAffinity")).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
     )
     terms = None
     if required is not None:
-        terms = tuple(_term(one) for one in _objects(_object(required).get("nodeSelectorTerms")))
+        terms = tuple(_term(one) for one in objects(as_object(required).get("nodeSelectorTerms")))
     return Placement(
         node_name=_text(spec.get("nodeName")),
-        node_selector=tuple((str(key), _text(value)) for key, value in _object(spec.get("nodeSelector")).items()),
+        node_selector=tuple((str(key), _text(value)) for key, value in as_object(spec.get("nodeSelector")).items()),
         terms=terms,
-        tolerations=tuple(_toleration(one) for one in _objects(spec.get("tolerations"))),
+        tolerations=tuple(_toleration(one) for one in objects(spec.get("tolerations"))),
     )
 
 
 def _term(term: Mapping[str, Any]) -> NodeTerm:
     try:
-        labels = tuple(_requirement(one) for one in _objects(term.get("matchExpressions")))
-        fields = tuple(_requirement(one) for one in _objects(term.get("matchFields")))
+        labels = tuple(_requirement(one) for one in objects(term.get("matchExpressions")))
+        fields = tuple(_requirement(one) for one in objects(term.get("matchFields")))
     except ValueError:
         return NodeTerm(impossible=True)
     return NodeTerm(labels, fields, impossible=any(one.key != _NAME for one in fields))
@@ -155,7 +156,7 @@ def _toleration(found: Mapping[str, Any]) -> Toleration:
 def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]) -> list[Any]:
     """Return the tolerations of a Pod's spec with ``added``, each replacing an identical one."""
     names = ("key", "operator", "value", "effect")
-    found = list(_objects(spec.get("tolerations")))
+    found: list[Mapping[str, Any]] = [*objects(spec.get("tolerations"))]
     for one in added:
         same = [
             index for index, old in enumerate(found) if all(_text(old.get(name)) == one.get(name, "") for name in names)
@@ -169,14 +170,6 @@ def with_tolerations(spec: Mapping[str, Any], added: Iterable[Mapping[str, str]]
 
 def _shown(taint: Taint) -> str:
     return f"{taint.key}{'=' + taint.value if taint.value else ''}:{taint.effect}"
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
-
-
-def _objects(value: Any) -> Iterable[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _text(value: Any) -> str:

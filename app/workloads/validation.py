@@ -19,6 +19,7 @@ from app.kube.fielderrors import (
     quote,
     required,
 )
+from app.kube.jsonvalues import as_object
 from app.kube.patches import diff, same
 from app.kube.selector_query import SelectorError
 from app.kube.selectors import compile_selector, go_label_selector, validate_selector
@@ -87,7 +88,7 @@ def selector_errors(spec: Mapping[str, Any], kind: str) -> list[FieldError]:
         compiled = compile_selector(selector)
     except SelectorError:
         return [*errors, invalid(path, go_label_selector(selector))]
-    labels = (_object(spec.get("template")).get("metadata") or {}).get("labels")
+    labels = (as_object(spec.get("template")).get("metadata") or {}).get("labels")
     if selector and not compiled.matches(labels or {}):
         at = SPEC.child("template", "metadata", "labels")
         errors.append(invalid(at, GoLiteral(go_string_map(labels)), "`selector` does not match template `labels`"))
@@ -173,11 +174,7 @@ def without_empties(selector: Mapping[str, Any]) -> dict[str, Any]:
 
 def template_spec(spec: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the spec of the Pod template."""
-    return _object(_object(spec.get("template")).get("spec"))
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}
+    return as_object(as_object(spec.get("template")).get("spec"))
 
 
 CLAIM_TEMPLATES: Final = SPEC.child("volumeClaimTemplates")

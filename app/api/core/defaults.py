@@ -9,13 +9,13 @@ Source: Kubernetes 1.34, pkg/apis/core/v1/defaults.go.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
 from app.kube.images import parse_image
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, object_at, objects
 from app.kube.patches import same
 from app.kube.quantities import QuantityError, parse
 
@@ -45,7 +45,7 @@ def default_pod_template(template: dict[str, Any], *, host_ports: bool = False) 
     With ``host_ports`` and hostNetwork, a missing hostPort becomes the containerPort. [CS-18] A missing imagePullPolicy
     becomes Always whatever the tag; that of an init container stays missing.
     """
-    spec = template.setdefault("spec", {}) if template.get("spec") is None else _object(template, "spec")
+    spec = template.setdefault("spec", {}) if template.get("spec") is None else object_at(template, "spec")
     if spec is None:
         return
     _fill(spec, {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"})
@@ -87,26 +87,26 @@ def _with_every_default(template: Mapping[str, Any], other: Mapping[str, Any]) -
     if isinstance(spec, dict):
         for volume in objects(spec.get("volumes")):
             default_volume(volume, every=True)
-        others = list(objects((_object(other, "spec") or {}).get("initContainers")))
+        others = list(objects((object_at(other, "spec") or {}).get("initContainers")))
         for index, container in enumerate(objects(spec.get("initContainers"))):
             if not container.get("imagePullPolicy"):
                 given = others[index].get("imagePullPolicy") if index < len(others) else None
                 default = default_pull_policy(container.get("image"))
                 container["imagePullPolicy"] = "Always" if given == "Always" else default
         for container in (one for field in ("initContainers", "containers") for one in objects(spec.get(field))):
-            for probe in (_object(container, field) for field in _PROBES):
-                _fill_missing(_object(probe, "grpc"), {"service": ""})
+            for probe in (object_at(container, field) for field in _PROBES):
+                _fill_missing(object_at(probe, "grpc"), {"service": ""})
     default_pod_template(completed, host_ports=True)
     return normalized(POD_TEMPLATE, completed, "spec.template")
 
 
 def default_claim_template(claim: dict[str, Any]) -> None:
     """Fill in the defaults of a claim template as OpenKruise does, without the claim's volumeMode. [CS-17]"""
-    status = claim.setdefault("status", {}) if claim.get("status") is None else _object(claim, "status")
+    status = claim.setdefault("status", {}) if claim.get("status") is None else object_at(claim, "status")
     if status is not None:
         _fill(status, {"phase": "Pending"})
         round_up_to_milli(status.get("capacity"))
-    resources = _object(_object(claim, "spec"), "resources")
+    resources = object_at(object_at(claim, "spec"), "resources")
     for name in ("limits", "requests"):
         round_up_to_milli((resources or {}).get(name))
 
@@ -126,18 +126,18 @@ def _default_container_fields(container: dict[str, Any], *, startup_probe: bool)
     for port in objects(container.get("ports")):
         _fill(port, {"protocol": "TCP"})
     for env in objects(container.get("env")):
-        default_field_ref(_object(_object(env, "valueFrom"), "fieldRef"))
+        default_field_ref(object_at(object_at(env, "valueFrom"), "fieldRef"))
     resources = container.get("resources")
     if isinstance(resources, dict):
         for name in ("limits", "requests"):
             round_up_to_milli(resources.get(name))
-    for probe in (_object(container, name) for name in (_PROBES if startup_probe else _PROBES[:2])):
+    for probe in (object_at(container, name) for name in (_PROBES if startup_probe else _PROBES[:2])):
         if probe is not None:
             _fill(probe, _PROBE_NUMBERS)
             _default_http_get(probe)
-    lifecycle = _object(container, "lifecycle")
+    lifecycle = object_at(container, "lifecycle")
     for hook in ("postStart", "preStop"):
-        _default_http_get(_object(lifecycle, hook))
+        _default_http_get(object_at(lifecycle, hook))
 
 
 def default_pull_policy(image: Any) -> str:
@@ -170,17 +170,17 @@ def default_volume(volume: dict[str, Any], *, every: bool = False) -> None:
     """Fill in the defaults of a volume. [SS-7] ``every`` includes defaults that only an API server writes."""
     if not any(value is not None for key, value in volume.items() if key != "name"):
         volume["emptyDir"] = {}
-    host_path = _object(volume, "hostPath")
+    host_path = object_at(volume, "hostPath")
     if host_path is not None and host_path.get("type") is None:
         host_path["type"] = ""
     for name in ("secret", "configMap", "downwardAPI", "projected"):
-        source = _object(volume, name)
+        source = object_at(volume, name)
         if source is not None and source.get("defaultMode") is None:
             source["defaultMode"] = _FILE_MODE
-    _default_downward_api(_object(volume, "downwardAPI"))
-    for projection in objects((_object(volume, "projected") or {}).get("sources")):
-        _default_downward_api(_object(projection, "downwardAPI"))
-        token = _object(projection, "serviceAccountToken")
+    _default_downward_api(object_at(volume, "downwardAPI"))
+    for projection in objects((object_at(volume, "projected") or {}).get("sources")):
+        _default_downward_api(object_at(projection, "downwardAPI"))
+        token = object_at(projection, "serviceAccountToken")
         if token is not None and token.get("expirationSeconds") is None:
             token["expirationSeconds"] = _TOKEN_SECONDS
     if every:
@@ -189,26 +189,26 @@ def default_volume(volume: dict[str, Any], *, every: bool = False) -> None:
 
 def _default_rare_sources(volume: dict[str, Any]) -> None:
     for name, fields in _VOLUME_FIELDS.items():
-        source = _object(volume, name)
+        source = object_at(volume, name)
         if source is not None:
             _fill(source, fields)
-    image = _object(volume, "image")
+    image = object_at(volume, "image")
     if image is not None and not image.get("pullPolicy"):
         image["pullPolicy"] = default_pull_policy(image.get("reference"))
-    claim = _object(_object(_object(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
+    claim = object_at(object_at(object_at(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
     if claim is not None:
         _fill(claim, {"volumeMode": "Filesystem"})
         for name in ("limits", "requests"):
-            round_up_to_milli((_object(claim, "resources") or {}).get(name))
+            round_up_to_milli((object_at(claim, "resources") or {}).get(name))
 
 
 def _default_downward_api(source: dict[str, Any] | None) -> None:
     for item in objects((source or {}).get("items")):
-        default_field_ref(_object(item, "fieldRef"))
+        default_field_ref(object_at(item, "fieldRef"))
 
 
 def _default_http_get(handler: dict[str, Any] | None) -> None:
-    action = _object(handler, "httpGet")
+    action = object_at(handler, "httpGet")
     if action is not None:
         _fill(action, {"path": "/", "scheme": "HTTP"})
 
@@ -224,14 +224,3 @@ def _fill_missing(target: dict[str, Any] | None, values: Mapping[str, Any]) -> N
     for key, value in values.items():
         if target is not None and target.get(key) is None:
             target[key] = value
-
-
-def _object(parent: Mapping[str, Any] | None, key: str) -> dict[str, Any] | None:
-    value = parent.get(key) if parent is not None else None
-    return value if isinstance(value, dict) else None
-
-
-def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list; other items, and other values than lists, are ignored."""
-    if isinstance(value, list):
-        yield from (item for item in value if isinstance(item, dict))

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import IN_PLACE_POLICIES, ON_DELETE, POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.cloneset.types import NO_DEADLINE, CloneSet, CloneSetV1Alpha1
-from app.kube.jsonvalues import fill, json_copy, part
+from app.kube.jsonvalues import fill, json_copy, object_at, objects, part
 
 # Conversion of CloneSets between versions [CS-5 … CS-12]. Each direction may lose fields; app.api.conversion records
 # them in an annotation [D-1].
@@ -32,17 +32,17 @@ ROLLING_FIELDS: Final[tuple[str, ...]] = (
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1alpha1 object to v1beta1. [CS-6, CS-8 … CS-10]"""
-    spec = _object(obj, "spec")
+    spec = object_at(obj, "spec")
     if spec is None:
         return obj
-    scale = _object(spec, "scaleStrategy") or {}
+    scale = object_at(spec, "scaleStrategy") or {}
     # In v1alpha1, claims are reused unless disabled. [CS-8]
     scale["enablePVCReuse"] = scale.pop("disablePVCReuse", None) is not True
     if _metadata(obj, "labels").get(names.CLONE_SET_EXCLUDE_PREPARING_DELETE) == "true":
         # CS-9
         scale["excludePreparingDelete"] = True
     spec["scaleStrategy"] = scale
-    strategy = _object(spec, "updateStrategy") or {}
+    strategy = object_at(spec, "updateStrategy") or {}
     spec["updateStrategy"] = _strategy_to_v1beta1(strategy, _pre_download(_metadata(obj, "annotations")))
     return obj
 
@@ -55,7 +55,7 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
         return {**flat, "type": ON_DELETE, **({"rollingUpdate": rolling} if rolling else {})}
     if pre_download:
         # CS-10
-        rolling["inPlaceUpdateStrategy"] = {**(_object(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
+        rolling["inPlaceUpdateStrategy"] = {**(object_at(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
     rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
     if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:
         # CS-15 would fill it in. Filling it here keeps the round trip through v1alpha1 lossless.
@@ -65,23 +65,23 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1beta1 object to v1alpha1; a label replaces a field that v1alpha1 lacks. [CS-7, CS-8, CS-11, B-1]"""
-    spec = _object(obj, "spec")
+    spec = object_at(obj, "spec")
     if spec is None:
         return obj
-    scale = _object(spec, "scaleStrategy") or {}
+    scale = object_at(spec, "scaleStrategy") or {}
     if scale.pop("enablePVCReuse", None) is not True:
         scale["disablePVCReuse"] = True
     _show_exclusion(obj, scale.pop("excludePreparingDelete", None) is True)
     spec["scaleStrategy"] = scale
-    spec["updateStrategy"] = _strategy_to_v1alpha1(_object(spec, "updateStrategy") or {}, obj)
+    spec["updateStrategy"] = _strategy_to_v1alpha1(object_at(spec, "updateStrategy") or {}, obj)
     return obj
 
 
 def _strategy_to_v1alpha1(strategy: dict[str, Any], obj: dict[str, Any]) -> dict[str, Any]:
-    rolling = _object(strategy, "rollingUpdate") or {}
+    rolling = object_at(strategy, "rollingUpdate") or {}
     strategy.pop("rollingUpdate", None)
     policy = rolling.pop("podUpdatePolicy", None)
-    in_place = _object(rolling, "inPlaceUpdateStrategy")
+    in_place = object_at(rolling, "inPlaceUpdateStrategy")
     if in_place is not None:
         for field, (key, _) in _PRE_DOWNLOAD.items():
             if (value := in_place.pop(field, None)) is not None:
@@ -109,15 +109,15 @@ def _show_exclusion(obj: dict[str, Any], excluded: bool) -> None:
 
 def canonical_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the form that is read back, where v1alpha1 has two ways to express a default. [CS-11, CS-14]"""
-    spec = _object(obj, "spec")
+    spec = object_at(obj, "spec")
     if spec is None:
         return obj
     if spec.get("scaleStrategy") is None:
         spec["scaleStrategy"] = {}
-    scale, strategy = _object(spec, "scaleStrategy"), _object(spec, "updateStrategy")
+    scale, strategy = object_at(spec, "scaleStrategy"), object_at(spec, "updateStrategy")
     if scale is not None and scale.get("disablePVCReuse") is False:
         del scale["disablePVCReuse"]
-    if strategy is not None and not _says_something(_object(strategy, "inPlaceUpdateStrategy") or {}):
+    if strategy is not None and not _says_something(object_at(strategy, "inPlaceUpdateStrategy") or {}):
         strategy.pop("inPlaceUpdateStrategy", None)
     return obj
 
@@ -151,12 +151,7 @@ _PRE_DOWNLOAD: Final[Mapping[str, tuple[str, Callable[[Any], int | str | None]]]
 
 
 def _metadata(obj: Mapping[str, Any], field: str) -> dict[str, Any]:
-    return _object(_object(obj, "metadata") or {}, field) or {}
-
-
-def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any] | None:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else None
+    return object_at(object_at(obj, "metadata") or {}, field) or {}
 
 
 _COLUMNS: Final = (

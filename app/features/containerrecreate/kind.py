@@ -8,7 +8,6 @@ from datetime import datetime
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import objects
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.containerrecreate.types import (
     FAIL,
@@ -16,7 +15,7 @@ from app.features.containerrecreate.types import (
     ContainerRecreateRequest,
     ContainerRecreateRequestV1Alpha1,
 )
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, object_at, objects
 
 # Conversion: two annotations of v1alpha1 are status fields in v1beta1 (CRR-1). The annotations are kept in both
 # directions. Each direction may lose something, which app.api.conversion preserves.
@@ -27,10 +26,10 @@ _FIELDS: Final = {"name": str, "ready": bool, "restartCount": int, "containerID"
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Copy the annotations to the status. Invalid values are skipped."""
-    annotations = _object(_object(obj, "metadata") or {}, "annotations") or {}
+    annotations = object_at(object_at(obj, "metadata") or {}, "annotations") or {}
     snapshot = parsed_snapshot(annotations.get(names.CRR_SYNC_CONTAINER_STATUSES))
     since = annotations.get(names.CRR_UNREADY_ACQUIRED)
-    status = dict(_object(obj, "status") or {})
+    status = dict(object_at(obj, "status") or {})
     if snapshot is not None:
         status[_SNAPSHOT] = snapshot
     if isinstance(since, str) and is_time(since):
@@ -43,7 +42,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Copy the status fields that v1alpha1 lacks to annotations."""
-    status = _object(obj, "status")
+    status = object_at(obj, "status")
     if status is None:
         return obj
     shown: dict[str, str] = {}
@@ -58,7 +57,7 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
         del obj["status"]
     if shown:
         metadata = obj.setdefault("metadata", {})
-        metadata["annotations"] = {**(_object(metadata, "annotations") or {}), **shown}
+        metadata["annotations"] = {**(object_at(metadata, "annotations") or {}), **shown}
     return obj
 
 
@@ -123,11 +122,6 @@ def grace_since(status: dict[str, Any]) -> str | None:
 def _conditions(status: dict[str, Any]) -> list[dict[str, Any]]:
     found = status.get("conditions")
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def _object(parent: dict[str, Any], key: str) -> dict[str, Any] | None:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else None
 
 
 _NODE: Final = ".metadata.labels." + names.CRR_NODE_NAME.replace(".", r"\.")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import objects
 from app.features.containerrecreate.types import FAILURE_POLICIES
 from app.kube.fielderrors import FieldError, Path, duplicate, forbidden, invalid, not_found, not_supported, required
+from app.kube.jsonvalues import objects
 
 _SPEC: Final = Path("spec")
 SHORTEST_DEADLINE: Final = 3

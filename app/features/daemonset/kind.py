@@ -8,7 +8,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.daemonset.types import ROLLING_UPDATE, STANDARD, SURGING, DaemonSet, DaemonSetV1Alpha1
-from app.kube.jsonvalues import fill, json_copy, part
+from app.kube.jsonvalues import fill, json_copy, object_at, part
 
 # Conversion of DaemonSets between versions [DS-1 … DS-3]. Each direction may lose fields; app.api.conversion records
 # them in an annotation [D-1].
@@ -16,12 +16,12 @@ from app.kube.jsonvalues import fill, json_copy, part
 
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1alpha1 object to v1beta1. [DS-1]"""
-    spec, status = _object(obj, "spec"), _object(obj, "status")
+    spec, status = object_at(obj, "spec"), object_at(obj, "status")
     if status is not None and "daemonSetHash" in status:
         status["updateRevision"] = status.pop("daemonSetHash")
     if spec is None:
         return obj
-    rolling = _object(_object(spec, "updateStrategy") or {}, "rollingUpdate")
+    rolling = object_at(object_at(spec, "updateStrategy") or {}, "rollingUpdate")
     if rolling is not None and rolling.get("rollingUpdateType") == SURGING:
         rolling["rollingUpdateType"] = STANDARD
     if _annotations(obj).get(names.PROGRESSIVE_CREATE_POD) == "true":
@@ -31,7 +31,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1beta1 object to v1alpha1. [DS-2]"""
-    spec, status = _object(obj, "spec"), _object(obj, "status")
+    spec, status = object_at(obj, "spec"), object_at(obj, "status")
     if status is not None and "updateRevision" in status:
         status["daemonSetHash"] = status.pop("updateRevision")
     if spec is None:
@@ -49,20 +49,15 @@ def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Drop ``partitionedScaling: false``, which is the default."""
-    spec = _object(obj, "spec")
-    scale = _object(spec, "scaleStrategy") if spec is not None else None
+    spec = object_at(obj, "spec")
+    scale = object_at(spec, "scaleStrategy") if spec is not None else None
     if spec is not None and scale is not None and scale.get("partitionedScaling") is False:
         del scale["partitionedScaling"]
     return obj
 
 
 def _annotations(obj: Mapping[str, Any]) -> dict[str, Any]:
-    return _object(_object(obj, "metadata") or {}, "annotations") or {}
-
-
-def _object(parent: Mapping[str, Any], key: str) -> dict[str, Any] | None:
-    value = parent.get(key)
-    return value if isinstance(value, dict) else None
+    return object_at(object_at(obj, "metadata") or {}, "annotations") or {}
 
 
 _DESIRED: Final = ".status.desiredNumberScheduled"

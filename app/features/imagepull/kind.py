@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import objects
 from app.api.gocore import LABEL_SELECTOR, optional
 from app.api.gojson import STRING, GoType, list_of, pointer, struct
 from app.api.kind import AGE, ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
@@ -20,7 +19,7 @@ from app.features.imagepull.types import (
     NodeImage,
     NodeImageV1Alpha1,
 )
-from app.kube.jsonvalues import json_copy, part
+from app.kube.jsonvalues import json_copy, objects, part
 
 
 def _same(obj: dict[str, Any]) -> dict[str, Any]:

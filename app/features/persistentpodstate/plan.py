@@ -13,6 +13,7 @@ from app.features.persistentpodstate.kind import PERSISTENT_POD_STATE
 from app.features.persistentpodstate.types import PersistentPodState, PersistentPodStateSpec, PodState
 from app.features.persistentpodstate.validation import LEAST_WEIGHT, MOST_WEIGHT
 from app.features.statefulset.types import StatefulSet
+from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod
 from app.kube.objects import Workload as NativeWorkload
 from app.kube.patches import merge_difference
@@ -93,14 +94,14 @@ def advanced(found: StatefulSet, *, start_ordinal: bool) -> Workload:
 
 def listed(found: Mapping[str, Any], api_version: str, kind: str) -> Workload:
     """Read a workload of a kind on the operator's list. Missing and invalid numbers count as 0. [PPS-11]"""
-    metadata, spec = _mapping(found, "metadata"), _mapping(found, "spec")
+    metadata, spec = as_object(found.get("metadata")), as_object(found.get("spec"))
     reserved = spec.get("reserveOrdinals")
     ordinals: Iterable[int | str] = [
         one
         for one in (reserved if isinstance(reserved, list) else ())
         if isinstance(one, int | str) and not isinstance(one, bool)
     ]
-    start = _number(_mapping(spec, "ordinals"), "start")
+    start = _number(as_object(spec.get("ordinals")), "start")
     return Workload(
         api_version,
         kind,
@@ -108,18 +109,13 @@ def listed(found: Mapping[str, Any], api_version: str, kind: str) -> Workload:
         str(metadata.get("name") or ""),
         str(metadata.get("uid") or ""),
         bool(metadata.get("deletionTimestamp")),
-        _relevant(_mapping(metadata, "annotations")),
+        _relevant(as_object(metadata.get("annotations"))),
         Slots.of(_number(spec, "replicas"), start, reserved_intervals(ordinals)),
     )
 
 
 def _relevant(annotations: Mapping[str, Any]) -> Mapping[str, str]:
     return {key: str(annotations[key]) for key in ANNOTATIONS if key in annotations}
-
-
-def _mapping(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    value = obj.get(field)
-    return value if isinstance(value, Mapping) else {}
 
 
 def _number(obj: Mapping[str, Any], field: str) -> int:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import objects
 from app.api.kind import Access, KindDefinition, Version
 from app.features.podprobe.types import NodePodProbe, PodProbeMarker
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, objects
 
 POD_PROBE_MARKER: Final = KindDefinition(
     group=names.APPS_GROUP,

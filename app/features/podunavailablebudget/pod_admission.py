@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,6 +15,7 @@ from app.features.podunavailablebudget.plan.judgement import Judgement
 from app.features.podunavailablebudget.plan.pods import is_related, related_budget, unavailable_labels
 from app.kube.admission import Denied, Review
 from app.kube.errors import KubeError, message_of
+from app.kube.jsonvalues import as_object, objects
 from app.kube.objects import OwnerReference, Pod
 from app.kube.patches import same
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder
@@ -65,7 +66,7 @@ _NOTHING: Final[Mapping[str, Any]] = {}
 def update_operation(old: Mapping[str, Any], new: Mapping[str, Any]) -> ProtectedOperation | None:
     """Return the operation that the update is judged as, or None if nothing relevant changes. [PUB-62, PUB-66]"""
     marked = not unavailable_labels(_labels(old)) and bool(unavailable_labels(_labels(new)))
-    before, after = _object(old.get("spec")), _object(new.get("spec"))
+    before, after = as_object(old.get("spec")), as_object(new.get("spec"))
     if same(before, after):
         return ProtectedOperation.UPDATE if marked else None
     if marked or not _only_resized(old, new, before, after):
@@ -80,31 +81,31 @@ def _only_resized(
         return False
     if not same(_without_resources(before), _without_resources(after)) or _qos(before) != _qos(after):
         return False
-    pairs = zip(_objects(before.get("containers")), _objects(after.get("containers")), strict=True)
+    pairs = zip(objects(before.get("containers")), objects(after.get("containers")), strict=True)
     return all(_restarts_nothing(one, other) for one, other in pairs)
 
 
 def _without_resources(spec: Mapping[str, Any]) -> dict[str, Any]:
     containers = [
         {key: value for key, value in container.items() if key != "resources"}
-        for container in _objects(spec.get("containers"))
+        for container in objects(spec.get("containers"))
     ]
     return {**spec, "containers": containers}
 
 
 def _restarts_nothing(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
-    before, after = _object(old.get("resources")), _object(new.get("resources"))
+    before, after = as_object(old.get("resources")), as_object(new.get("resources"))
     if not same(_rest(before), _rest(after)):
         return False
     changed = {
         name
         for field in ("limits", "requests")
-        for name in _object(before.get(field)).keys() | _object(after.get(field)).keys()
-        if _object(before.get(field)).get(name) != _object(after.get(field)).get(name)
+        for name in as_object(before.get(field)).keys() | as_object(after.get(field)).keys()
+        if as_object(before.get(field)).get(name) != as_object(after.get(field)).get(name)
     }
     restarting = {
         policy.get("resourceName")
-        for policy in _objects(new.get("resizePolicy"))
+        for policy in objects(new.get("resizePolicy"))
         if policy.get("restartPolicy") not in (None, "", "NotRequired")
     }
     return changed <= _RESIZABLE and changed.isdisjoint(restarting)
@@ -115,16 +116,16 @@ def _rest(resources: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_static(pod: Mapping[str, Any]) -> bool:
-    annotations = _object(_object(pod.get("metadata")).get("annotations"))
+    annotations = as_object(as_object(pod.get("metadata")).get("annotations"))
     return names.MIRROR_POD in annotations or annotations.get("kubernetes.io/config.source", "api") != "api"
 
 
 def _qos(spec: Mapping[str, Any]) -> str:
     """Return the quality of service class by the CPU and memory of all containers."""
     anything, guaranteed = False, True
-    for container in (*_objects(spec.get("containers")), *_objects(spec.get("initContainers"))):
-        resources = _object(container.get("resources"))
-        limits, requests = _object(resources.get("limits")), _object(resources.get("requests"))
+    for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
+        resources = as_object(container.get("resources"))
+        limits, requests = as_object(resources.get("limits")), as_object(resources.get("requests"))
         for name in _RESIZABLE:
             limit, request = limits.get(name), requests.get(name)
             anything = anything or limit is not None or request is not None
@@ -135,15 +136,7 @@ def _qos(spec: Mapping[str, Any]) -> str:
 
 
 def _labels(pod: Mapping[str, Any]) -> Mapping[str, str]:
-    return _object(_object(pod.get("metadata")).get("labels"))
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _NOTHING
-
-
-def _objects(value: Any) -> list[Mapping[str, Any]]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, Iterable) else []
+    return as_object(as_object(pod.get("metadata")).get("labels"))
 
 
 # Pod guard: asks a Pod's budget before a deletion, eviction, update or resize. [PUB-60 … PUB-70]

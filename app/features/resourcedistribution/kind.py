@@ -7,7 +7,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import Access, KindDefinition, PrinterColumn, Version
 from app.features.resourcedistribution.types import ResourceDistribution, ResourceDistributionV1Alpha1
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, object_at
 
 # Conversion between versions: two fields are renamed, nothing is lost. [RD-1]
 
@@ -37,10 +37,10 @@ def canonical_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 
 def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
-    targets = _part(_part(obj, "spec"), "targets")
+    targets = object_at(object_at(obj, "spec"), "targets")
     if targets is not None:
         _rename(targets, _SELECTOR[source], _SELECTOR[target])
-    status = _part(obj, "status")
+    status = object_at(obj, "status")
     conditions = status.get("conditions") if status is not None else None
     for condition in conditions if isinstance(conditions, list) else ():
         if isinstance(condition, dict):
@@ -50,7 +50,7 @@ def _converted(obj: dict[str, Any], source: int, target: int) -> dict[str, Any]:
 
 def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
     """Remove an empty list of names; add empty namespace lists and selector if missing. [RD-1]"""
-    targets = _part(_part(obj, "spec"), "targets")
+    targets = object_at(object_at(obj, "spec"), "targets")
     if targets is None:
         return obj
     for name in (*_LISTS, selector):
@@ -68,11 +68,6 @@ def _written_out(obj: dict[str, Any], selector: str) -> dict[str, Any]:
 def _rename(part: dict[str, Any], old: str, new: str) -> None:
     if old in part:
         part[new] = part.pop(old)
-
-
-def _part(obj: Any, name: str) -> dict[str, Any] | None:
-    part = obj.get(name) if isinstance(obj, dict) else None
-    return part if isinstance(part, dict) else None
 
 
 _COLUMNS: Final = (

@@ -10,7 +10,7 @@ import orjson
 from pydantic import ValidationError
 
 from app.api import names
-from app.api.core.defaults import default_container, default_field_ref, default_volume, objects
+from app.api.core.defaults import default_container, default_field_ref, default_volume
 from app.api.gocore import CONTAINER_FIELDS, LABEL_SELECTOR, VOLUME, optional
 from app.api.gojson import GoType, dumps_go, go_value, list_of, pointer, struct
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Version, noted
@@ -32,7 +32,7 @@ from app.features.sidecarset.types import (
     SidecarSetV1Alpha1,
     SidecarSetV1Alpha1Spec,
 )
-from app.kube.jsonvalues import json_copy, part
+from app.kube.jsonvalues import json_copy, objects, part
 from app.kube.validation import is_label_value
 from app.pods.hashes import safe_encode
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import ON_DELETE, RECREATE, ROLLING_UPDATE
 from app.api.kind import AGE, Access, KindDefinition, PrinterColumn, Scale, Version, noted
 from app.features.statefulset.types import ORDERED_READY, RETAIN, StatefulSet, StatefulSetV1Alpha1
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, objects
 
 # Conversion of Advanced StatefulSets between versions [AS-1 … AS-4]. v1alpha1 drops what it has no fields for;
 # app.api.conversion records it in an annotation [AS-137].

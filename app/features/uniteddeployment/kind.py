@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from app.api import names
-from app.api.core.defaults import completed_template, default_claim_template, objects
+from app.api.core.defaults import completed_template, default_claim_template
 from app.api.fields import POD_UPDATE_POLICIES, RECREATE, ROLLING_UPDATE
 from app.api.gojson import normalized
 from app.api.gopod import POD_TEMPLATE
@@ -22,7 +22,7 @@ from app.features.uniteddeployment.types import (
     UnitedDeployment,
     UnitedDeploymentV1Alpha1,
 )
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import json_copy, object_at, objects
 
 # Conversion of UnitedDeployments between versions [UD-3]. The status has another form, and CloneSet templates have
 # another strategy.
@@ -31,7 +31,7 @@ from app.kube.jsonvalues import json_copy
 def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1alpha1 object to v1beta1."""
     _nest_strategy(obj)
-    status = _part(obj, "status")
+    status = object_at(obj, "status")
     if status is None:
         return obj
     replicas, update = status.pop("subsetReplicas", None), status.pop("updateStatus", None)
@@ -55,10 +55,10 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
 
 def to_v1alpha1(obj: dict[str, Any]) -> dict[str, Any]:
     """Convert a v1beta1 object to v1alpha1."""
-    scale = _part(_clone_set_spec(obj), "scaleStrategy")
+    scale = object_at(_clone_set_spec(obj), "scaleStrategy")
     if scale is not None and scale.get("enablePVCReuse") is False:
         del scale["enablePVCReuse"]
-    status = _part(obj, "status")
+    status = object_at(obj, "status")
     if status is None:
         return obj
     entries = status.get("subsetStatuses")
@@ -91,10 +91,10 @@ def _nest_strategy(obj: dict[str, Any]) -> None:
     spec = _clone_set_spec(obj)
     if spec is None:
         return
-    scale = _part(spec, "scaleStrategy")
+    scale = object_at(spec, "scaleStrategy")
     if scale is not None and "enablePVCReuse" not in scale:
         scale["enablePVCReuse"] = False
-    strategy = _part(spec, "updateStrategy")
+    strategy = object_at(spec, "updateStrategy")
     if strategy is None:
         return
     flat = {name: strategy.pop(name) for name in ROLLING_FIELDS if name in strategy}
@@ -105,14 +105,14 @@ def _nest_strategy(obj: dict[str, Any]) -> None:
         strategy["type"] = ROLLING_UPDATE
         flat["podUpdatePolicy"] = policy or RECREATE
     if strategy.get("type") == ROLLING_UPDATE:
-        strategy["rollingUpdate"] = {**(_part(strategy, "rollingUpdate") or {}), **flat}
+        strategy["rollingUpdate"] = {**(object_at(strategy, "rollingUpdate") or {}), **flat}
 
 
 def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
     """Copy the spec of a CloneSet template in place, because templates are shared with the input, and return it."""
     place: Any = obj.get("spec")
     for name in ("template", CLONE_SET, "spec"):
-        part = _part(place, name)
+        part = object_at(place, name)
         if part is None:
             return None
         place[name] = part = {
@@ -121,11 +121,6 @@ def _clone_set_spec(obj: dict[str, Any]) -> dict[str, Any] | None:
         }
         place = part
     return place if isinstance(place, dict) else None
-
-
-def _part(obj: Any, name: str) -> dict[str, Any] | None:
-    part = obj.get(name) if isinstance(obj, dict) else None
-    return part if isinstance(part, dict) else None
 
 
 _COLUMNS: Final = (
@@ -192,7 +187,7 @@ def with_defaults(
     for validation to report.
     """
     defaulted: dict[str, Any] = json_copy({key: value for key, value in obj.items() if key != "status"})
-    spec = _part(defaulted, "spec")
+    spec = object_at(defaulted, "spec")
     if spec is None:
         return defaulted
     if spec.get("replicas") is None:
@@ -204,17 +199,17 @@ def with_defaults(
         strategy["type"] = strategy.get("type") or MANUAL
         if strategy["type"] == MANUAL:
             _filled(strategy, "manualUpdate")
-    _default_least(_part(spec, "topology"))
+    _default_least(object_at(spec, "topology"))
     if default_templates:
-        stored = _part(_stateful_set(_part(former, "spec")), "template")
+        stored = object_at(_stateful_set(object_at(former, "spec")), "template")
         _default_stateful_set(_stateful_set(spec), stored, host_ports=host_ports)
     return defaulted
 
 
 def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
     """Return the object as OpenKruise stores it, including unset fields that Go prints. Raises GoTypeError."""
-    spec = _part(obj, "spec")
-    topology = _part(spec, "topology")
+    spec = object_at(obj, "spec")
+    topology = object_at(spec, "topology")
     if topology is not None:
         _filled(topology, "scheduleStrategy")
         if topology.get("subsets") == []:
@@ -222,12 +217,12 @@ def as_printed(obj: dict[str, Any]) -> dict[str, Any]:
         for subset in objects(topology.get("subsets")):
             _filled(subset, "nodeSelectorTerm")
     for name in TEMPLATES:
-        workload = _part(_part(_part(spec, "template"), name), "spec")
+        workload = object_at(object_at(object_at(spec, "template"), name), "spec")
         if workload is None:
             continue
         for field in _ALWAYS_PRINTED[name]:
             _filled(workload, field)
-        scale = _part(workload, "scaleStrategy")
+        scale = object_at(workload, "scaleStrategy")
         if scale is not None and str(obj.get("apiVersion")).endswith(f"/{names.V1BETA1}"):
             scale.setdefault("enablePVCReuse", False)
         if isinstance(workload.get("template"), dict):
@@ -248,14 +243,14 @@ def _default_least(topology: dict[str, Any] | None) -> None:
 
 
 def _stateful_set(spec: dict[str, Any] | None) -> dict[str, Any] | None:
-    return _part(_part(_part(spec, "template"), STATEFUL_SET), "spec")
+    return object_at(object_at(object_at(spec, "template"), STATEFUL_SET), "spec")
 
 
 def _default_stateful_set(spec: dict[str, Any] | None, former: dict[str, Any] | None, *, host_ports: bool) -> None:
     """Fill the defaults of a StatefulSet template. [UD-5]"""
     if spec is None:
         return
-    template = _part(spec, "template")
+    template = object_at(spec, "template")
     if template is not None:
         spec["template"] = completed_template(template, former, host_ports=host_ports)
     for claim in objects(spec.get("volumeClaimTemplates")):
@@ -266,4 +261,4 @@ def _filled(obj: dict[str, Any], name: str) -> dict[str, Any] | None:
     """Return the field, created if it is missing; None if it has the wrong type."""
     if obj.get(name) is None:
         obj[name] = {}
-    return _part(obj, name)
+    return object_at(obj, name)

@@ -8,6 +8,7 @@ from typing import Any, Final
 from app.api import names
 from app.api.kind import ANY_KEY, Access, KindDefinition, PrinterColumn, Version, noted
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadV1Alpha1
+from app.kube.jsonvalues import objects
 
 # Conversion: v1alpha1 names two fields of a subset differently and requires less of conditions. [WS-4]
 
@@ -70,7 +71,7 @@ def _completed(obj: dict[str, Any]) -> dict[str, Any]:
 
 def _subsets(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
     spec = obj.get("spec")
-    return _objects(spec.get("subsets") if isinstance(spec, dict) else None)
+    return objects(spec.get("subsets") if isinstance(spec, dict) else None)
 
 
 def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -80,12 +81,8 @@ def _conditions(obj: dict[str, Any]) -> Iterator[dict[str, Any]]:
     versioned = status.get("versionedSubsetStatuses")
     lists = [status.get("subsetStatuses"), *(versioned.values() if isinstance(versioned, dict) else ())]
     for subsets in lists:
-        for subset in _objects(subsets):
-            yield from _objects(subset.get("conditions"))
-
-
-def _objects(found: Any) -> Iterator[dict[str, Any]]:
-    return (one for one in found if isinstance(one, dict)) if isinstance(found, list) else iter(())
+        for subset in objects(subsets):
+            yield from objects(subset.get("conditions"))
 
 
 def _rename(part: dict[str, Any], old: str, new: str) -> None:

@@ -28,6 +28,7 @@ from app.kube.admission import Denied, Review
 from app.kube.client import Client
 from app.kube.clock import Clock, rfc3339
 from app.kube.errors import KubeError, NotFound, message_of
+from app.kube.jsonvalues import as_object
 from app.kube.objects import OwnerReference
 from app.kube.patches import PatchError
 from app.kube.resources import ObjectKey
@@ -277,8 +278,8 @@ class WorkloadSpreadGuard:
         pod = await request.pod()
         if pod is None:
             return None
-        metadata = _part(pod, "metadata")
-        annotations, labels = (_part(metadata, field) for field in ("annotations", "labels"))
+        metadata = as_object(pod.get("metadata"))
+        annotations, labels = (as_object(metadata.get(field)) for field in ("annotations", "labels"))
         record = record_of({key: value for key, value in annotations.items() if isinstance(value, str)})
         references = metadata.get("ownerReferences")
         controller = controller_of(references) if isinstance(references, Sequence) else None
@@ -291,9 +292,4 @@ class WorkloadSpreadGuard:
 
 
 def _is_active(pod: Mapping[str, Any], metadata: Mapping[str, Any]) -> bool:
-    return not metadata.get("deletionTimestamp") and _part(pod, "status").get("phase") not in FINISHED
-
-
-def _part(held: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    found = held.get(field)
-    return found if isinstance(found, Mapping) else {}
+    return not metadata.get("deletionTimestamp") and as_object(pod.get("status")).get("phase") not in FINISHED

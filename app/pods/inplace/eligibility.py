@@ -14,6 +14,7 @@ from typing import Any, Final
 import orjson
 
 from app.api import names
+from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod, ResourceRequirements
 from app.kube.patches import PatchError, diff
 from app.kube.quantities import Quantity, QuantityError, parse
@@ -150,16 +151,12 @@ def _document(revision: Revision) -> Mapping[str, Any]:
 
 
 def _template(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    return _object(_object(document.get("spec")).get("template"))
-
-
-def _object(value: Any) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
+    return as_object(as_object(document.get("spec")).get("template"))
 
 
 def _containers(template: Mapping[str, Any], field: str = "containers") -> Sequence[Mapping[str, Any]]:
-    found = _object(template.get("spec")).get(field)
-    return [_object(item) for item in found] if isinstance(found, list) else ()
+    found = as_object(template.get("spec")).get(field)
+    return [as_object(item) for item in found] if isinstance(found, list) else ()
 
 
 def _is_native_sidecar(before: Mapping[str, Any], after: Mapping[str, Any], index: int) -> bool:
@@ -205,7 +202,7 @@ def _with_implied_requests(
 ) -> dict[str, ResourceRequirements]:
     """Add the limit as the request where a resource has no request: the API server defaulted the Pod this way."""
     requests_of = {
-        container.get("name"): _object(_object(container.get("resources")).get("requests"))
+        container.get("name"): as_object(as_object(container.get("resources")).get("requests"))
         for container in _containers(after)
     }
     complete = {}
@@ -220,7 +217,7 @@ def _qos_class(template: Mapping[str, Any]) -> str:
     """Return the QoS class of a Pod created from the template. [PM-14]"""
     guaranteed, any_set = True, False
     for container in (*_containers(template), *_containers(template, "initContainers")):
-        resources = _object(container.get("resources"))
+        resources = as_object(container.get("resources"))
         limits = _counted(resources.get("limits"))
         requests = {**limits, **_counted(resources.get("requests"))}
         any_set = any_set or bool(requests)
@@ -231,7 +228,7 @@ def _qos_class(template: Mapping[str, Any]) -> str:
 
 
 def _counted(quantities: Any) -> dict[str, Quantity]:
-    found = ((name, _quantity(_object(quantities).get(name))) for name in ("cpu", "memory"))
+    found = ((name, _quantity(as_object(quantities).get(name))) for name in ("cpu", "memory"))
     return {name: quantity for name, quantity in found if quantity is not None and not quantity.is_zero}
 
 
@@ -249,13 +246,13 @@ def _metadata_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], env_from_metadata: bool
 ) -> tuple[dict[str, RefMetadata], dict[str, Any]]:
     """Return the changes that containers read through their env, and the patch for the rest. [PM-16 … PM-19]"""
-    old, new = _object(before.get("metadata")), _object(after.get("metadata"))
+    old, new = as_object(before.get("metadata")), as_object(after.get("metadata"))
     readers = _readers(after) if env_from_metadata else {}
     refs: dict[str, RefMetadata] = {}
     patch: dict[str, Any] = {}
     for field in ("labels", "annotations"):
         rest: dict[str, str | None] = {}
-        for key, value in _changed(_object(old.get(field)), _object(new.get(field))):
+        for key, value in _changed(as_object(old.get(field)), as_object(new.get(field))):
             containers = readers.get((field, key), ())
             for container in containers:
                 ref = refs.setdefault(container, RefMetadata({}, {}))
@@ -300,9 +297,9 @@ def _readers(template: Mapping[str, Any]) -> Mapping[tuple[str, str], Sequence[s
     for container in _containers(template):
         env = container.get("env")
         for entry in env if isinstance(env, list) else ():
-            path = _object(_object(_object(entry).get("valueFrom")).get("fieldRef")).get("fieldPath")
+            path = as_object(as_object(as_object(entry).get("valueFrom")).get("fieldRef")).get("fieldPath")
             match = _FIELD_PATH.fullmatch(path) if isinstance(path, str) else None
-            if match is None or _object(entry).get("name") in _NO_REFERENCE:
+            if match is None or as_object(entry).get("name") in _NO_REFERENCE:
                 continue
             readers = found.setdefault((match[1], match[2]), [])
             if container.get("name") not in readers:

@@ -12,6 +12,7 @@ from app.api import names
 from app.features.sidecarset.injection.selection import SidecarSetIndex, in_scope, replaced_bases
 from app.features.sidecarset.plan.view import injected_sets
 from app.kube.clock import rfc3339
+from app.kube.jsonvalues import as_object
 from app.kube.objects import Pod
 from app.kube.quantities import IntOrPercentError, scaled
 from app.kube.selectors import Selector
@@ -119,9 +120,9 @@ class Step:
 
 def limits_of(group: str, kind: str, workload: Mapping[str, Any]) -> Limits:
     """Return the limits of a stored workload, or the defaults of its kind. Raises IntOrPercentError."""
-    spec, status = _mapping(workload, "spec"), _mapping(workload, "status")
-    strategy = _mapping(spec, "strategy" if kind == "Deployment" else "updateStrategy")
-    rolling = _mapping(strategy, "rollingUpdate")
+    spec, status = as_object(workload.get("spec")), as_object(workload.get("status"))
+    strategy = as_object(spec.get("strategy" if kind == "Deployment" else "updateStrategy"))
+    rolling = as_object(strategy.get("rollingUpdate"))
     if kind == "DaemonSet":
         replicas = _count(status.get("desiredNumberScheduled"), 0)
     else:
@@ -157,11 +158,6 @@ def next_step(pods: Sequence[Pod], missed: Sequence[Pod], limits: Limits) -> Ste
     if unavailable >= limits.max_unavailable:
         return Step(waits=f"{unavailable} of its Pods are not ready")
     return Step(evict=missed[0])
-
-
-def _mapping(obj: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    found = obj.get(field)
-    return found if isinstance(found, Mapping) else {}
 
 
 def _count(value: object, default: int) -> int:

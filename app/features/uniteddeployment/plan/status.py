@@ -11,6 +11,7 @@ from app.api import names
 from app.features.uniteddeployment.plan.allocation import RESCHEDULE, Schedulability, pending_seconds
 from app.features.uniteddeployment.plan.subsets import WorkloadCondition
 from app.kube.clock import rfc3339
+from app.kube.jsonvalues import objects
 from app.kube.objects import Pod
 from app.pods.predicates import is_active, is_ready, ready_since
 
@@ -128,9 +129,9 @@ def trouble_of(conditions: Iterable[WorkloadCondition]) -> tuple[str, str]:
 
 def condition_of(status: Mapping[str, Any], subset: str) -> Mapping[str, Any] | None:
     """Return the condition Schedulable of a subset from the status."""
-    for entry in _objects(status.get("subsetStatuses")):
+    for entry in objects(status.get("subsetStatuses")):
         if entry.get("name") == subset:
-            found = (one for one in _objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
+            found = (one for one in objects(entry.get("conditions")) if one.get("type") == SCHEDULABLE)
             return next(found, None)
     return None
 
@@ -163,7 +164,7 @@ def _conditions(
     present: Mapping[str, Any], outcome: Outcome, revision: str, finished: bool, now: datetime
 ) -> list[dict[str, Any]]:
     """Return the conditions after a reconcile. [UD-65]"""
-    found: Sequence[Mapping[str, Any]] = list(_objects(present.get("conditions")))
+    found: Sequence[Mapping[str, Any]] = list(objects(present.get("conditions")))
     known = next((one for one in found if one.get("type") == UNITED_UPDATED), None)
     wanted = "True" if finished else "False"
     if known is None or known.get("status") != wanted:
@@ -215,10 +216,6 @@ def _with_progress(
     else:
         status, reason, message = "True", "UnitedDeploymentProgressing", "Pods are being created or updated"
     return with_condition(conditions, PROGRESSING, status, now, reason=reason, message=message)
-
-
-def _objects(value: object) -> Sequence[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
 
 
 # Which Pods are kept while others run in their place [UD-56, UD-57, UD-62]. Pure.

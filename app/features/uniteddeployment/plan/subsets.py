@@ -21,7 +21,7 @@ from app.features.uniteddeployment.types import (
     UnitedDeployment,
     template_of,
 )
-from app.kube.jsonvalues import json_copy
+from app.kube.jsonvalues import as_object, json_copy
 from app.kube.objects import ObjectMeta, Pod, Struct, decoder
 from app.kube.patches import PatchError, strategic_merge
 from app.kube.quantities import IntOrPercentError, scaled
@@ -130,22 +130,22 @@ def wanted_workload(
     overrides that of the template for rolling updates.
     """
     ours = {names.SUBSET_NAME: subset.name, names.UNITED_REVISION_HASH: revision}
-    metadata = _object(template, "metadata")
-    matched = _object(selector, "matchLabels")
-    spec: dict[str, Any] = json_copy(_object(template, "spec"))
+    metadata = as_object(template.get("metadata"))
+    matched = as_object(selector.get("matchLabels"))
+    spec: dict[str, Any] = json_copy(as_object(template.get("spec")))
     spec["selector"] = {**json_copy(dict(selector)), "matchLabels": {**matched, names.SUBSET_NAME: subset.name}}
     spec["replicas"] = replicas
     if kind != DEPLOYMENT:
         _set_rolling(kind, spec, "partition", partition)
     if max_unavailable is not None:
         _set_rolling(kind, spec, "maxUnavailable", max_unavailable)
-    spec["template"] = _pod_template(_object(spec, "template"), ours, subset)
+    spec["template"] = _pod_template(as_object(spec.get("template")), ours, subset)
     return Wanted(
         subset.name,
         replicas,
         partition,
-        {**_object(metadata, "labels"), **matched, **ours},
-        {**_object(metadata, "annotations"), names.SUBSET_PATCH: patch_text(subset)},
+        {**as_object(metadata.get("labels")), **matched, **ours},
+        {**as_object(metadata.get("annotations")), names.SUBSET_PATCH: patch_text(subset)},
         spec,
         max_unavailable,
     )
@@ -154,7 +154,7 @@ def wanted_workload(
 def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int, stuck: int) -> int | None:
     """Return a maxUnavailable that keeps ``stuck`` Pods from blocking the rollout, but never less than the template
     allows. None for kinds and types without one. [UD-58]"""
-    spec = _object(template, "spec")
+    spec = as_object(template.get("spec"))
     if kind not in _MAX_UNAVAILABLE or not _rolls(kind, spec):
         return None
     share = _rolling(kind, spec).get("maxUnavailable")
@@ -168,7 +168,7 @@ def tolerated_unavailable(kind: str, template: Mapping[str, Any], replicas: int,
 def is_held(kind: str, template: Mapping[str, Any]) -> bool:
     """Return whether no Pod is updated regardless of the partition, because the rollout is paused or the strategy is
     OnDelete."""
-    spec = _object(template, "spec")
+    spec = as_object(template.get("spec"))
     if kind == DEPLOYMENT:
         return spec.get("paused") is True
     return not _rolls(kind, spec) or _rolling(kind, spec).get("paused") is True
@@ -201,7 +201,7 @@ def needs_update(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
 
 def partition_of(kind: str, workload: SubsetWorkload) -> int:
     """Return how many Pods of a workload keep the old template."""
-    rolling = _object(workload.spec.update_strategy or {}, "rollingUpdate")
+    rolling = as_object((workload.spec.update_strategy or {}).get("rollingUpdate"))
     share = rolling.get("partition")
     if kind == DEPLOYMENT or share is None or isinstance(share, bool):
         return 0
@@ -218,7 +218,7 @@ def _has_partition(kind: str, workload: SubsetWorkload) -> bool:
 def _differs_in_unavailable(kind: str, workload: SubsetWorkload, wanted: Wanted) -> bool:
     """Return whether maxUnavailable must be set or reset to the template's. A number that the template lacks was
     written by this controller. [UD-58]"""
-    stored = _object(_strategy_of(kind, workload) or {}, "rollingUpdate").get("maxUnavailable")
+    stored = as_object((_strategy_of(kind, workload) or {}).get("rollingUpdate")).get("maxUnavailable")
     if wanted.max_unavailable is not None:
         return bool(stored != wanted.max_unavailable)
     share = _rolling(kind, wanted.spec).get("maxUnavailable")
@@ -235,11 +235,11 @@ def _strategy_field(kind: str) -> str:
 
 def _rolls(kind: str, spec: Mapping[str, Any]) -> bool:
     """Return whether the strategy is a rolling update."""
-    return _object(spec, _strategy_field(kind)).get("type") in (None, "", ROLLING_UPDATE)
+    return as_object(spec.get(_strategy_field(kind))).get("type") in (None, "", ROLLING_UPDATE)
 
 
 def _rolling(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    return _object(_object(spec, _strategy_field(kind)), "rollingUpdate")
+    return as_object(as_object(spec.get(_strategy_field(kind))).get("rollingUpdate"))
 
 
 def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None:
@@ -247,14 +247,18 @@ def _set_rolling(kind: str, spec: dict[str, Any], name: str, value: int) -> None
     if not _rolls(kind, spec):
         return
     at = _strategy_field(kind)
-    spec[at] = {**_object(spec, at), "type": ROLLING_UPDATE, "rollingUpdate": {**_rolling(kind, spec), name: value}}
+    spec[at] = {
+        **as_object(spec.get(at)),
+        "type": ROLLING_UPDATE,
+        "rollingUpdate": {**_rolling(kind, spec), name: value},
+    }
 
 
 def _pod_template(template: Mapping[str, Any], labels: Mapping[str, str], subset: Subset) -> dict[str, Any]:
     made: dict[str, Any] = json_copy(dict(template))
-    metadata = made["metadata"] = {**_object(made, "metadata")}
-    metadata["labels"] = {**_object(metadata, "labels"), **labels}
-    spec = made["spec"] = {**_object(made, "spec")}
+    metadata = made["metadata"] = {**as_object(made.get("metadata"))}
+    metadata["labels"] = {**as_object(metadata.get("labels")), **labels}
+    spec = made["spec"] = {**as_object(made.get("spec"))}
     _add_node_term(spec, subset.node_selector_term or {})
     if subset.tolerations:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), *json_copy(subset.tolerations)]
@@ -271,19 +275,14 @@ def _add_node_term(spec: dict[str, Any], term: Mapping[str, Any]) -> None:
     more = {key: list(term[key]) for key in ("matchExpressions", "matchFields") if term.get(key)}
     if not more:
         return
-    affinity = spec["affinity"] = {**_object(spec, "affinity")}
-    of_nodes = affinity["nodeAffinity"] = {**_object(affinity, "nodeAffinity")}
-    required = {**_object(of_nodes, "requiredDuringSchedulingIgnoredDuringExecution")}
+    affinity = spec["affinity"] = {**as_object(spec.get("affinity"))}
+    of_nodes = affinity["nodeAffinity"] = {**as_object(affinity.get("nodeAffinity"))}
+    required = {**as_object(of_nodes.get("requiredDuringSchedulingIgnoredDuringExecution"))}
     of_nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
     terms = required.get("nodeSelectorTerms") or [{}]
     required["nodeSelectorTerms"] = [
         {**one, **{key: [*(one.get(key) or ()), *json_copy(added)] for key, added in more.items()}} for one in terms
     ]
-
-
-def _object(parent: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = parent.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 # Ownership of the workloads of the subsets [UD-32, UD-33]. Pure.
