@@ -21,7 +21,7 @@ from timeit import repeat
 from typing import Any
 
 from app.admission.pods import PodGuards
-from app.features.podunavailablebudget.budgets import Budgets, LocalStatuses
+from app.features.podunavailablebudget.budgets import Budgets
 from app.features.podunavailablebudget.index import Claims, DirectOwners
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.pod_admission import BudgetGuard, BudgetStep
@@ -32,6 +32,7 @@ from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.errors import ApiError
 from app.kube.resources import PODS
+from app.kube.statuses import LocalStatuses
 from app.kube.store import Store
 from app.kube.transport import AiohttpTransport
 from app.pods.draft import PodDraft

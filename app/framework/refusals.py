@@ -1,4 +1,4 @@
-"""``protection.log``: one line per denied request, with the user. [DP-41, PUB-69]"""
+"""What is recorded of denied requests: metrics, and a line in ``protection.log`` with the user. [DP-41, PUB-69]"""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import fcntl
 import logging
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, TextIO
 
 import orjson
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
-from app.kube.text import quoted
+from app.kube.text import BoundedLabels, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +23,33 @@ LOG_NAME: Final = "protection.log"
 #: A client that retries a denied deletion forever (a terminating Namespace, DP-43) must not fill the volume: a Pod that
 #: exceeds it is evicted.
 MAX_BYTES: Final = 32 * 1024 * 1024
+
+
+class RefusalMetrics(Collector):
+    """Denied requests by object and user. The metrics' names are OpenKruise's and lack the ``_total`` that
+    prometheus-client adds to counters."""
+
+    def __init__(self, families: Mapping[str, str]) -> None:
+        """``families`` are the metrics with their help."""
+        self._families = families
+        self._counts: dict[tuple[str, ...], int] = {}
+        #: Limits the series, because any caller that reaches the port can make up objects and users.
+        self._labels = BoundedLabels()
+
+    def add(self, family: str, label: str, value: str, username: str) -> None:
+        """Count one denial; ``label`` is that of the object."""
+        key = (family, label, *self._labels.of(value, username))
+        self._counts[key] = self._counts.get(key, 0) + 1
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the metric families that have a denial. Empty ones are omitted. [DP-40]"""
+        for family, documentation in self._families.items():
+            metric = Metric(family, documentation, "counter")
+            for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting
+                if counted == family:
+                    metric.add_sample(family, {label: value, "username": username}, number)
+            if metric.samples:
+                yield metric
 
 
 class ProtectionLog:

@@ -8,7 +8,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from app.kube.client import Client, Decode, get_or_none
 from app.kube.clock import CONFLICT_ATTEMPTS, conflict_wait
@@ -307,6 +307,31 @@ class SharedStatus(Generic[T]):
         self._written.move_to_end(key)
         if len(self._written) > MAX_REMEMBERED:
             self._written.popitem(last=False)
+
+
+class LocalStatuses(Generic[T]):
+    """Statuses in standalone mode: read from files, changed in memory only."""
+
+    def __init__(self, objects: Store[T]) -> None:
+        self._objects = objects
+        self._changed: dict[ObjectKey, tuple[T, T]] = {}
+
+    async def decide(self, key: ObjectKey, decision: Decision[T, R]) -> R:
+        """Apply a decision and return its answer. Changes stay in this process."""
+        found = self._objects.by_key(key)
+        ruling = decision(self.freshest(key))
+        if ruling.changed is not None and found is not None:
+            self._changed[key] = (found, ruling.changed)
+        return ruling.answer
+
+    def freshest(self, key: ObjectKey) -> T | None:
+        """Return the changed copy, unless the file has changed since."""
+        found = self._objects.by_key(key)
+        origin, changed = self._changed.get(key, (None, None))
+        return changed if origin is found and changed is not None else found
+
+
+Statuses: TypeAlias = SharedStatus[T] | LocalStatuses[T]
 
 
 def _is_as_new(cached: Object, written: Object) -> bool:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from app.api import names
 from app.features.deletionprotection.lookups import DeletionLookups, NotKnownError
@@ -30,7 +28,7 @@ from app.features.deletionprotection.plan import (
     not_identified,
 )
 from app.features.deletionprotection.table import Cascading, ProtectedKind, is_ours
-from app.framework.refusals import ProtectionLog
+from app.framework.refusals import ProtectionLog, RefusalMetrics
 from app.kube.admission import (
     Allowed,
     Decision,
@@ -44,7 +42,6 @@ from app.kube.admission import (
     Webhook,
 )
 from app.kube.errors import ApiError, Forbidden, KubeError
-from app.kube.text import BoundedLabels
 
 logger = logging.getLogger(__name__)
 
@@ -242,31 +239,17 @@ _EXTRA: Final = {
 _WORKLOAD: Final = ("workload_deletion_protection", "Number of denied deletions of workloads, Services and Ingresses.")
 
 
-class RefusalCounters(Collector):
-    """Counts denials as metrics. The names are OpenKruise's and lack the ``_total`` that prometheus-client adds to
-    counters."""
+class RefusalCounters(RefusalMetrics):
+    """Counts denials as metrics."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, ...], int] = {}
-        #: Limits the series, because any caller that reaches the port can make up objects and users.
-        self._labels = BoundedLabels()
+        super().__init__(dict((*_EXTRA.values(), _WORKLOAD)))
 
     def count(self, kind: str, namespace: str, name: str, username: str) -> None:
         """Count one denial."""
         family, _ = _EXTRA.get(kind, _WORKLOAD)
         label, value = ("name", name) if kind in _EXTRA else ("kind_namespace_name", f"{kind}_{namespace}_{name}")
-        key = (family, label, *self._labels.of(value, username))
-        self._counts[key] = self._counts.get(key, 0) + 1
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the metric families that have a denial. Empty ones are omitted. [DP-40]"""
-        for family, documentation in (*_EXTRA.values(), _WORKLOAD):
-            metric = Metric(family, documentation, "counter")
-            for (counted, label, value, username), number in list(self._counts.items()):  # a thread may be counting
-                if counted == family:
-                    metric.add_sample(family, {label: value, "username": username}, number)
-            if metric.samples:
-                yield metric
+        self.add(family, label, value, username)
 
 
 def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from itertools import count
 from random import Random
 from typing import Final, Protocol, TypeAlias, TypeVar
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
 
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET, ProtectedOperation
@@ -27,7 +25,7 @@ from app.features.podunavailablebudget.plan.judgement import (
 )
 from app.features.podunavailablebudget.plan.pods import PodFacts, facts_of, related_budget
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.framework.refusals import ProtectionLog
+from app.framework.refusals import ProtectionLog, RefusalMetrics
 from app.kube.client import Client
 from app.kube.clock import Clock
 from app.kube.concurrency import Coalesced
@@ -35,10 +33,9 @@ from app.kube.errors import ApiError, Conflict, KubeError, NotFound
 from app.kube.events import EventRecorder, reference
 from app.kube.objects import Pod, decode_metadata
 from app.kube.resources import PODS, ObjectKey
-from app.kube.rulings import Decision, Ruling
-from app.kube.statuses import SharedStatus
+from app.kube.rulings import Ruling
+from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
-from app.kube.text import BoundedLabels
 from app.pods.budget import ALLOWED, Disruption, Verdict
 
 # Pods as they were when this process granted their disruption. [PUB-56] A budget's status records only the time. A
@@ -99,18 +96,6 @@ VERTICAL_SCALING: Final = "InPlaceWorkloadVerticalScaling"
 FindAnother: TypeAlias = Callable[[Pod], Awaitable[str]]
 
 
-class Statuses(Protocol):
-    """Budget statuses shared by concurrent writers; see :class:`app.kube.statuses.SharedStatus`."""
-
-    async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R], /) -> R:
-        """Apply a decision to the budget and return its answer."""
-        ...
-
-    def freshest(self, key: ObjectKey, /) -> PodUnavailableBudget | None:
-        """Return the newest known copy of the budget."""
-        ...
-
-
 def shared_statuses(
     client: Client, budgets: Store[PodUnavailableBudget], rng: Random
 ) -> SharedStatus[PodUnavailableBudget]:
@@ -136,34 +121,12 @@ def entries_of(budget: PodUnavailableBudget) -> dict[str, str]:
     return {**(status.disrupted_pods or {}), **(status.unavailable_pods or {})} if status is not None else {}
 
 
-class LocalStatuses:
-    """Statuses in standalone mode: read from files, changed in memory only."""
-
-    def __init__(self, budgets: Store[PodUnavailableBudget]) -> None:
-        self._budgets = budgets
-        self._changed: dict[ObjectKey, tuple[PodUnavailableBudget, PodUnavailableBudget]] = {}
-
-    async def decide(self, key: ObjectKey, decision: Decision[PodUnavailableBudget, R]) -> R:
-        """Apply a decision and return its answer. Changes stay in this process."""
-        found = self._budgets.by_key(key)
-        ruling = decision(self.freshest(key))
-        if ruling.changed is not None and found is not None:
-            self._changed[key] = (found, ruling.changed)
-        return ruling.answer
-
-    def freshest(self, key: ObjectKey) -> PodUnavailableBudget | None:
-        """Return the changed copy, unless the file has changed since."""
-        found = self._budgets.by_key(key)
-        origin, changed = self._changed.get(key, (None, None))
-        return changed if origin is found and changed is not None else found
-
-
 class Budgets:
     """Judges Pods by their budgets. ``waits`` is how many seconds to wait for a budget that is not computed yet."""
 
     def __init__(
         self,
-        statuses: Statuses,
+        statuses: Statuses[PodUnavailableBudget],
         clock: Clock,
         *,
         resize_is_update: bool,
@@ -256,26 +219,15 @@ MESSAGE: Final = "openkruise pub prevents pod deletion"
 FAMILY: Final = "pod_unavailable_budget"
 
 
-class RefusalCounters(Collector):
-    """Refusals as a metric. Its name is OpenKruise's, without ``_total``."""
+class RefusalCounters(RefusalMetrics):
+    """Refusals as a metric."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, ...], int] = {}
-        #: Bounded, because any client that reaches the port can invent Pods and users.
-        self._labels = BoundedLabels()
+        super().__init__({FAMILY: "Pod deletions, evictions and updates refused by a PodUnavailableBudget."})
 
     def count(self, workload: str, username: str) -> None:
         """Count a refusal."""
-        key = self._labels.of(workload, username)
-        self._counts[key] = self._counts.get(key, 0) + 1
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield the metric family if there were any refusals."""
-        metric = Metric(FAMILY, "Pod deletions, evictions and updates refused by a PodUnavailableBudget.", "counter")
-        for (workload, username), number in self._counts.items():
-            metric.add_sample(FAMILY, {"kind_namespace_name": workload, "username": username}, number)
-        if metric.samples:
-            yield metric
+        self.add(FAMILY, "kind_namespace_name", workload, username)
 
 
 def refusal_counters(registry: CollectorRegistry) -> RefusalCounters:

@@ -18,10 +18,8 @@ from app.features.podunavailablebudget.budgets import (
     ControllerBudget,
     FindAnother,
     Grants,
-    LocalStatuses,
     RefusalRecord,
     Refused,
-    Statuses,
     refusal_counters,
     shared_statuses,
 )
@@ -39,6 +37,7 @@ from app.features.podunavailablebudget.targets import (
     native_wanted,
     own_wanted,
 )
+from app.features.podunavailablebudget.types import PodUnavailableBudget
 from app.features.podunavailablebudget.webhooks import ClusterLookups, StandaloneLookups
 from app.framework.commands import Commands
 from app.framework.feature import (
@@ -55,6 +54,7 @@ from app.framework.refusals import ProtectionLog
 from app.kube.admission import PolicyRule
 from app.kube.controller import Watch
 from app.kube.objects import Pod
+from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
 from app.pods.budget import Disruption, DisruptionBudget
 
@@ -114,7 +114,7 @@ def guarding(context: AdmissionContext) -> Decisions:
     any_budget: Callable[[str], Awaitable[bool]]
     if context.client is None:
         owners: Owners = DirectOwners()
-        statuses: Statuses = LocalStatuses(budgets)
+        statuses: Statuses[PodUnavailableBudget] = LocalStatuses(budgets)
         refused: Refused = _record_nothing
         any_budget = _any_of_the_files(claims)
     else:

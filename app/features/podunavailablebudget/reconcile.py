@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from app.features.podunavailablebudget.budgets import Grants, Statuses, entries_of
+from app.features.podunavailablebudget.budgets import Grants, entries_of
 from app.features.podunavailablebudget.index import Claims
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.plan.judgement import Seen, track
@@ -25,6 +25,7 @@ from app.kube.objects import Pod, decode_metadata, decode_pod
 from app.kube.quantities import IntOrPercentError
 from app.kube.resources import PODS, ObjectKey
 from app.kube.rulings import Ruling
+from app.kube.statuses import Statuses
 from app.kube.store import Change
 from app.pods.custom_workloads import HOW_TO_GRANT, GroupKind
 
@@ -59,7 +60,7 @@ class BudgetReconciler:
         self,
         client: Client,
         caches: Caches,
-        statuses: Statuses,
+        statuses: Statuses[PodUnavailableBudget],
         events: EventRecorder,
         listed: Callable[[], Collection[GroupKind]],
         *,

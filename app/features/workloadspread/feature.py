@@ -10,20 +10,20 @@ from app.features.workloadspread.index import SpreadIndex
 from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.features.workloadspread.plan.places import versioned_kinds
 from app.features.workloadspread.pod_admission import (
-    LocalStatuses,
     Placer,
-    Statuses,
     WorkloadSpreadGuard,
     WorkloadSpreadStep,
     shared_statuses,
 )
 from app.features.workloadspread.reconcile import NAME, SPREADS, VERSIONED_FLAG, WATCHED, workloadspread_controller
 from app.features.workloadspread.targets import DirectTargets, LiveTargets
+from app.features.workloadspread.types import WorkloadSpread
 from app.features.workloadspread.webhooks import GATE, ClusterLookups, CustomWorkloads, StandaloneLookups
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.framework.watched import CONFIGURATION
 from app.kube.admission import PolicyRule
+from app.kube.statuses import LocalStatuses, Statuses
 from app.pods.admission import Guarded
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def placing(context: AdmissionContext) -> Decisions:
     custom = CustomWorkloads(context.stores(CONFIGURATION), context.own_namespace)
     if context.client is None:
         targets: DirectTargets | LiveTargets = DirectTargets()
-        statuses: Statuses = LocalStatuses(spreads)
+        statuses: Statuses[WorkloadSpread] = LocalStatuses(spreads)
     else:
         targets = LiveTargets(context.client, custom)
         statuses = shared_statuses(context.client, spreads, context.rng)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from app.api import names
 from app.features.workloadspread.index import NamespaceSpreads, PreparedSpread, SpreadIndex
@@ -32,8 +32,7 @@ from app.kube.jsonvalues import as_object
 from app.kube.objects import OwnerReference
 from app.kube.patches import PatchError
 from app.kube.resources import ObjectKey
-from app.kube.rulings import Decision, Ruling
-from app.kube.statuses import SharedStatus
+from app.kube.statuses import SharedStatus, Statuses
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder, PodRequest, PodRequestKind, StepOutcome, ValidatorOrder, check_shape
 from app.pods.custom_workloads import GroupKind
@@ -50,18 +49,6 @@ _REPLICA_SET: Final = ("apps", "ReplicaSet")
 _DEPLOYMENT: Final = ("apps", "Deployment")
 
 
-class Statuses(Protocol):
-    """Statuses shared by concurrent writers; see :class:`app.kube.statuses.SharedStatus`."""
-
-    async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R], /) -> R:
-        """Apply a decision to the WorkloadSpread and return its answer."""
-        ...
-
-    def freshest(self, key: ObjectKey, /) -> WorkloadSpread | None:
-        """Return the newest known copy of the WorkloadSpread."""
-        ...
-
-
 def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random) -> SharedStatus[WorkloadSpread]:
     """Return the statuses of a cluster's WorkloadSpreads."""
     return SharedStatus(
@@ -74,35 +61,13 @@ def shared_statuses(client: Client, spreads: Store[WorkloadSpread], rng: Random)
     )
 
 
-class LocalStatuses:
-    """Statuses in standalone mode: read from files, changed in memory only."""
-
-    def __init__(self, spreads: Store[WorkloadSpread]) -> None:
-        self._spreads = spreads
-        self._changed: dict[ObjectKey, tuple[WorkloadSpread, WorkloadSpread]] = {}
-
-    async def decide(self, key: ObjectKey, decision: Decision[WorkloadSpread, R]) -> R:
-        """Apply a decision and return its answer. Changes stay in this process."""
-        found = self._spreads.by_key(key)
-        ruling: Ruling[WorkloadSpread, R] = decision(self.freshest(key))
-        if ruling.changed is not None and found is not None:
-            self._changed[key] = (found, ruling.changed)
-        return ruling.answer
-
-    def freshest(self, key: ObjectKey) -> WorkloadSpread | None:
-        """Return the changed copy, unless the file has changed since."""
-        found = self._spreads.by_key(key)
-        origin, changed = self._changed.get(key, (None, None))
-        return changed if origin is found and changed is not None else found
-
-
 class Placer:
     """Assigns Pods for one process. ``versioned`` are the kinds whose versions are counted separately."""
 
     def __init__(
         self,
         index: SpreadIndex,
-        statuses: Statuses,
+        statuses: Statuses[WorkloadSpread],
         targets: Wanting,
         owners: Owners,
         whitelist: Callable[[], Whitelist],

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from app.features.deletionprotection import webhooks
 from app.features.deletionprotection.webhooks import RefusalCounters, RefusalRecord
+from app.framework import refusals
 from app.framework.refusals import ProtectionLog
 from app.manager.shared import continued, families, text
 
@@ -81,12 +81,12 @@ def test_metrics_are_shown_while_another_thread_counts(monkeypatch: pytest.Monke
     counters = RefusalCounters()
     counters.count("Service", "web", "a", "jane")
 
-    class Overtaken(webhooks.Metric):
+    class Overtaken(refusals.Metric):
         def add_sample(self, *args: Any, **more: Any) -> None:
             counters.count("Service", "web", f"meanwhile-{len(self.samples)}", "jane")
             super().add_sample(*args, **more)
 
-    monkeypatch.setattr(webhooks, "Metric", Overtaken)
+    monkeypatch.setattr(refusals, "Metric", Overtaken)
     assert [len(metric.samples) for metric in counters.collect()] == [1]
 
 

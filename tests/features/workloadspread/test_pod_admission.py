@@ -18,13 +18,14 @@ from app.features.workloadspread.feature import GUARDED
 from app.features.workloadspread.index import PreparedSpread, SpreadIndex
 from app.features.workloadspread.plan.places import record_of, version_of, versioned_kinds
 from app.features.workloadspread.plan.targets import ReplicasPathError, Whitelist, at_path, parse_whitelist, replicas_of
-from app.features.workloadspread.pod_admission import LocalStatuses, Placer, WorkloadSpreadGuard, WorkloadSpreadStep
+from app.features.workloadspread.pod_admission import Placer, WorkloadSpreadGuard, WorkloadSpreadStep
 from app.features.workloadspread.types import WorkloadSpread
 from app.kube.admission import Allowed, Denied, GroupVersionKind, GroupVersionResource, Operation, Review
 from app.kube.errors import ApiError, NotFound, RequestInfo, Status
 from app.kube.objects import OwnerReference
 from app.kube.patches import apply
 from app.kube.resources import ObjectKey
+from app.kube.statuses import LocalStatuses
 from app.kube.store import Store
 from app.pods.admission import MutatorOrder
 from app.pods.draft import PodDraft, PodRefusedError
