@@ -52,4 +52,5 @@ def _row(where: str, rule: Mapping[str, Any]) -> str:
     (group,) = rule["apiGroups"]
     names = rule.get("resourceNames", [])
     named = f" ({len(names)} by name)" if len(names) > _NAMES_SHOWN else f" ({', '.join(names)})" if names else ""
-    return f"| {where} | {group or 'core'} | {', '.join(rule['resources'])}{named} | {', '.join(rule['verbs'])} |\n"
+    verbs = ", ".join(rule["verbs"]).replace("get, list, watch", "read")
+    return f"| {where} | {group or 'core'} | {', '.join(rule['resources'])}{named} | {verbs} |\n"

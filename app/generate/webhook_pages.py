@@ -10,84 +10,72 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from app.admission.registry import old_paths
 from app.api.kind import find_kind
-from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, PolicyRule, Review, Rule, Webhook
+from app.kube.admission import GroupVersionKind, GroupVersionResource, Operation, Review, Rule, Webhook
 from app.kube.clock import SystemClock
 from app.manager.gates import parse_gates
 from app.manager.standalone import Standalone
 
-_HEAD = """\
+_HEAD: Final = """\
 # Webhooks
 
 Generated from the declarations in code by `make generate`; do not edit.
 
-Mutating webhooks are registered in `kruise-mutating-webhook-configuration`, the others in
-`kruise-validating-webhook-configuration`. All accept AdmissionReview `v1`, use match policy `Equivalent`, and declare
-the side effects shown. Failure policy, timeout and additional excluded namespaces can be set per webhook in
-`policies/webhooks.yaml`. `kube-system`, `kube-public` and the manager's own namespace are always excluded from Pod
-webhooks.
+Mutating webhooks (`m…`) are registered in `kruise-mutating-webhook-configuration`, validating ones (`v…`) in
+`kruise-validating-webhook-configuration`. All accept AdmissionReview `v1` and use match policy `Equivalent`. Unless the
+last column says otherwise, the failure policy is Fail, the timeout 10 s, and there are no side effects.
+`policies/webhooks.yaml` can set failure policy, timeout and further excluded namespaces per webhook; Pod webhooks
+always exclude `kube-system`, `kube-public` and the manager's namespace. Permissions:
+[identities](../security.md#identities-of-the-chart).
 
-`/mutate-pod` is called for every new Pod in the other namespaces: objects that come and go decide which Pods a
-SidecarSet matches, and a selector that followed them would race with the first Pod of a new set.
+Paths of older charts, such as `/mutate-apps-kruise-io-v1alpha1-sidecarset`, are served too.
+
+| Webhook | Does | Path | Called for | Only if |
+|---|---|---|---|---|
 """
+#: Settings that the page states once for all webhooks.
+_USUAL: Final = ("Fail", 10, "None")
 
 
 def page(webhooks: Iterable[Webhook]) -> str:
     """Return the page as Markdown."""
     ordered = sorted(webhooks, key=lambda webhook: (not webhook.mutating, webhook.name))
-    parts = [_HEAD, _overview(ordered)]
-    parts += [_section(webhook) for webhook in ordered]
-    return "\n".join(parts).rstrip() + "\n"
+    expressions: dict[str, list[str]] = {}
+    for condition in (condition for webhook in ordered for condition in webhook.match_conditions):
+        known = expressions.setdefault(condition.name, [])
+        if condition.expression not in known:
+            known.append(condition.expression)
+    rows = "".join(_row(webhook, expressions) for webhook in ordered)
+    return f"{_HEAD}{rows}\n## Conditions\n| Name | Expression |\n|---|---|\n" + "".join(
+        f"| {_numbered(name, found, expression)} | `{_cell(expression)}` |\n"
+        for name, found in sorted(expressions.items())
+        for expression in found
+    )
 
 
-def _overview(webhooks: list[Webhook]) -> str:
-    rows = ["| Name | Kind | Path | Intercepts | Failure policy | Timeout |", "|---|---|---|---|---|---|"]
-    for webhook in webhooks:
-        kind = "mutating" if webhook.mutating else "validating"
-        intercepts = "; ".join(_intercepted(rule) for rule in webhook.rules)
-        rows.append(
-            f"| [{webhook.name}](#{webhook.name.replace('.', '')}) | {kind} | `{webhook.path}` | {intercepts} "
-            f"| {webhook.failure_policy} | {webhook.timeout_seconds} s |"
-        )
-    return "\n".join(rows) + "\n"
+def _row(webhook: Webhook, expressions: Mapping[str, Sequence[str]]) -> str:
+    called = "; ".join(_intercepted(rule) for rule in webhook.rules)
+    only = [f"gate {gate}" for gate in (webhook.gate, " or ".join(webhook.gates)) if gate]
+    only += [_selector(found) for found in (webhook.namespace_selector, webhook.object_selector) if found]
+    only += [_numbered(one.name, expressions[one.name], one.expression) for one in webhook.match_conditions]
+    if (webhook.failure_policy, webhook.timeout_seconds, webhook.side_effects) != _USUAL:
+        only.append(f"({webhook.failure_policy}, {webhook.timeout_seconds} s, side effects {webhook.side_effects})")
+    return f"| {webhook.name} | {webhook.summary.rstrip('.')} | `{webhook.path}` | {called} | {', '.join(only)} |\n"
 
 
-def _section(webhook: Webhook) -> str:
-    lines = [f"## {webhook.name}", "", f"{webhook.summary.rstrip('.')}.", ""]
-    lines.append(f"- Path `{webhook.path}`" + _aliases(webhook.path))
-    lines += [f"- Intercepts {_intercepted(rule)}" for rule in webhook.rules]
-    if webhook.gate:
-        lines.append(f"- Only with feature gate `{webhook.gate}`")
-    if webhook.namespace_selector:
-        lines.append(f"- Namespaces: {_selector(webhook.namespace_selector)}")
-    if webhook.object_selector:
-        lines.append(f"- Objects: {_selector(webhook.object_selector)}")
-    lines += [
-        f"- Called only if `{condition.name}`: `{condition.expression}`" for condition in webhook.match_conditions
-    ]
-    lines.append(f"- Failure policy {webhook.failure_policy}, timeout {webhook.timeout_seconds} s")
-    lines.append(f"- Side effects {webhook.side_effects}")
-    lines += [f"- Needs {_permission(rule)}" for rule in webhook.permissions]
-    return "\n".join(lines) + "\n"
+def _numbered(name: str, expressions: Sequence[str], expression: str) -> str:
+    """Return the name of a condition, with a number if several expressions share it."""
+    return name if len(expressions) == 1 else f"{name} {expressions.index(expression) + 1}"
 
 
-def _aliases(path: str) -> str:
-    old = ", ".join(f"`{alias}`" for alias in old_paths(path))
-    return f" (also under {old}, as older charts register it)" if old else ""
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _intercepted(rule: Rule) -> str:
     operations = ", ".join(operation.value for operation in rule.operations)
     groups = ", ".join(group or "core" for group in rule.groups)
     return f"{operations} of {', '.join(rule.resources)} ({groups}; {', '.join(rule.versions)})"
-
-
-def _permission(rule: PolicyRule) -> str:
-    groups = ", ".join(group or "core" for group in rule.groups)
-    where = " in the manager's namespace" if rule.own_namespace else f" in {rule.namespace}" if rule.namespace else ""
-    names = f" named {', '.join(rule.names)}" if rule.names else ""
-    return f"{', '.join(rule.verbs)} on {', '.join(rule.resources)} ({groups}){names}{where}"
 
 
 def _selector(selector: Mapping[str, Any]) -> str:

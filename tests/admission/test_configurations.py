@@ -392,7 +392,8 @@ def test_what_is_for_the_own_namespace_is_granted_there_alone() -> None:
 def test_the_reference_page_shows_every_declaration() -> None:
     page = webhook_pages.page(WEBHOOKS)
     for webhook in WEBHOOKS:
-        assert f"## {webhook.name}" in page
+        assert f"| {webhook.name} |" in page
+        assert all(one.expression.replace("|", "\\|") in page for one in webhook.match_conditions)
         assert webhook.summary.rstrip(".") in page
         assert f"`{webhook.path}`" in page
     assert "/mutate-apps-kruise-io-v1alpha1-sidecarset" in page

@@ -68,7 +68,7 @@ def files() -> dict[str, str]:
             ["| `--widget-workers` | `3` | number of keys the widget controller processes concurrently |"],
         ),
         ("docs/reference/feature-gates.md", ["| Widgets | false | Ours | there are Widgets |"]),
-        ("docs/reference/webhooks.md", ["## mwidget.kb.io", "## vwidget.kb.io"]),
+        ("docs/reference/webhooks.md", ["| mwidget.kb.io |", "| vwidget.kb.io |"]),
         ("policies/protected-kinds.yaml", ["kind: Widget", "resource: widgets"]),
     ],
 )
