@@ -29,9 +29,13 @@ def flags_page() -> str:
         "| Flag | Default | Description |",
         "|---|---|---|",
     ]
+    ignored_flags: dict[str, list[str]] = {}
     for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
-        note = "" if flag.meaningful else " *(no effect)*"
-        lines.append(f"| `--{flag.name}` | `{shown(flag.default)}` | {flag.help}{note} |")
+        if flag.meaningful:
+            lines.append(f"| `--{flag.name}` | `{shown(flag.default)}` | {flag.help} |")
+        else:
+            ignored_flags.setdefault(flag.help, []).append(f"`--{flag.name}`")
+    lines += [f"| {', '.join(names)} | | {text} *(no effect)* |" for text, names in ignored_flags.items()]
     lines += ["", "## pykruise daemon", "| Flag | Default | Description |", "|---|---|---|"]
     ignored = {f"--{name}" for name in logs.FLAGS_WITHOUT_EFFECT}
     for names, default, text in daemon.flags():
