@@ -29,12 +29,19 @@ def flags_page() -> str:
         "| Flag | Default | Description |",
         "|---|---|---|",
     ]
+    workers: dict[str, list[str]] = {}
     ignored_flags: dict[str, list[str]] = {}
     for flag in sorted(FLAGS.values(), key=lambda flag: flag.name):
-        if flag.meaningful:
+        if flag.name.endswith("-workers"):
+            workers.setdefault(shown(flag.default), []).append(f"`--{flag.name}`")
+        elif flag.meaningful:
             lines.append(f"| `--{flag.name}` | `{shown(flag.default)}` | {flag.help} |")
         else:
             ignored_flags.setdefault(flag.help, []).append(f"`--{flag.name}`")
+    lines += [
+        f"| {', '.join(names)} | `{default}` | number of keys the controller processes concurrently |"
+        for default, names in workers.items()
+    ]
     lines += [f"| {', '.join(names)} | | {text} *(no effect)* |" for text, names in ignored_flags.items()]
     lines += ["", "## pykruise daemon", "| Flag | Default | Description |", "|---|---|---|"]
     ignored = {f"--{name}" for name in logs.FLAGS_WITHOUT_EFFECT}
