@@ -265,10 +265,10 @@ def _with_outstanding(pod: Pod, state: InPlaceUpdateState, prior: InPlaceUpdateS
 # next batch, and finally sets the condition that lets the Pod receive traffic. [PM-42 … PM-46]
 
 
-#: Seconds between retries of a resize; they grow to a share of the time that it has been refused.
+#: Seconds between retries of a resize. After two minutes they grow with the time that it has been refused.
 RETRY_SECONDS: Final = 4
-MAX_RETRY_SECONDS: Final = 60
-_RETRY_SHARE: Final = 8
+MAX_RETRY_SECONDS: Final = 30
+_RETRY_SHARE: Final = 30
 
 
 class RefreshAction(StrEnum):
@@ -344,8 +344,11 @@ def refresh(
 
 
 def _incomplete(pod: Pod, state: InPlaceUpdateState, now: datetime, reason: str) -> Refresh:
-    """Wait for the containers. Retry a resize that the kubelet does not finish: it retries a Pod that changed at once,
-    otherwise after 10 to 15 s, and may refuse many times. [PM-190]"""
+    """Wait for the containers. Retry a resize that the kubelet does not finish. [PM-190]
+
+    Any write makes the kubelet try again at once; by itself it waits 10 to 15 s. After a restart a try succeeds only if
+    the runtime lists the old container's statistics before the new one's, which may take many tries.
+    """
     condition = unfinished_resize(pod) if state.update_resources else None
     since = condition.last_transition_time if condition is not None else None
     if since is None:
