@@ -17,11 +17,11 @@ from app.kube.controller import Controller
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import ReflectorMetrics
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, Resource
+from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS, Resource
 from app.manager.process import Caches
 from app.sandbox.apiserver.server import ApiServer
 from tests.kit.features import context
-from tests.kit.transports import Connection
+from tests.kit.transports import Connection, Counting
 from tests.kit.virtualtime import VirtualClock, run
 from tests.kube.fakes import running
 
@@ -99,6 +99,66 @@ class World:
 
     async def settled(self, seconds: float = 5.0) -> None:
         await self.clock.sleep(seconds)
+
+
+class ManagedCluster:
+    """A cluster with nodes as a user of one kind sees it, and what the manager has sent."""
+
+    resource: ClassVar[Resource]
+    namespace: ClassVar[str] = "default"
+
+    def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
+        self.api = api
+        self.clock = clock
+        self.user = Client(api.transport(), clock)
+        self.sent = Counting(api.transport())
+
+    def _namespace(self) -> str:
+        return self.namespace if self.resource.namespaced else ""
+
+    async def create(self, name: str, spec: Json, **metadata: Any) -> Json:
+        head = {"apiVersion": self.resource.api_version, "kind": self.resource.kind}
+        body = {**head, "metadata": {"name": name, **metadata}, "spec": spec}
+        return await self.user.create(self.resource, body, self._namespace())
+
+    async def patch(self, body: Any, name: str = "web") -> None:
+        await self.user.patch(self.resource, name, body, self._namespace())
+
+    async def status(self, name: str = "web") -> Json:
+        return (await self.user.get(self.resource, name, self._namespace())).get("status") or {}
+
+    async def pods(self) -> list[Json]:
+        """Those that are not being deleted."""
+        found = (await self.user.list(PODS, self.namespace)).items
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    async def revisions(self) -> list[Json]:
+        return (await self.user.list(CONTROLLERREVISIONS, self.namespace)).items
+
+    async def events(self, reason: str) -> list[str]:
+        """Messages, however often each was sent."""
+        return [one["message"] for one in (await self.user.list(EVENTS)).items if one["reason"] == reason]
+
+    async def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
+        """The first true thing the async ``condition`` returns."""
+        deadline = self.clock.monotonic() + seconds
+        while self.clock.monotonic() < deadline:
+            if found := await condition():
+                return found
+            await self.clock.sleep(0.02)
+        raise AssertionError(f"not within {seconds} s: {what}; {(await self.user.list(self.resource)).items}")
+
+    async def settled(self, name: str = "web", seconds: float = 300.0, **wanted: int) -> Json:
+        """The status once it speaks of the present spec and has these numbers."""
+
+        async def look() -> Json | None:
+            found = await self.user.get(self.resource, name, self._namespace())
+            status: Json = found.get("status") or {}
+            current = status.get("observedGeneration") == found["metadata"]["generation"]
+            return status if current and all(status.get(key, 0) == value for key, value in wanted.items()) else None
+
+        found: Json = await self.until(look, f"{name}: {wanted}", seconds)
+        return found
 
 
 AnyWorld = TypeVar("AnyWorld", bound=World)

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from random import Random
 from typing import Any
 
+import orjson
 from prometheus_client import CollectorRegistry
 
 from app.framework.feature import ControllerContext, ControllerPart, Feature
 from app.framework.watched import Stores
 from app.kube.admission import Decision
 from app.kube.client import Client
-from app.kube.controller import Controller
+from app.kube.controller import Controller, Result
 from app.kube.events import EventRecorder
+from app.kube.resources import ObjectKey
 from app.kube.store import Store
 from app.manager.flags import parse_flags
 from app.manager.gates import parse_gates
+from tests.kit.transports import Noting
+from tests.kit.virtualtime import VirtualClock
 
 
 def stores_of(part: ControllerPart, given: Mapping[str, Store[Any]] | None = None) -> Stores:
@@ -85,3 +90,45 @@ def decided(outcome: Decision | Awaitable[Decision]) -> Decision:
     except StopIteration as finished:
         return finished.value
     raise AssertionError("the decision waits for something")
+
+
+class Shell:
+    """A reconciler on caches that the test fills by hand, and an API server that only notes what is asked of it.
+
+    ``decoders``: by kind, the cache of its objects and how they are decoded.
+    """
+
+    namespace = "default"
+    decoders: Mapping[str, tuple[Store[Any], Callable[[bytes], Any]]]
+    reconciler: Callable[[ObjectKey], Awaitable[Result | None]]
+
+    def __init__(self, name: str) -> None:
+        self.clock = VirtualClock()
+        self.server = Noting()
+        self.client = Client(self.server, self.clock)
+        self.recorder = EventRecorder(self.client, name)
+
+    def show(self, *objects: dict[str, Any]) -> None:
+        """Put objects into the caches."""
+        for found in objects:
+            store, decode = self.decoders[found["kind"]]
+            store.put(decode(orjson.dumps(found)))
+
+    async def reconcile(self, name: str = "web", namespace: str = "") -> Result | None:
+        return await self.reconciler(ObjectKey(namespace or self.namespace, name))
+
+    async def sent_events(self) -> list[dict[str, Any]]:
+        """The bodies of the events, as they are sent."""
+        sending = asyncio.ensure_future(self.recorder.run())
+        await self.recorder.flush(10.0)
+        sending.cancel()
+        return [body for method, path, body in self.server.requests if (method, path[-7:]) == ("POST", "/events")]
+
+    @property
+    def writes(self) -> list[tuple[str, str]]:
+        """Method and path of what was written."""
+        return [(method, path) for method, path, _ in self.server.requests if method != "GET"]
+
+    def bodies(self, method: str, part: str) -> list[Any]:
+        """What was sent by that method to paths that contain ``part``."""
+        return [body for found, path, body in self.server.requests if found == method and part in path]

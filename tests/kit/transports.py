@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
 
 from app.kube.wire import Request, Response, Stream, Transport
 from tests.kube.fakes import json_response, status_body
@@ -50,3 +54,76 @@ class Connection:
 
     async def close(self) -> None:
         await self._inner.close()
+
+
+class Counting:
+    """A transport that counts the writes of the manager, and may fail them."""
+
+    def __init__(self, inner: Transport) -> None:
+        self._inner = inner
+        self.stream = inner.stream
+        self.requests: list[str] = []
+        #: Answers instead of the server, or None to let the request through.
+        self.intercept: Callable[[Request], Response | Exception | None] = lambda _request: None
+
+    async def request(self, request: Request) -> Response:
+        self.requests.append(f"{request.method} {request.path}")
+        answer = self.intercept(request)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer if answer is not None else await self._inner.request(request)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    def writes(self) -> Counter[str]:
+        """Verb and kind of resource of what was not a read."""
+        return Counter(
+            f"{verb} {path.split('/')[-1] if path.split('/')[-1] in ('status', 'resize') else ''}"
+            for verb, path in (line.split(" ") for line in self.requests)
+            if verb != "GET"
+        )
+
+
+class Noting:
+    """Takes every write, and answers with what was sent under the next resourceVersion."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str, Any]] = []
+        #: Which requests are forbidden, with the message "no".
+        self.refuse: Callable[[Request], bool] = lambda _: False
+        #: Which requests have no answer that tells what came of them.
+        self.lost: Callable[[Request], bool] = lambda _: False
+        #: What a GET of that path finds; any other finds nothing. Who insists on another version of it has a conflict.
+        self.stored: dict[str, dict[str, Any]] = {}
+        #: Path → HTTP status and reason of what is answered whatever is asked.
+        self.answer: dict[str, tuple[int, str]] = {}
+        self.version = 1_000_000
+
+    async def request(self, request: Request) -> Response:
+        body = orjson.loads(request.body) if request.body else None
+        self.requests.append((request.method, request.path, body))
+        if self.refuse(request):
+            return json_response(403, status_body(403, "Forbidden", "no"))
+        if self.lost(request):
+            return json_response(500, status_body(500, "InternalError"))
+        if request.path in self.answer:
+            code, reason = self.answer[request.path]
+            return json_response(code, status_body(code, reason))
+        if request.method == "GET":
+            found = self.stored.get(request.path)
+            return json_response(200, found) if found else json_response(404, status_body(404, "NotFound"))
+        metadata = body.get("metadata", {}) if isinstance(body, dict) else {}
+        known = self.stored.get(request.path.removesuffix("/status"))
+        if known and metadata.get("resourceVersion", "") not in ("", known["metadata"]["resourceVersion"]):
+            return json_response(409, status_body(409, "Conflict"))
+        self.version += 1
+        whole = body if request.method == "POST" else {}
+        metadata = {"uid": f"uid-{self.version}", **metadata, "resourceVersion": str(self.version)}
+        return json_response(200, {**whole, "metadata": metadata})
+
+    def stream(self, request: Request) -> Any:
+        raise NotImplementedError(request)
+
+    async def close(self) -> None:
+        """Nothing is open."""

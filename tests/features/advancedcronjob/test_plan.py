@@ -91,7 +91,7 @@ def test_of_too_many_missed_runs_the_latest_is_made_up_for() -> None:
 
 
 @pytest.mark.behaviour("ACJ-27")
-def test_a_run_that_is_too_late_is_told() -> None:
+def test_a_late_run_is_reported_by_an_event() -> None:
     assert what_is_due(parse("*/5 * * * *"), at("10:05:00"), at("10:21:30"), 60).late == at("10:20:00")
     assert what_is_due(parse("*/5 * * * *"), at("10:20:00"), at("10:21:30"), 60).late is None
 

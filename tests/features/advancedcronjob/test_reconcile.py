@@ -195,7 +195,7 @@ async def test_a_lost_answer_starts_nothing_twice(there: World) -> None:
 
 @pytest.mark.behaviour("ACJ-26", "ACJ-27")
 @in_world
-async def test_somebody_elses_job_of_that_name_is_left_alone_and_told(there: World) -> None:
+async def test_a_foreign_job_of_that_name_is_left_alone_and_reported(there: World) -> None:
     at = (int(there.clock.now().timestamp()) // 300 + 1) * 300
     await there.create(JOBS, f"acj-{at}", {"template": {"spec": POD}})
     await cron(there)
@@ -208,7 +208,7 @@ async def test_somebody_elses_job_of_that_name_is_left_alone_and_told(there: Wor
 
 @pytest.mark.behaviour("ACJ-17")
 @in_world
-async def test_a_refused_creation_is_told_and_tried_again(there: World) -> None:
+async def test_a_refused_creation_is_reported_and_retried(there: World) -> None:
     there.manager.refuse = lambda request: request.method == "POST" and request.path.endswith("/jobs")
     await cron(there)
     await there.settled(310)
@@ -220,7 +220,7 @@ async def test_a_refused_creation_is_told_and_tried_again(there: World) -> None:
 
 @pytest.mark.behaviour("ACJ-12", "ACJ-19")
 @in_world
-async def test_a_schedule_that_nobody_can_read_is_told_once_and_left(there: World) -> None:
+async def test_an_unreadable_schedule_is_reported_once_and_not_retried(there: World) -> None:
     await cron(there, schedule="never", timeZone="No/Where")
     await there.settled(400)
     messages = [one["message"] for one in await there.events() if one["reason"] == "UnparseableSchedule"]
@@ -281,7 +281,7 @@ def test_a_job_that_came_and_went_unseen_holds_nothing_up() -> None:
 @pytest.mark.behaviour("ACJ-16", "ACJ-26")
 @pytest.mark.parametrize("tries", [1, 2], ids=["not tried again before the next run", "tried again"])
 @pytest.mark.parametrize("policy", ["Forbid", "Replace"])
-def test_a_job_whose_creation_nobody_answered_does_not_run_beside_the_next(policy: str, tries: int) -> None:
+def test_a_job_whose_creation_got_no_answer_does_not_run_beside_the_next(policy: str, tries: int) -> None:
     async def told(client: Client, manager: Connection, reconcile: Reconcile) -> None:
         await client.clock.sleep(60.0)
         manager.lose = lambda request: request.method == "POST"
@@ -312,7 +312,7 @@ async def messages(there: World, reason: str) -> list[str]:
 
 @pytest.mark.behaviour("ACJ-15", "ACJ-16", "ACJ-27")
 @in_world
-async def test_a_run_that_is_too_late_is_told_and_not_made_up_for(there: World) -> None:
+async def test_a_late_run_is_reported_and_not_made_up_for(there: World) -> None:
     await cron(there, startingDeadlineSeconds=10, paused=True)
     began = there.clock.now()
     await there.settled(300 - began.timestamp() % 300 + 20)
@@ -343,7 +343,7 @@ async def test_of_very_many_missed_runs_the_latest_is_started_with_a_warning(the
 
 @pytest.mark.behaviour("ACJ-16", "ACJ-17", "ACJ-27")
 @in_world
-async def test_what_replace_cannot_delete_is_told_and_nothing_is_started_beside_it(there: World) -> None:
+async def test_a_job_that_replace_cannot_delete_is_reported_and_runs_alone(there: World) -> None:
     await cron(there, concurrencyPolicy="Replace")
     (first,) = await made(there, 1)
     there.manager.refuse = lambda request: request.method == "DELETE"

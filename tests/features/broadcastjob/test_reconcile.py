@@ -82,7 +82,7 @@ async def test_every_node_is_served_once_and_the_job_goes_after_its_time(there: 
 
 @pytest.mark.behaviour("BJ-25")
 @in_world
-async def test_a_parallelism_that_says_no_number_is_told(there: World) -> None:
+async def test_an_unreadable_parallelism_is_reported(there: World) -> None:
     await nodes(there, 2)
     await job(there, parallelism="x")
     await counts(there, desired=2, active=0, phase="running")
@@ -302,7 +302,7 @@ async def by_hand(there: World, name: str, where: str) -> None:
 
 @pytest.mark.behaviour("BJ-7")
 @in_world
-async def test_two_pods_on_one_node_are_told_once(there: World) -> None:
+async def test_two_pods_on_one_node_are_reported_once(there: World) -> None:
     await nodes(there, 1)
     await job(there)
     await counts(there, active=1)
@@ -316,7 +316,7 @@ async def test_two_pods_on_one_node_are_told_once(there: World) -> None:
 
 @pytest.mark.behaviour("BJ-18", "BJ-24")
 @in_world
-async def test_what_cannot_be_deleted_is_told_and_tried_again(there: World) -> None:
+async def test_a_refused_deletion_is_reported_and_retried(there: World) -> None:
     await nodes(there, 2)
     await job(there)
     await counts(there, active=2, desired=2)
@@ -337,7 +337,7 @@ def pinned_to(pod: Json) -> str:
 
 @pytest.mark.behaviour("BJ-13", "BJ-18")
 @in_world
-async def test_somebody_elses_pod_of_the_name_is_told(there: World) -> None:
+async def test_a_foreign_pod_of_the_name_is_reported(there: World) -> None:
     await nodes(there, 1)
     await job(there, paused=True)
     await counts(there, phase="paused")

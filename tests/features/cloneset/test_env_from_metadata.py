@@ -22,7 +22,7 @@ def versioned(version: str) -> dict[str, Any]:
 @in_cluster
 @pytest.mark.behaviour("CS-132", "PM-48")
 @pytest.mark.parametrize(("policy", "replaced"), [("InPlaceIfPossible", True), ("InPlaceOnly", False)])
-async def test_who_has_no_agent_is_replaced_where_that_is_allowed(
+async def test_a_pod_without_an_agent_is_replaced_where_that_is_allowed(
     cluster: SmallCluster, policy: str, replaced: bool
 ) -> None:
     """Updated in place such a Pod would stay out of service for ever."""

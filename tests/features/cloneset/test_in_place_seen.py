@@ -103,7 +103,7 @@ async def test_a_rollback_in_place_heals_pods_whose_new_image_crashes(cluster: S
 
 @in_cluster(pace=Pace(start=2.0, restart=2.0, stop=1.0))
 @pytest.mark.behaviour("CS-132", "CS-162", "PM-54")
-async def test_in_place_is_several_times_faster_since_only_what_changes_starts_anew(cluster: SmallCluster) -> None:
+async def test_an_update_in_place_is_several_times_faster_than_replacement(cluster: SmallCluster) -> None:
     """U-98: a sidecar that takes long to start goes on where Pods are updated in place."""
     pods_of = template(containers=[{"name": "main", "image": "nginx:1"}, {"name": "proxy", "image": "envoy:1"}])
     pods_of["metadata"]["annotations"] = {BEHAVIOUR: '{"proxy": {"startSeconds": 10}}'}

@@ -287,7 +287,7 @@ CLAIMS = [
 
 @in_cluster
 @pytest.mark.behaviour("CS-115", "CS-116", "CS-117", "CS-118", "CS-119", "CS-106")
-async def test_claims_are_used_again_when_somebody_else_deletes_the_pod(cluster: SmallCluster) -> None:
+async def test_claims_are_reused_when_a_user_deletes_the_pod(cluster: SmallCluster) -> None:
     """U-22."""
     await cluster.apply(replicas=2, volumeClaimTemplates=CLAIMS, scaleStrategy={"enablePVCReuse": True})
     await cluster.settled(replicas=2)
@@ -369,7 +369,7 @@ async def test_a_released_pod_keeps_its_name_and_is_replaced_under_another(clust
 
 @in_cluster
 @pytest.mark.behaviour("CS-149", "CS-151", "CS-157")
-async def test_pods_that_are_refused_are_told_and_tried_again_ever_later(
+async def test_refused_pods_are_reported_and_retried_with_growing_delays(
     cluster: SmallCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     refuse, why = True, "exceeded quota"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.features.cloneset.shell import DECODERS, Shell
+from tests.features.cloneset.shell import KINDS, Shell
 from tests.kube.fakes import virtual
 
 RECORDED = Path(__file__).resolve().parents[2] / "data" / "openkruise"
@@ -15,7 +15,7 @@ MOMENTS = sorted(path.name for path in RECORDED.glob("0*.json"))
 
 def recorded(moment: str) -> list[dict]:
     items = json.loads((RECORDED / moment).read_text())["items"]
-    return [found for found in items if found["kind"] in DECODERS and found["metadata"]["namespace"] == "moving"]
+    return [found for found in items if found["kind"] in KINDS and found["metadata"]["namespace"] == "moving"]
 
 
 @pytest.mark.parametrize("moment", [name for name in MOMENTS if "v1beta1" in name and "hooks" not in name])

@@ -26,7 +26,7 @@ from app.pods.lifecycle import LifecycleState
 from app.pods.revisions import Revision, revision_of, short_hash
 from app.workloads.pods import InPlaceUpdates, ObservedPods
 from app.workloads.settings import Revisions
-from tests.features.cloneset.shell import DECODERS, Shell
+from tests.features.cloneset.shell import Shell
 from tests.features.cloneset.test_takeover import recorded
 from tests.kube.fakes import virtual
 
@@ -55,7 +55,7 @@ def pod_of(found: dict[str, Any], **metadata: Any) -> Any:
 
 @pytest.mark.behaviour("CS-44", "CS-45", "CS-46", "CS-47", "CS-48")
 @virtual
-async def test_whom_a_pod_concerns() -> None:
+async def test_a_pod_event_wakes_its_owner_and_possible_adopters() -> None:
     shell, found = filled()
     reconciler, uid = shell.reconciler, found["CloneSet"][0]["metadata"]["uid"]
     one = pod_of(found["Pod"][0])
@@ -145,7 +145,7 @@ async def test_a_pod_that_the_cache_shows_too_old_holds_the_pass_back() -> None:
 
 @pytest.mark.behaviour("CS-50", "CS-51", "CS-67")
 @virtual
-async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
+async def test_a_set_that_is_gone_terminating_or_unreadable_is_left_alone() -> None:
     shell = Shell()
     assert await shell.reconcile("hooked", "moving") is None
     shell, found = filled()
@@ -164,7 +164,7 @@ async def test_who_is_gone_terminating_or_unreadable_is_left_alone() -> None:
 
 
 @virtual
-async def test_a_pod_of_another_namespace_belongs_to_nobody_here_whatever_it_claims() -> None:
+async def test_a_pod_of_another_namespace_belongs_to_no_set_here() -> None:
     writes: list[list[Any]] = []
     for forged in (False, True):
         shell, found = filled()
@@ -179,7 +179,7 @@ async def test_a_pod_of_another_namespace_belongs_to_nobody_here_whatever_it_cla
 
 @pytest.mark.behaviour("CS-44")
 @virtual
-async def test_a_status_of_ours_wakes_nobody_unless_the_cache_missed_what_came_before_it() -> None:
+async def test_our_own_status_write_causes_no_reconcile_unless_the_cache_missed_a_change() -> None:
     shell, found = filled()
     known = found["CloneSet"][0]
     known["spec"]["replicas"] = 9
@@ -278,7 +278,7 @@ async def test_a_claim_concerns_its_cloneset_when_it_comes_goes_or_is_given_away
     ],
 )
 @virtual
-async def test_what_is_told_of_a_pod_whose_write_is_refused(
+async def test_a_refused_write_to_a_pod_is_reported_by_an_event(
     policy: str, replicas: int, reason: str, message: str
 ) -> None:
     shell, found = filled()
@@ -320,7 +320,7 @@ def test_a_revision_that_the_cache_shows_late_still_lets_pods_be_updated_in_plac
 
 @pytest.mark.behaviour("CS-135")
 @virtual
-async def test_a_pod_that_was_scheduled_meanwhile_is_left_to_who_takes_it_into_service() -> None:
+async def test_a_pod_scheduled_meanwhile_is_left_to_the_readiness_controller() -> None:
     shell, found = filled()
     body = copy.deepcopy(found["Pod"][0])
     body["metadata"]["labels"]["lifecycle.apps.kruise.io/state"] = "PreparingNormal"
@@ -391,7 +391,7 @@ async def test_after_a_conflict_a_pod_is_moved_on_only_from_the_state_it_was_cho
 @pytest.mark.behaviour("PM-173")
 @pytest.mark.parametrize(("live", "told"), [("Normal", 1), ("PreparingDelete", 0)])
 @virtual
-async def test_an_update_that_somebody_was_quicker_than_is_not_told_to_have_begun(live: str, told: int) -> None:
+async def test_an_update_that_lost_a_race_is_not_reported_as_begun(live: str, told: int) -> None:
     shell, found = filled()
     owner = copy.deepcopy(found["CloneSet"][0])
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -437,7 +437,7 @@ async def test_a_pod_that_was_just_moved_on_is_not_updated_in_the_same_pass() ->
 @pytest.mark.behaviour("PM-10", "CS-73")
 @pytest.mark.parametrize("recorded_still", [True, False])
 @virtual
-async def test_a_revision_that_the_cache_lacks_is_looked_up_before_a_pod_is_replaced_for_it(
+async def test_a_revision_missing_from_the_cache_is_read_before_a_pod_is_replaced_for_it(
     recorded_still: bool,
 ) -> None:
     """A manager that has just taken over may see Pods before the revision they were made from."""
@@ -461,7 +461,7 @@ async def test_a_revision_that_the_cache_lacks_is_looked_up_before_a_pod_is_repl
 
 @pytest.mark.behaviour("CS-73", "CS-108")
 @virtual
-async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another() -> None:
+async def test_the_current_revision_is_read_before_pods_are_created_at_another() -> None:
     shell, found = Shell(), objects()
     (old,) = found.pop("ControllerRevision")
     owner = found["CloneSet"][0]
@@ -479,12 +479,12 @@ async def test_the_current_revision_is_looked_up_before_pods_are_made_at_another
 
 @pytest.mark.behaviour("CS-160", "CS-120")
 @virtual
-async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_told() -> None:
+async def test_a_claim_that_cannot_be_given_to_its_ended_pod_is_reported() -> None:
     shell = Shell()
     found = recorded("01-created-v1beta1.json")
     pod = next(one for one in found if one["kind"] == "Pod" and one["metadata"]["name"].startswith("web-"))
     pod["status"]["phase"] = "Failed"
-    shell.show(*(one for one in found if one["kind"] in DECODERS))
+    shell.show(*(one for one in found if one["kind"] in shell.decoders))
     shell.server.refuse = lambda request: "/persistentvolumeclaims/" in request.path
     with pytest.raises(Forbidden):
         await shell.reconcile("web", "moving")
@@ -570,7 +570,7 @@ async def test_claims_go_after_their_pod_even_if_that_fails_at_first(replicas_th
 
 @pytest.mark.behaviour("CS-66", "CS-106")
 @virtual
-async def test_who_deleted_a_pod_updates_none_in_that_pass_even_if_its_claims_stay() -> None:
+async def test_a_reconcile_that_deleted_a_pod_updates_none_even_if_claims_stay() -> None:
     shell, found = filled()
     owner, pods = copy.deepcopy(found["CloneSet"][0]), [pod_of(one) for one in found["Pod"]]
     owner["metadata"] |= {"generation": 2, "resourceVersion": "700000"}
@@ -673,7 +673,7 @@ async def test_pods_that_others_took_are_replaced_only_if_the_set_is_there(
 
 
 @virtual
-async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> None:
+async def test_released_pods_are_replaced_even_if_the_set_cannot_be_read() -> None:
     """Roles of an older release know nothing of that right."""
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
@@ -687,7 +687,7 @@ async def test_who_may_not_look_for_the_set_replaces_its_pods_all_the_same() -> 
 
 
 @virtual
-async def test_nobody_asks_for_the_set_after_a_deletion_of_its_own() -> None:
+async def test_the_set_is_not_read_again_after_its_own_deletion_of_a_pod() -> None:
     shell, found = filled()
     await shell.reconcile("hooked", "moving")
     pod = pod_of(found["Pod"][0])

@@ -416,7 +416,7 @@ QUESTIONABLE: Json = {
 
 
 @pytest.mark.behaviour("CS-41")
-def test_what_is_surely_not_meant_is_told_and_refused_by_the_gate() -> None:
+def test_an_obvious_mistake_is_warned_of_and_refused_with_the_gate() -> None:
     told = write(clone_set(**QUESTIONABLE))
     assert told.obj is not None
     assert [warning.partition(":")[0] for warning in told.warnings] == [
@@ -448,7 +448,7 @@ def test_what_is_surely_not_meant_is_told_and_refused_by_the_gate() -> None:
         ),
     ],
 )
-def test_what_has_no_effect_is_told(fields: Json, said: str) -> None:
+def test_a_field_without_effect_is_warned_of(fields: Json, said: str) -> None:
     assert write(clone_set(**fields)).warnings == (said,)
     assert write(clone_set(updateStrategy=rolling(partition="100%"))).warnings == ()
 
@@ -462,7 +462,7 @@ def test_a_claim_template_that_no_claim_is_made_from_is_refused() -> None:
 
 
 @pytest.mark.behaviour("CS-30")
-def test_a_policy_where_the_strategy_stands_is_told_where_it_belongs() -> None:
+def test_a_misplaced_policy_is_refused_with_its_right_place() -> None:
     assert refused(BETA, updateStrategy={"type": "InPlaceIfPossible"}) == (
         "spec.updateStrategy.type: Invalid value: \"InPlaceIfPossible\": must be 'RollingUpdate' or 'OnDelete'; "
         "InPlaceIfPossible is a policy: set updateStrategy.rollingUpdate.podUpdatePolicy: InPlaceIfPossible"
@@ -478,7 +478,7 @@ def test_a_limit_that_would_stop_all_scaling_is_refused() -> None:
 
 
 @pytest.mark.behaviour("CS-143")
-def test_a_name_that_leaves_no_room_for_the_hash_is_told() -> None:
+def test_a_name_too_long_for_the_hash_is_warned_of() -> None:
     assert write(clone_set("a" * 52)).warnings == ()
     (warning,) = write(clone_set("a" * 53)).warnings
     assert warning.startswith("metadata.name: Invalid value")

@@ -116,7 +116,7 @@ async def test_creations_stop_at_the_first_refusal_and_are_tried_again(cluster: 
 
 @in_cluster
 @pytest.mark.behaviour("DS-32", "DS-69")
-async def test_in_a_namespace_that_is_being_terminated_nothing_is_told(cluster: SmallCluster) -> None:
+async def test_no_event_is_recorded_in_a_terminating_namespace(cluster: SmallCluster) -> None:
     refused: list[str] = []
     cause = {"reason": "NamespaceTerminating", "field": "metadata.namespace"}
 
@@ -161,7 +161,7 @@ async def test_a_failed_pod_is_replaced_the_next_ones_after_a_growing_wait(clust
 
 @in_cluster(nodes=2)
 @pytest.mark.behaviour("DS-69", "DS-28")
-async def test_a_deletion_that_is_refused_is_told_and_tried_again(cluster: SmallCluster) -> None:
+async def test_a_refused_deletion_is_reported_and_retried(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated(2)
     refused: list[str] = []
@@ -387,7 +387,7 @@ async def test_images_wait_for_the_first_updated_pods_where_the_annotation_says_
 
 @in_cluster(PULLS)
 @pytest.mark.behaviour("DS-65", "DS-69")
-async def test_an_image_that_cannot_be_pulled_ahead_is_told_as_a_warning(cluster: SmallCluster) -> None:
+async def test_an_image_that_cannot_be_pulled_ahead_is_reported_as_a_warning(cluster: SmallCluster) -> None:
     await cluster.apply()
     await cluster.all_updated()
     await cluster.image("nginx:2")

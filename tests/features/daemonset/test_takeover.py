@@ -20,8 +20,8 @@ from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.objects import Node, ObjectMeta, decode_controller_revision, decode_pod
 from app.kube.resources import CONTROLLERREVISIONS, PODS, ObjectKey
-from tests.features.cloneset.shell import Noting
 from tests.features.daemonset.world import DAEMONSETS, NAMESPACE, Json, SmallCluster, in_cluster, small_cluster
+from tests.kit.transports import Noting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import virtual
 

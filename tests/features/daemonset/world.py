@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from app.api.crd import manifest
 from app.features.daemonset import reconcile as daemonset
@@ -18,13 +18,12 @@ from app.kube.client import Client
 from app.kube.controller import Controller
 from app.kube.events import EventRecorder
 from app.kube.reflector import ReflectorMetrics
-from app.kube.resources import CONTROLLERREVISIONS, CUSTOMRESOURCEDEFINITIONS, EVENTS, NODES, PODS
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NODES, Resource
 from app.manager.process import Caches
 from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
-from tests.features.cloneset.world import Counting
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import controller_of
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
@@ -36,39 +35,26 @@ Json = dict[str, Any]
 GATES = Gates(template_hash=False, short_hash=True)
 
 
-class SmallCluster:
-    """What a test sees: a client of the user, and what the manager has sent."""
+class SmallCluster(ManagedCluster):
+    """A cluster with DaemonSets."""
 
-    def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
-        self.api = api
-        self.clock = clock
-        self.user = Client(api.transport(), clock)
-        self.sent = Counting(api.transport())
-        #: The names of all Pods that were ever seen on each node, live ones of one moment together.
-        self.most: dict[str, int] = {}
+    resource: ClassVar[Resource] = DAEMONSETS
 
     async def apply(self, name: str = "ds", *, annotations: Json | None = None, **spec: Any) -> Json:
-        body = {
-            "apiVersion": "apps.kruise.io/v1beta1",
-            "kind": "DaemonSet",
-            "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {"selector": {"matchLabels": {"app": name}}, "template": template(name), **spec},
-        }
-        return await self.user.create(DAEMONSETS, body, NAMESPACE)
+        whole = {"selector": {"matchLabels": {"app": name}}, "template": template(name), **spec}
+        return await self.create(name, whole, annotations=annotations or {})
 
     async def patch(self, body: Any, name: str = "ds") -> None:
-        await self.user.patch(DAEMONSETS, name, body, NAMESPACE)
+        await super().patch(body, name)
+
+    async def status(self, name: str = "ds") -> Json:
+        return await super().status(name)
+
+    async def settled(self, name: str = "ds", seconds: float = 300.0, **wanted: int) -> Json:
+        return await super().settled(name, seconds, **wanted)
 
     async def image(self, image: str, name: str = "ds") -> None:
         await self.patch({"spec": {"template": template(name, image)}}, name)
-
-    async def status(self, name: str = "ds") -> Json:
-        found = await self.user.get(DAEMONSETS, name, NAMESPACE)
-        return found.get("status") or {}
-
-    async def pods(self) -> list[Json]:
-        found = (await self.user.list(PODS, NAMESPACE)).items
-        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
     async def images(self) -> dict[str, list[str]]:
         """Node → images of its live Pods."""
@@ -79,35 +65,6 @@ class SmallCluster:
 
     async def node(self, name: str, body: Json) -> None:
         await self.user.patch(NODES, name, body)
-
-    async def revisions(self) -> list[Json]:
-        return (await self.user.list(CONTROLLERREVISIONS, NAMESPACE)).items
-
-    async def events(self, reason: str) -> list[str]:
-        found = (await self.user.list(EVENTS, NAMESPACE)).items
-        return [event["message"] for event in found if event["reason"] == reason]
-
-    async def until(self, condition: Callable[[], Any], what: str, seconds: float = 120.0) -> Any:
-        """The first true thing the async ``condition`` returns."""
-        deadline = self.clock.monotonic() + seconds
-        while self.clock.monotonic() < deadline:
-            found = await condition()
-            if found:
-                return found
-            await self.clock.sleep(0.02)
-        raise AssertionError(f"not within {seconds} s: {what}; {await self.images()}")
-
-    async def settled(self, name: str = "ds", seconds: float = 300.0, **wanted: int) -> Json:
-        """The status once it says so."""
-
-        async def look() -> Json | None:
-            found = await self.user.get(DAEMONSETS, name, NAMESPACE)
-            status = found.get("status") or {}
-            current = status.get("observedGeneration") == found["metadata"]["generation"]
-            return status if current and all(status.get(key, 0) == value for key, value in wanted.items()) else None
-
-        found: Json = await self.until(look, f"{name}: {wanted}", seconds)
-        return found
 
     async def all_updated(self, nodes: int = 3) -> Json:
         """The status once every node has an available new Pod."""

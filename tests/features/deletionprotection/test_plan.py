@@ -131,7 +131,7 @@ def test_an_unknown_version_or_kind_at_a_built_in_path_passes(kind: str) -> None
     ],
 )
 @pytest.mark.behaviour("DP-9", "DP-11", "DP-40")
-def test_neither_how_nor_who_changes_the_verdict(changed: dict[str, Any]) -> None:
+def test_protection_does_not_depend_on_the_user_or_the_way_of_deletion(changed: dict[str, Any]) -> None:
     cluster = Cluster()
     assert refusal(cluster.decide(deletion("Service", protected("Service"), **changed))) == FORBIDDEN + "Always"
     assert len(cluster.refusals) == 1
@@ -219,7 +219,7 @@ KNOWN = protected("Namespace", "Cascading", metadata={"uid": "u-1"})
         (Cluster(claims=Count(5)), '"Bound" status pvc >0'),
     ],
 )
-def test_strangers_are_told_no_numbers_of_what_a_namespace_holds(cluster: Cluster, text: str) -> None:
+def test_unknown_callers_do_not_learn_how_much_a_namespace_holds(cluster: Cluster, text: str) -> None:
     cluster.live_uid = "u-1"
     decision = cluster.decide(deletion("Namespace", KNOWN), STRANGERS)
     assert refusal(decision) == f"{FORBIDDEN}Cascading and {text}"
@@ -257,7 +257,7 @@ def test_a_namespace_that_cannot_be_read_is_kept() -> None:
 
 
 @pytest.mark.behaviour("DP-57")
-def test_known_callers_are_not_asked_who_they_mean() -> None:
+def test_known_callers_need_no_access_review() -> None:
     cluster = Cluster()
     assert cluster.decide(deletion("Namespace", KNOWN)) == Allowed()
     assert cluster.asked == [("pods", "shop"), ("claims", "shop")]

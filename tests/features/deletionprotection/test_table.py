@@ -17,7 +17,7 @@ kinds:
 
 
 @pytest.mark.behaviour("DP-30", "DP-31", "DP-32")
-def test_only_labelled_objects_are_sent_and_a_label_holds_while_nobody_answers() -> None:
+def test_only_labeled_objects_are_reviewed_and_stay_protected_while_no_manager_runs() -> None:
     configuration = validating_configuration(webhooks(TABLE), ServiceEndpoint("s", "kruise-system"), "")
     deletions = [entry for entry in configuration["webhooks"] if entry["rules"][0]["operations"] == ["DELETE"]]
     assert len(deletions) == len(TABLE) == 7 + len(OF_SLICES)

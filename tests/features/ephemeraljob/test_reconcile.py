@@ -148,7 +148,7 @@ async def test_paused_empty_and_broken_jobs(there: World) -> None:
 
 @pytest.mark.behaviour("EJ-8", "EJ-13")
 @in_world
-async def test_refusals_are_told_and_lost_answers_put_nothing_in_twice(there: World) -> None:
+async def test_refusals_are_reported_and_lost_answers_inject_nothing_twice(there: World) -> None:
     await pods(there, 2)
     there.manager.refuse = lambda request: request.path.endswith("/ephemeralcontainers")
     await job(there, parallelism=2)
@@ -267,7 +267,7 @@ async def test_a_job_of_the_same_name_does_not_wait_for_what_its_namesake_wrote(
 @pytest.mark.behaviour("EJ-10", "EJ-14")
 @pytest.mark.parametrize("said", [None, {"running": {}}, {"waiting": {"reason": "ContainerCreating"}}])
 @in_world
-async def test_a_pod_that_ends_before_its_container_has_failed_and_holds_nobody_up(
+async def test_a_pod_that_ends_before_its_container_counts_as_failed_and_blocks_no_other(
     there: World, said: Json | None
 ) -> None:
     await pods(there, 2)
@@ -342,7 +342,7 @@ async def test_a_pod_that_vanishes_while_it_is_begun_with_is_not_begun_with_agai
 @pytest.mark.behaviour("EJ-17")
 @pytest.mark.parametrize("text", ["{", "[]", '{"u": 1}', '{"u": {"pod": null}}', "null", "[" * 10_000, "x" * 200_000])
 @in_world
-async def test_a_record_that_nobody_can_read_says_nothing(there: World, text: str) -> None:
+async def test_an_unreadable_record_is_ignored(there: World, text: str) -> None:
     body = {"selector": {"matchLabels": {"app": "x"}}, "template": {"ephemeralContainers": [CONTAINER]}}
     annotations = {"apps.kruise.io/ephemeraljob-begun": text}
     await pods(there, 1)

@@ -108,7 +108,7 @@ def test_bytes_have_a_share_too(spec: Json) -> None:
 
 
 @pytest.mark.behaviour("IMG-111")
-def test_who_has_more_than_the_share_keeps_it_and_asks_for_no_more() -> None:
+def test_a_namespace_above_its_share_keeps_it_and_gets_no_more() -> None:
     tag = {"tag": "1", "version": 0, "ownerReferences": [{"namespace": "a", "name": "old", "uid": "u-old"}]}
     node_image: Json = {
         "metadata": {"name": "n1"},

@@ -44,7 +44,7 @@ async def test_jobs_that_share_a_secret_share_the_reading_and_tell_of_no_conflic
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_a_secret_that_is_missing_for_long_is_told_of_once_while_an_event_lasts(there: World) -> None:
+async def test_a_missing_secret_is_reported_once_while_the_event_lasts(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.job(pullSecrets=["missing"])
@@ -62,7 +62,7 @@ async def test_a_secret_that_is_missing_for_long_is_told_of_once_while_an_event_
 
 @pytest.mark.behaviour("IMG-64")
 @in_world
-async def test_a_copy_takes_the_type_of_a_source_that_is_made_anew(there: World) -> None:
+async def test_a_copy_takes_the_type_of_a_recreated_source(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.secret("regcred")
@@ -89,7 +89,7 @@ async def test_a_copy_takes_the_type_of_a_source_that_is_made_anew(there: World)
 
 @pytest.mark.behaviour("IMG-63")
 @in_world
-async def test_a_copy_goes_whose_job_was_taken_away_with_its_finalizer(there: World) -> None:
+async def test_a_copy_is_deleted_when_its_job_is_removed_by_force(there: World) -> None:
     await there.nodes("n1")
     there.pull = lambda node, image: None
     await there.secret("regcred")
@@ -105,7 +105,7 @@ async def test_a_copy_goes_whose_job_was_taken_away_with_its_finalizer(there: Wo
 
 
 @pytest.mark.behaviour("IMG-63")
-def test_copies_of_jobs_that_went_while_nobody_looked_go_at_the_start() -> None:
+def test_copies_of_jobs_deleted_while_no_manager_ran_are_deleted_at_its_start() -> None:
     async def left(client: Client) -> None:
         for name, jobs in (("a-1", "default/gone"), ("b-1", "default/gone,default/warm"), ("c-1", "no job, /,..")):
             annotations = {

@@ -71,7 +71,7 @@ def test_beside_the_users_own_env_of_the_name_ours_counts() -> None:
     ],
 )
 @pytest.mark.behaviour("PM-146")
-def test_only_a_pod_with_containers_to_let_start_is_looked_at(given_pod: Pod, held: bool) -> None:
+def test_only_pods_with_waiting_containers_are_reconciled(given_pod: Pod, held: bool) -> None:
     assert is_held(given_pod) is held
 
 
@@ -104,7 +104,7 @@ def test_keys_come_from_the_highest_priority_down(ready: list[str], added: set[i
     ],
 )
 @pytest.mark.behaviour("PM-150")
-def test_who_is_waited_for_has_a_name(ready: list[str], added: set[int], text: str) -> None:
+def test_the_container_that_others_wait_for_is_named(ready: list[str], added: set[int], text: str) -> None:
     assert str(plan(pod(EXAMPLE, ready), added).waiting) == text
 
 
@@ -150,7 +150,7 @@ def found_map(*owners: tuple[str, str, str], **data: str) -> ConfigMap:
     ],
 )
 @pytest.mark.behaviour("PM-147")
-def test_a_config_map_of_the_pod_before_is_told_from_all_others(found: ConfigMap, left_behind: bool) -> None:
+def test_the_config_map_of_the_former_pod_is_recognized(found: ConfigMap, left_behind: bool) -> None:
     assert is_left_behind(found, pod(EXAMPLE, metadata={"uid": "u1", "namespace": "shop"})) is left_behind
 
 

@@ -90,7 +90,7 @@ async def test_each_step_is_a_key_and_a_word_on_the_pod_that_wakes_the_kubelet()
 
 @virtual
 @pytest.mark.behaviour("PM-146", "PM-151")
-async def test_the_controller_looks_at_ordered_pods_of_anybody_as_soon_as_they_appear() -> None:
+async def test_pods_with_a_launch_order_are_reconciled_whoever_creates_them() -> None:
     setting = Setting()
     controller = controller_of(FEATURE, setting.client, {"Pods": setting.pods}, events=setting.events)
     async with running(controller.run()):
@@ -148,7 +148,7 @@ async def test_the_config_map_of_the_pod_before_is_replaced() -> None:
 
 @virtual
 @pytest.mark.behaviour("PM-147")
-async def test_a_config_map_that_somebody_made_before_us_gets_the_key() -> None:
+async def test_an_existing_config_map_gets_the_key() -> None:
     setting = Setting()
     setting.server.put(config_map_path(), {"metadata": {"name": "web-0-barrier"}, "data": {"colour": "green"}})
     await setting.reconcile(KEY)
@@ -173,7 +173,7 @@ async def test_a_container_that_fails_later_takes_no_key_away_but_is_waited_for(
 
 @virtual
 @pytest.mark.behaviour("PM-150")
-async def test_long_waiting_is_told_on_the_pod_ever_more_rarely_and_never_given_up() -> None:
+async def test_long_waiting_is_reported_on_the_pod_with_growing_pauses() -> None:
     setting = Setting()
     times = []
     result = await setting.reconcile(KEY)

@@ -111,7 +111,7 @@ async def test_a_node_that_is_not_there_yet_is_waited_for_and_its_labels_are_fol
 
 @pytest.mark.behaviour("PPS-43")
 @pytest.mark.parametrize("gate", ["", "PersistentPodStateForgetsLostNodes=true"])
-def test_a_place_that_is_lost_is_told_and_forgotten_only_with_the_gate(gate: str) -> None:
+def test_a_lost_place_is_reported_and_forgotten_only_with_the_gate(gate: str) -> None:
     async def scenario(world: World) -> None:
         await world.workload()
         await world.remember(required=[HOST])
@@ -163,7 +163,7 @@ async def test_annotations_make_change_and_delete_an_object(world: World, native
 
 @pytest.mark.behaviour("PPS-13")
 @in_world
-async def test_one_that_somebody_deletes_is_made_again(world: World) -> None:
+async def test_a_deleted_generated_object_is_created_again(world: World) -> None:
     await world.workload(switch="true", required=ZONE)
     await world.becomes(world.generated, ([ZONE], []))
     await world.client.delete(STATES, "web", "ns")
@@ -183,7 +183,7 @@ async def test_what_a_user_wrote_is_left_alone(world: World) -> None:
 
 @pytest.mark.behaviour("PPS-45")
 @in_world
-async def test_of_two_workloads_of_one_name_the_second_is_told(world: World) -> None:
+async def test_of_two_workloads_of_one_name_the_second_is_reported(world: World) -> None:
     await world.workload(switch="true", required=ZONE)
     await world.becomes(world.generated, ([ZONE], []))
     advanced = world.owners["web"]
@@ -197,7 +197,7 @@ async def test_of_two_workloads_of_one_name_the_second_is_told(world: World) -> 
 
 @pytest.mark.behaviour("PPS-15")
 @in_world
-async def test_an_object_that_is_refused_is_told_and_tried_again(world: World) -> None:
+async def test_a_refused_object_is_reported_and_retried(world: World) -> None:
     def refuse(request: Request) -> bool:
         return request.method == "POST" and "persistentpodstates" in request.path
 
@@ -238,7 +238,7 @@ async def test_workloads_of_listed_kinds_are_followed(world: World) -> None:
 
 @pytest.mark.behaviour("PPS-29")
 @in_world
-async def test_a_status_that_somebody_else_wrote_meanwhile_is_respected(world: World) -> None:
+async def test_a_status_written_meanwhile_is_not_overwritten(world: World) -> None:
     await world.workload()
     await world.remember(required=[ZONE])
     for number in range(3):
@@ -250,7 +250,7 @@ async def test_a_status_that_somebody_else_wrote_meanwhile_is_respected(world: W
 
 @pytest.mark.behaviour("PPS-38")
 @in_world
-async def test_a_listed_kind_that_may_not_be_read_is_told(world: World) -> None:
+async def test_a_listed_kind_that_may_not_be_read_is_reported(world: World) -> None:
     await world.games()
     await world.workload(GAMES, replicas=2)
     await world.pod("web-0", "node-a")

@@ -72,7 +72,7 @@ def test_a_workload_has_one() -> None:
 
 @pytest.mark.behaviour("PPS-8", "PPS-9")
 @pytest.mark.parametrize("text", ["{", "[]", '{"workloads": 7}', '{"workloads": [{"Group": "x"}]}'])
-def test_a_list_that_cannot_be_read_refuses_only_who_needs_it(text: str) -> None:
+def test_an_unreadable_list_refuses_only_objects_that_need_it(text: str) -> None:
     refused = answer(state(required=[ZONE], target=GAME), text=text)
     assert refused.code == 500
     assert "ConfigMap kruise-configuration, key PPS_Watch_Custom_Workload_WhiteList" in refused.message

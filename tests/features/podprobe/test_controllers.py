@@ -321,7 +321,7 @@ def test_one_namespace_cannot_fill_the_object_that_all_share() -> None:
 
 @pytest.mark.behaviour("PPM-46")
 @in_world
-async def test_pods_without_room_are_told_once(there: World) -> None:
+async def test_pods_without_room_are_reported_once(there: World) -> None:
     await there.node("n1")
     pods = [await there.pod(f"p{number}", "n1", app="x") for number in range(3)]
     big = {"exec": {"command": ["x" * (MAX_NAMESPACE_BYTES // 3)]}, "periodSeconds": 5}
@@ -337,7 +337,7 @@ async def test_pods_without_room_are_told_once(there: World) -> None:
 
 @pytest.mark.behaviour("PPM-14", "PPM-47")
 @in_world
-async def test_what_pods_have_not_is_told_once_as_long_as_it_is_so(there: World) -> None:
+async def test_a_missing_container_or_port_is_reported_once(there: World) -> None:
     await there.node("n1")
     await there.pod("p1", "n1", app="x")
     wanted = [

@@ -30,7 +30,9 @@ def owner(api_version: str, controller: bool | None = True) -> dict[str, Any]:
         ([owner("v1", controller=False), owner("apps.kruise.io/v1beta1")], False, True),
     ],
 )
-def test_who_gets_the_gate(owners: list[dict[str, Any]], every_pod: bool, gated: bool) -> None:
+def test_pods_of_supported_workloads_get_the_readiness_gate(
+    owners: list[dict[str, Any]], every_pod: bool, gated: bool
+) -> None:
     answer = World(every_pod_gated=every_pod).create(pod(metadata={"ownerReferences": owners}))
     assert answer.pod["spec"].get("readinessGates") == ([GATE] if gated else None)
 

@@ -36,10 +36,10 @@ async def of_pod(cluster: SmallCluster, name: str, gates: str = "") -> list[str]
 
 @pytest.mark.behaviour("PUB-140")
 @in_cluster
-async def test_it_says_how_the_budget_stands_who_counts_and_what_comes_next(cluster: SmallCluster) -> None:
+async def test_explain_shows_the_budget_its_pods_and_the_next_change(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable="40%")
     owner = await cluster.replicaset(replicas=5)
-    pods = await cluster.pods(5, owner)
+    pods = await cluster.made(5, owner)
     await cluster.numbers(2, 5, 3, 5)
     assert (await explained(cluster))[:2] == [
         "PodUnavailableBudget shop: of 5 desired Pods at most 40% may be unavailable.",
@@ -75,7 +75,7 @@ async def test_it_says_how_the_budget_stands_who_counts_and_what_comes_next(clus
 
 @pytest.mark.behaviour("PUB-140")
 @in_cluster(controller=False)
-async def test_what_stands_in_the_way_of_numbers_is_said(cluster: SmallCluster) -> None:
+async def test_explain_says_why_a_budget_has_no_numbers(cluster: SmallCluster) -> None:
     await cluster.budget(minAvailable=1, maxUnavailable=None)
     await cluster.pod("alone")
     found = await explained(cluster)
@@ -101,7 +101,7 @@ async def test_what_stands_in_the_way_of_numbers_is_said(cluster: SmallCluster) 
 
 @pytest.mark.behaviour("PUB-140")
 @in_cluster(controller=False)
-async def test_a_budget_that_cannot_be_read_is_told_by_name(cluster: SmallCluster) -> None:
+async def test_explain_names_an_unreadable_budget(cluster: SmallCluster) -> None:
     assert COMMANDS.explain_object is not None
     stored: dict[str, Any] = {"metadata": {"name": "shop", "namespace": NAMESPACE}, "spec": {"selector": 7}}
     with pytest.raises(CommandError, match="PodUnavailableBudget shop: "):
@@ -117,6 +117,6 @@ async def test_a_budget_that_cannot_be_read_is_told_by_name(cluster: SmallCluste
         ({"minAvailable": 3}, "at least 3 must stay available"),
     ],
 )
-def test_what_a_budget_asks_for_is_said_in_words(spec: dict[str, Any], said: str) -> None:
+def test_explain_says_in_words_what_a_budget_demands(spec: dict[str, Any], said: str) -> None:
     body = {"metadata": {"name": "shop"}, "spec": spec}
     assert rule(PodUnavailableBudget.model_validate(body).spec) == said

@@ -24,7 +24,7 @@ def owned(name: str, *owners: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.behaviour("PUB-31")
 @in_cluster(controller=False)
-async def test_a_uid_that_somebody_writes_into_a_pod_says_nothing_of_whose_it_is(cluster: SmallCluster) -> None:
+async def test_a_forged_owner_uid_brings_no_pod_under_a_budget(cluster: SmallCluster) -> None:
     made = await cluster.user.create(REPLICASETS, owned("web", SHOP), NAMESPACE)
     await cluster.user.create(NAMESPACES, {"metadata": {"name": "elsewhere"}})
     await cluster.user.create(REPLICASETS, owned("web"), "elsewhere")

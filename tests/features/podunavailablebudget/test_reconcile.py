@@ -31,7 +31,6 @@ from app.kube.resources import (
 )
 from app.kube.wire import Request, Stream
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.cloneset.world import Counting
 from tests.features.podunavailablebudget.samples import raw_pod
 from tests.features.podunavailablebudget.world import (
     BUDGETS,
@@ -42,6 +41,7 @@ from tests.features.podunavailablebudget.world import (
     is_allowed,
     small_cluster,
 )
+from tests.kit.transports import Counting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import json_response, status_body, virtual
 
@@ -110,7 +110,7 @@ async def test_pods_without_a_budget_come_under_the_one_that_matches(cluster: Sm
 @in_cluster
 async def test_pods_whose_budget_is_gone_come_under_another(cluster: SmallCluster) -> None:
     await cluster.budget("former")
-    await cluster.pods(1)
+    await cluster.made(1)
     await cluster.numbers(1, 1, 0, 1, name="former")
     await cluster.budget(selector={"matchExpressions": [{"key": "app", "operator": "Exists"}]})
     await cluster.numbers(1, 1, 0, 1)
@@ -127,7 +127,7 @@ async def test_pods_whose_budget_is_gone_come_under_another(cluster: SmallCluste
 @in_cluster
 async def test_where_nothing_changes_nothing_is_written(cluster: SmallCluster) -> None:
     await cluster.budget()
-    await cluster.pods(3)
+    await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)
     before = len(cluster.sent.requests)
     for number in range(3):
@@ -186,7 +186,7 @@ async def test_a_target_that_wants_no_pods_or_is_not_there_has_none(cluster: Sma
     target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
     await cluster.budget(selector=None, targetRef=target, maxUnavailable=None, minAvailable=2)
     await cluster.numbers(0, 0, 0, 0)
-    await cluster.pods(3)
+    await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)
     await cluster.user.patch(REPLICASETS, "web", {"spec": {"replicas": 0}}, NAMESPACE)
     await cluster.numbers(0, 0, 2, 0)
@@ -231,7 +231,7 @@ def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: b
     async def test() -> None:
         async with small_cluster(prepare=lagging(REPLICASETS, lags)) as cluster:
             lags.append(True)
-            await cluster.pods(3)
+            await cluster.made(3)
             target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
             await cluster.budget(**({"selector": None, "targetRef": target} if by_target else {}))
             await cluster.numbers(1, 3, 2, 3)
@@ -243,7 +243,7 @@ def test_a_workload_that_the_cache_does_not_show_yet_wants_its_pods(by_target: b
 
 @pytest.mark.behaviour("PUB-54", "PUB-55", "PUB-56")
 @pytest.mark.parametrize("deleted", [False, True])
-def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -> None:
+def test_a_late_cache_does_not_undo_what_was_observed(deleted: bool) -> None:
     """The watch of Pods lags for longer than a grant is waited for: the Pod is asked for, and the cache still shows it
     as it was."""
     lags: list[bool] = []
@@ -252,7 +252,7 @@ def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -
     async def test() -> None:
         async with small_cluster(prepare=lagging(PODS, lags)) as cluster:
             await cluster.budget(maxUnavailable=1)
-            first, second, _ = await cluster.pods(3)
+            first, second, _ = await cluster.made(3)
             await cluster.numbers(1, 3, 2, 3)
             lags.append(True)
             replica, changed = cluster.replicas[0], copy.deepcopy(await cluster.get("web-0"))
@@ -284,14 +284,14 @@ def test_what_was_looked_at_is_not_forgotten_for_an_older_cache(deleted: bool) -
 
 @pytest.mark.behaviour("PUB-96", "PUB-125")
 @in_cluster
-async def test_pods_whose_workloads_are_all_gone_go_freely_whatever_must_stay(cluster: SmallCluster) -> None:
+async def test_pods_of_deleted_workloads_may_always_be_deleted(cluster: SmallCluster) -> None:
     async def going(name: str) -> None:
         """On its way out, and its Pods not collected yet."""
         body = {"metadata": {"finalizers": ["example.com/wait"]}}
         await cluster.user.patch(REPLICASETS, name, body, NAMESPACE)
         await cluster.user.delete(REPLICASETS, name, NAMESPACE)
 
-    await cluster.pods(3)
+    await cluster.made(3)
     await cluster.pod("other", await cluster.replicaset("other", replicas=1))
     await cluster.budget(maxUnavailable=None, minAvailable=4)
     await cluster.numbers(0, 4, 4, 4)
@@ -350,7 +350,7 @@ def test_a_kind_that_is_not_watched_is_asked_for_its_scale(owned: bool) -> None:
 
 @pytest.mark.behaviour("PUB-34", "PUB-37")
 @in_cluster(kinds=(definition(scale=False),))
-async def test_a_kind_that_cannot_be_scaled_counts_its_pods_and_wants_nobody_knows_how_many(
+async def test_a_kind_without_scale_counts_its_pods_and_protects_none(
     cluster: SmallCluster,
 ) -> None:
     owner = await thing(cluster)
@@ -412,7 +412,7 @@ async def test_an_advanced_statefulset_is_watched_so_that_its_scale_in_waits_for
 
 @pytest.mark.behaviour("PUB-36")
 @in_cluster
-async def test_a_kind_that_is_not_served_is_told_and_tried_again(cluster: SmallCluster) -> None:
+async def test_a_kind_that_is_not_served_is_reported_and_retried(cluster: SmallCluster) -> None:
     await cluster.budget(**of_thing())
 
     async def told() -> list[str]:
@@ -436,7 +436,7 @@ async def test_a_kind_that_is_not_served_is_told_and_tried_again(cluster: SmallC
 
 @pytest.mark.behaviour("PUB-36")
 @in_cluster(kinds=(definition(),))
-async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_missing(cluster: SmallCluster) -> None:
+async def test_a_forbidden_workload_is_reported_with_the_missing_right(cluster: SmallCluster) -> None:
     await thing(cluster)
     text = 'things.example.com "t" is forbidden: User "kruise" cannot get resource "things" in API group "example.com"'
     refusal = json_response(403, status_body(403, "Forbidden", text))
@@ -451,7 +451,7 @@ async def test_a_workload_that_may_not_be_read_is_told_with_the_right_that_is_mi
 
 @pytest.mark.behaviour("PUB-53")
 @in_cluster
-async def test_a_stored_value_that_cannot_be_used_is_told(cluster: SmallCluster) -> None:
+async def test_an_unusable_stored_value_is_reported(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable="many")
 
     async def told() -> list[str]:
@@ -464,7 +464,7 @@ async def test_a_stored_value_that_cannot_be_used_is_told(cluster: SmallCluster)
 @in_cluster
 async def test_what_was_granted_is_given_back_when_it_is_done_or_late(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=3)
-    await cluster.pods(4)
+    await cluster.made(4)
     await cluster.numbers(3, 4, 1, 4)
     replica = cluster.replicas[0]
     stays, goes, changes = [await cluster.get(f"web-{number}") for number in range(3)]
@@ -496,13 +496,11 @@ async def test_what_was_granted_is_given_back_when_it_is_done_or_late(cluster: S
 @pytest.mark.behaviour("PUB-56", "PUB-90")
 @in_cluster
 @pytest.mark.parametrize("replaced", [True, False])
-async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(
-    cluster: SmallCluster, replaced: bool
-) -> None:
+async def test_a_pod_that_is_back_unobserved_is_not_waited_for(cluster: SmallCluster, replaced: bool) -> None:
     """The workload asks in the controller's process, and the Pod is updated and ready within the second: nobody sees it
     unhealthy, and its condition says that it is ready since the second it was before."""
     await cluster.budget(maxUnavailable=1)
-    await cluster.pods(3)
+    await cluster.made(3)
     since = cluster.now()
     for name in ("web-0", "web-1", "web-2"):
         await cluster.is_ready(name, container_id=f"containerd://{name}", since=since)
@@ -525,7 +523,7 @@ async def test_a_pod_that_is_back_before_anybody_looked_is_not_waited_for(
 async def test_a_pod_of_the_same_name_is_another(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=1)
     owner = await cluster.replicaset(replicas=2)
-    await cluster.pods(2, owner)
+    await cluster.made(2, owner)
     await cluster.numbers(1, 2, 1, 2)
     replica = cluster.replicas[0]
     assert is_allowed(await replica.delete(await cluster.get("web-0")))
@@ -540,7 +538,7 @@ async def test_a_pod_of_the_same_name_is_another(cluster: SmallCluster) -> None:
 @in_cluster
 async def test_a_budget_that_is_deleted_holds_nothing_from_then_on(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=0)
-    await cluster.pods(1)
+    await cluster.made(1)
     await cluster.numbers(0, 1, 1, 1)
     pod, replica = await cluster.get("web-0"), cluster.replicas[0]
     assert not is_allowed(await replica.delete(pod))
@@ -556,7 +554,7 @@ async def test_a_budget_that_is_deleted_holds_nothing_from_then_on(cluster: Smal
 @in_cluster(2)
 async def test_a_status_that_others_write_meanwhile_is_computed_again(cluster: SmallCluster) -> None:
     await cluster.budget(maxUnavailable=2)
-    await cluster.pods(4)
+    await cluster.made(4)
     await cluster.numbers(2, 4, 2, 4)
     for number, replica in enumerate(cluster.replicas):
         await cluster.is_ready(f"web-{number + 2}", ready=False)
@@ -574,7 +572,7 @@ async def test_a_grant_is_seen_done_by_a_pod_that_was_on_its_way_out_when_the_en
     cluster: SmallCluster,
 ) -> None:
     await cluster.budget()
-    await cluster.pods(3)
+    await cluster.made(3)
     await cluster.numbers(1, 3, 2, 3)
     await cluster.user.patch(PODS, "web-0", {"metadata": {"finalizers": ["example.com/stay"]}}, NAMESPACE)
     await cluster.user.delete(PODS, "web-0", NAMESPACE)
@@ -609,7 +607,7 @@ async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(
 ) -> None:
     """Whoever may write a status may write anything."""
     await cluster.budget()
-    pods = await cluster.pods(3)
+    pods = await cluster.made(3)
     whole = await cluster.numbers(1, 3, 2, 3)
     await cluster.user.patch(BUDGETS, "shop", {"status": {**whole, **held}}, NAMESPACE, subresource="status")
     await cluster.clock.sleep(1)
@@ -624,7 +622,7 @@ async def test_garbage_in_a_status_is_gone_soon_and_grants_nothing_after_that(
     "text", [GARBAGE, "[" * 20_000, "null", "{]", "\ud83d\ude00", "x" * 30_000, " ", "../shop", "-1", "1e9"]
 )
 @in_cluster
-async def test_garbage_in_annotations_frees_no_pod_and_stops_nobody(cluster: SmallCluster, text: str) -> None:
+async def test_garbage_in_annotations_frees_no_pod_and_blocks_no_other(cluster: SmallCluster, text: str) -> None:
     """In all those that are read of budgets and of Pods."""
     written = ("kruise.io/pub-protect-operations", "pub.kruise.io/protect-total-replicas")
     await cluster.budget(annotations=dict.fromkeys(written, text))

@@ -114,7 +114,7 @@ def test_what_was_created_in_the_older_version_can_be_changed_in_the_newer() -> 
 
 
 @pytest.mark.behaviour("PUB-18")
-def test_how_many_and_what_is_protected_may_change_whom_it_is_about_may_not() -> None:
+def test_numbers_and_operations_may_change_and_the_target_may_not() -> None:
     old = budget()
     assert not refusal(budget(maxUnavailable=None, minAvailable=3, protectOperations=["EVICT"]), old)
     assert "selector and targetRef cannot be modified" in refusal(target(), old)

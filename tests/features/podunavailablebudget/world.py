@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 from app.admission.pods import PodGuards
 from app.api.crd import manifest
@@ -37,16 +37,16 @@ from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.objects import Pod, decode_pod
 from app.kube.reflector import Reflector, ReflectorMetrics
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, PODS, REPLICASETS
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, PODS, REPLICASETS, Resource
 from app.kube.store import Store
 from app.kube.wire import Transport
 from app.manager.process import Caches
 from app.pods.budget import Disruption, DisruptionBudget
 from app.sandbox.apiserver.server import ApiServer
-from tests.features.cloneset.world import Counting
 from tests.features.podunavailablebudget.adversity import Adverse
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import context, controller_of, part_of, stores_of
+from tests.kit.transports import Counting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
 from tests.simulation.clocks import WallClock
@@ -131,13 +131,13 @@ class Replica:
         return await self.review(Operation.UPDATE, subresource, old_object=old, object=new)
 
 
-class SmallCluster:
-    """What a test sees."""
+class SmallCluster(ManagedCluster):
+    """A cluster with budgets, and replicas that judge Pods."""
+
+    resource: ClassVar[Resource] = BUDGETS
 
     def __init__(self, api: ApiServer, clock: VirtualClock, replicas: list[Replica], sent: Counting) -> None:
-        self.api = api
-        self.clock = clock
-        self.user = Client(api.transport(), clock)
+        super().__init__(api, clock)
         self.replicas = replicas
         #: What the controller sends.
         self.sent = sent
@@ -152,13 +152,8 @@ class SmallCluster:
 
     async def budget(self, name: str = "shop", *, annotations: Json | None = None, **spec: Any) -> Json:
         whole = {"selector": {"matchLabels": {"app": "web"}}, "maxUnavailable": 1, **spec}
-        body = {
-            "apiVersion": BUDGETS.api_version,
-            "kind": BUDGETS.kind,
-            "metadata": {"name": name, "annotations": annotations or {}},
-            "spec": {key: value for key, value in whole.items() if value is not None},
-        }
-        return await self.user.create(BUDGETS, body, NAMESPACE)
+        spec = {key: value for key, value in whole.items() if value is not None}
+        return await self.create(name, spec, annotations=annotations or {})
 
     async def replicaset(self, name: str = "web", replicas: int = 3) -> Json:
         labels = {"app": "web"}
@@ -211,7 +206,7 @@ class SmallCluster:
     def now(self) -> str:
         return self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    async def pods(self, count: int = 3, owner: Json | None = None) -> list[Json]:
+    async def made(self, count: int = 3, owner: Json | None = None) -> list[Json]:
         """Ready Pods of one ReplicaSet that wants as many."""
         owner = owner or await self.replicaset(replicas=count)
         return [await self.pod(f"web-{number}", owner) for number in range(count)]
@@ -224,8 +219,7 @@ class SmallCluster:
         await self.user.delete(PODS, name, NAMESPACE, grace_period_seconds=0)
 
     async def status(self, name: str = "shop") -> Json:
-        found = await self.user.get(BUDGETS, name, NAMESPACE)
-        return found.get("status") or {}
+        return await super().status(name)
 
     async def numbers(self, allowed: int, current: int, desired: int, total: int, name: str = "shop") -> Json:
         """The status once it has these numbers."""
@@ -241,18 +235,6 @@ class SmallCluster:
             return found if wanted.items() <= found.items() else None
 
         return await self.until(look, f"{name}: {wanted}")
-
-    async def until(self, condition: Callable[[], Awaitable[Any]], what: str, seconds: float = 60.0) -> Any:
-        deadline = self.clock.monotonic() + seconds
-        while self.clock.monotonic() < deadline:
-            if found := await condition():
-                return found
-            await self.clock.sleep(0.02)
-        raise AssertionError(f"not within {seconds} s: {what}; {await self.status()}")
-
-    async def events(self, reason: str) -> list[str]:
-        found = (await self.user.list(EVENTS, NAMESPACE)).items
-        return [event["message"] for event in found if event["reason"] == reason]
 
 
 def controller_mains(

@@ -235,7 +235,7 @@ async def test_what_an_api_server_sets_is_not_copied(there: World) -> None:
 @pytest.mark.behaviour("RD-33")
 @pytest.mark.parametrize("foreign", [True, False])
 @in_world
-async def test_an_object_that_goes_before_it_is_read_is_made_anew(there: World, foreign: bool) -> None:
+async def test_an_object_deleted_before_it_is_read_is_recreated(there: World, foreign: bool) -> None:
     await there.namespace_of("a")
     theirs = {"metadata": {"name": "settings"}, "data": {"a": "theirs"}}
     if foreign:
@@ -312,7 +312,7 @@ async def test_copies_are_explained_and_never_shown(there: World) -> None:
     ("resource", "said"), [({"kind": "Pod"}, "cannot be distributed"), ({"apiVersion": "v1", "kind": "Secret"}, "name")]
 )
 @in_world
-async def test_what_cannot_be_distributed_is_said(there: World, resource: Json, said: str) -> None:
+async def test_a_resource_that_cannot_be_distributed_is_reported(there: World, resource: Json, said: str) -> None:
     await there.distribute(settings())
     found = await there.client.get(DISTRIBUTIONS, "rd")
     with pytest.raises(CommandError, match=said):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, ClassVar
 
 import orjson
 
@@ -18,7 +18,7 @@ from app.kube.client import Client
 from app.kube.errors import NotFound
 from app.kube.events import EventRecorder
 from app.kube.reflector import ReflectorMetrics
-from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, EVENTS, NAMESPACES, PODS
+from app.kube.resources import CUSTOMRESOURCEDEFINITIONS, NAMESPACES, PODS, Resource
 from app.kube.wire import Request, Response, Transport
 from app.manager.process import Caches
 from app.pods.budget import DisruptionBudget
@@ -26,8 +26,9 @@ from app.sandbox.apiserver.server import ApiServer
 from app.sandbox.kubelet.program import Pace
 from app.sandbox.nodes import Nodes, simulated_nodes
 from tests.features.admitting import World as Admitting
-from tests.kit.cluster import scenarios
+from tests.kit.cluster import ManagedCluster, scenarios
 from tests.kit.features import controller_of, part_of, stores_of
+from tests.kit.transports import Counting
 from tests.kit.virtualtime import VirtualClock
 from tests.kube.fakes import running, until
 
@@ -36,25 +37,17 @@ NAMESPACE = "shop"
 Json = dict[str, Any]
 
 
-class Sent:
-    """The manager's connection, with what it wrote; ``intercept`` may answer instead of the server, or raise."""
+class Sent(Counting):
+    """The manager's connection, with what it wrote."""
 
     def __init__(self, inner: Transport) -> None:
-        self._inner = inner
-        self.stream = inner.stream
-        self.writes: list[Request] = []
-        self.intercept: Callable[[Request], Response | Exception | None] = lambda _: None
+        super().__init__(inner)
+        self.writes: list[Request] = []  # type: ignore[assignment]
 
     async def request(self, request: Request) -> Response:
         if request.method != "GET" and "/events" not in request.path:
             self.writes.append(request)
-        answer = self.intercept(request)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer if answer is not None else await self._inner.request(request)
-
-    async def close(self) -> None:
-        await self._inner.close()
+        return await super().request(request)
 
     def to_pods(self, name: str = "") -> list[Json]:
         """The bodies of what was written to Pods, or to one of them; their statuses are not counted."""
@@ -66,13 +59,15 @@ class Sent:
         ]
 
 
-class World:
-    """What a user does, and what is to be seen."""
+class World(ManagedCluster):
+    """A cluster with SidecarSets."""
+
+    resource: ClassVar[Resource] = SETS
+    namespace: ClassVar[str] = NAMESPACE
+    sent: Sent  # type: ignore[assignment]
 
     def __init__(self, api: ApiServer, clock: VirtualClock) -> None:
-        self.api = api
-        self.clock = clock
-        self.user = Client(api.transport(), clock)
+        super().__init__(api, clock)
         self.sent = Sent(api.transport())
         #: The most Pods of each look that were not ready, by what a watcher saw.
         self.readiness: list[int] = []
@@ -95,14 +90,6 @@ class World:
         if "uid" in live["metadata"]:
             return await self.user.replace(SETS, name, body)
         return await self.user.create(SETS, body)
-
-    async def served(self) -> bool:
-        """Whether the kind is."""
-        try:
-            await self.user.list(SETS)
-        except NotFound:
-            return False
-        return True
 
     async def pods_of(self, *pods: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
         """Create Pods, injected by all the sets there are."""
@@ -137,21 +124,6 @@ class World:
             return (-1,) * 4
         fields = ("matchedPods", "updatedPods", "readyPods", "updatedReadyPods")
         return tuple(status.get(field, 0) for field in fields)
-
-    async def events(self, reason: str) -> list[str]:
-        """Messages, however often each was told."""
-        found = (await self.user.list(EVENTS)).items
-        return [event["message"] for event in found if event["reason"] == reason]
-
-    async def until(self, look: Callable[[], Awaitable[Any]], what: str, seconds: float = 120.0) -> Any:
-        """The first true thing that ``look`` returns."""
-        deadline, found = self.clock.monotonic() + seconds, None
-        while self.clock.monotonic() < deadline:
-            found = await look()
-            if found:
-                return found
-            await self.clock.sleep(0.05)
-        raise AssertionError(f"not within {seconds} s: {what}; {found}; {await self.counts()}")
 
     async def settles(self, *wanted: int, name: str = "s", seconds: float = 120.0) -> None:
         """Wait for the counts."""

@@ -117,7 +117,7 @@ async def test_templates_are_checked_in_the_managers_namespace() -> None:
 
 
 @virtual
-async def test_without_a_cluster_there_are_no_revisions_and_nobody_to_ask() -> None:
+async def test_without_a_cluster_there_are_no_revisions_and_no_requests() -> None:
     configuration = Store[ConfigMap]()
     data = {"SidecarSet_PatchPodMetadata_WhiteList": "{}"}
     configuration.put(ConfigMap(metadata=ObjectMeta(name="kruise-configuration"), data=data))

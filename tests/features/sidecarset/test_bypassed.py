@@ -64,7 +64,7 @@ def test_only_the_sets_that_it_lacks_are_named() -> None:
         pytest.param(pod(annotations={"kubernetes.io/config.mirror": "x"}), id="it is a mirror of a static Pod"),
     ],
 )
-def test_others_are_not(one: Pod) -> None:
+def test_pods_that_lack_no_sidecar_are_not_reported(one: Pod) -> None:
     assert sets_lacking(one) == ()
 
 

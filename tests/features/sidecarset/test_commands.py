@@ -93,7 +93,7 @@ async def test_plan_tells_each_pod_its_step_and_its_change(world: World) -> None
 
 @pytest.mark.behaviour("SS-134")
 @in_world
-async def test_explain_tells_who_waits_for_what_and_who_was_missed(world: World) -> None:
+async def test_explain_shows_what_each_pod_waits_for_and_which_were_missed(world: World) -> None:
     missed = {"metadata": {"name": "missed", "labels": {"app": "web"}}}
     missed["spec"] = {"containers": [{"name": "main", "image": "nginx:1"}]}
     await world.user.create(PODS, {"apiVersion": "v1", "kind": "Pod", **missed}, NAMESPACE)

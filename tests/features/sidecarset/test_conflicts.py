@@ -128,7 +128,7 @@ def test_a_set_does_not_clash_with_itself_nor_with_one_being_deleted() -> None:
 
 
 @pytest.mark.behaviour("SS-30")
-def test_conflicts_are_looked_for_only_in_a_set_that_is_right_by_itself() -> None:
+def test_conflicts_are_checked_only_for_a_valid_set() -> None:
     wrong = brings("s", "a", updateStrategy={"partition": -1})
     assert "already exist" not in refusal(wrong, brings("t", "a"))
 

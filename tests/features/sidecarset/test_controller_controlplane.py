@@ -269,7 +269,7 @@ async def test_a_roll_back_is_renumbered_and_old_revisions_go_but_for_those_in_u
 
 
 @pytest.mark.behaviour("SS-121", "SS-104")
-async def test_a_set_made_anew_takes_its_revision_over_before_it_is_collected(served: ControlPlane) -> None:
+async def test_a_recreated_set_adopts_its_revision_before_it_is_collected(served: ControlPlane) -> None:
     async with at_work(served) as world:
         await world.apply("again")
         await until(lambda: world.history("again"), [(await wait_for_latest(world, "again"), 1)])

@@ -75,7 +75,7 @@ class World:
 
 
 @virtual
-async def test_a_pod_is_told_of_once_although_it_is_looked_for_twice() -> None:
+async def test_a_bypassed_pod_is_reported_once() -> None:
     world = World()
     looking = asyncio.create_task(world.report.run())
     world.pod("web-0")
@@ -88,7 +88,7 @@ async def test_a_pod_is_told_of_once_although_it_is_looked_for_twice() -> None:
 
 
 @virtual
-async def test_a_pod_that_the_watch_shows_late_is_found_and_one_that_came_while_nobody_led() -> None:
+async def test_bypassed_pods_are_found_late_and_after_a_change_of_leader() -> None:
     world = World()
     looking = asyncio.create_task(world.report.run())
     world.pod("web-0")
@@ -104,7 +104,7 @@ async def test_a_pod_that_the_watch_shows_late_is_found_and_one_that_came_while_
 
 
 @virtual
-async def test_what_is_registered_again_meanwhile_is_looked_after_as_well() -> None:
+async def test_webhooks_registered_again_cause_another_check() -> None:
     world = World()
     looking = asyncio.create_task(world.report.run())
     world.report.webhooks_registered(EPOCH)

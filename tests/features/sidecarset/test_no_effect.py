@@ -42,7 +42,7 @@ def with_container(**fields: Any) -> dict[str, Any]:
         ),
     ],
 )
-def test_what_does_nothing_is_told(obj: dict[str, Any], said: tuple[str, ...]) -> None:
+def test_a_field_without_effect_is_warned_of(obj: dict[str, Any], said: tuple[str, ...]) -> None:
     written = write(obj)
     assert written.message == ""
     assert written.warnings == said
@@ -65,7 +65,7 @@ UNTOUCHED = "running Pods are not updated for this change; only new Pods get it"
         ({}, {"initContainers": [{"name": "i", "image": "i"}]}, (f"spec.initContainers: {UNTOUCHED}",)),
     ],
 )
-def test_a_change_that_no_running_pod_takes_is_told(
+def test_a_change_that_no_running_pod_takes_is_warned_of(
     fields: dict[str, Any], spec: dict[str, Any], said: tuple[str, ...]
 ) -> None:
     older = sidecar_set(containers=[{"name": "c", "image": "a:1"}])
@@ -75,7 +75,7 @@ def test_a_change_that_no_running_pod_takes_is_told(
 
 
 @pytest.mark.behaviour("SS-135")
-def test_another_restart_policy_of_an_init_container_is_told() -> None:
+def test_another_restart_policy_of_an_init_container_is_warned_of() -> None:
     written = write(sidecar_set(initContainers=[{"name": "i", "image": "i", "restartPolicy": "OnFailure"}]))
     text = '"OnFailure" makes no sidecar of it: it is injected, and runs before the others only'
     assert written.warnings == (f"spec.initContainers[0].restartPolicy: {text}",)

@@ -161,7 +161,7 @@ async def test_a_missed_event_is_made_good_by_the_slow_recount() -> None:
 
 @pytest.mark.behaviour("SS-89")
 @virtual
-async def test_status_changed_by_somebody_else_is_put_right() -> None:
+async def test_a_status_changed_by_others_is_restored() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -192,7 +192,7 @@ async def test_a_conflict_is_retried_on_the_status_as_it_then_is() -> None:
 
 
 @virtual
-async def test_the_status_of_a_set_made_anew_under_the_name_is_left_alone() -> None:
+async def test_the_status_of_a_recreated_set_is_left_alone() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -343,7 +343,7 @@ def _changed(world: World, image: str) -> Any:
 
 @pytest.mark.behaviour("SS-104")
 @virtual
-async def test_deleting_a_set_writes_nothing_and_its_name_starts_anew() -> None:
+async def test_deleting_a_set_writes_nothing_and_a_new_one_starts_from_zero() -> None:
     world = World()
     async with world.controlled():
         world.apply()
@@ -432,9 +432,7 @@ async def test_status_patches_carry_only_what_differs() -> None:
         ({"containers": [{"name": "a"}], "updateStrategy": []}, "spec.updateStrategy"),
     ],
 )
-def test_a_set_that_cannot_be_read_is_told_on_it_and_left_alone_until_it_is_repaired(
-    spec: dict[str, Any], field: str
-) -> None:
+def test_an_unreadable_set_gets_an_event_and_is_left_alone_until_repaired(spec: dict[str, Any], field: str) -> None:
     @virtual
     async def told() -> None:
         world = World()

@@ -50,7 +50,9 @@ THREE = [pod("a"), pod("b"), pod("c")]
         pytest.param(THREE, [], Limits(3, 1), "", "", id="nothing is missed"),
     ],
 )
-def test_who_goes_next(pods: list[Pod], missed: list[Pod], limits: Limits, evicted: str, said: str) -> None:
+def test_one_pod_at_a_time_is_evicted_within_the_limits(
+    pods: list[Pod], missed: list[Pod], limits: Limits, evicted: str, said: str
+) -> None:
     step = next_step(pods, missed, limits)
     assert (step.evict.metadata.name if step.evict is not None else "") == evicted
     assert said in step.waits + step.left
@@ -224,7 +226,7 @@ async def test_a_budget_holds_them_until_it_allows() -> None:
 
 
 @virtual
-async def test_where_the_injection_is_paused_nobody_goes() -> None:
+async def test_no_pod_is_evicted_while_injection_is_paused() -> None:
     async with shop(2, paused=True) as found:
         await found.client.clock.sleep(60)
         assert sorted(await found.pods()) == ["web-1", "web-2"]

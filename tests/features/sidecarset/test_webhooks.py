@@ -90,7 +90,7 @@ def test_the_hashes_of_the_articles_set_are_those_printed_there() -> None:
 
 
 @pytest.mark.behaviour("SS-8")
-def test_hashes_somebody_wrote_are_overwritten_and_other_annotations_kept() -> None:
+def test_forged_hashes_are_overwritten_and_other_annotations_kept() -> None:
     given = sidecar_set(metadata={"annotations": {HASH: "mine", "team": "mesh"}})
     annotations = accepted(given)["metadata"]["annotations"]
     assert annotations[HASH] == accepted(sidecar_set())["metadata"]["annotations"][HASH]
@@ -554,7 +554,7 @@ def test_a_revision_without_a_name_is_refused(wanted: dict[str, str]) -> None:
 
 
 @pytest.mark.behaviour("SS-26")
-def test_a_revision_is_looked_up_again_only_when_another_one_is_named() -> None:
+def test_a_revision_is_read_again_only_when_another_is_named() -> None:
     known = Lookups(revisions=[revision("s-1", "s", "v1")])
     stored = accepted(sidecar_set(injectionStrategy={"revision": {"revisionName": "s-1"}}), lookups=known)
     # It has vanished; pausing must still be possible.
@@ -716,7 +716,7 @@ def test_all_mistakes_are_reported_together_each_once() -> None:
 
 
 @pytest.mark.behaviour("SS-39")
-def test_who_injects_is_told_of_every_set_that_is_about_to_be_stored() -> None:
+def test_injection_learns_of_every_set_that_is_about_to_be_stored() -> None:
     index, clock = SidecarSetIndex(), SystemClock()
     _, validating = handlers(Lookups(), RecentSets(index, clock))
 

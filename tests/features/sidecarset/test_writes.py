@@ -166,7 +166,7 @@ async def test_a_pod_updated_in_place_says_that_it_is_upgradable(world: World) -
 
 @pytest.mark.behaviour("SS-93", "SS-105", "SS-107", "SS-123")
 @in_world
-async def test_pods_that_differ_in_more_than_images_are_told_of_once(world: World) -> None:
+async def test_pods_that_differ_in_more_than_images_are_reported_once(world: World) -> None:
     await world.apply()
     await world.settles(0, 0, 0, 0)
     await world.pods_of("a", "b")

@@ -160,7 +160,9 @@ async def test_a_claim_of_a_former_pod_is_waited_for() -> None:
     ],
 )
 @virtual
-async def test_who_owns_a_claim(scaled: str, deleted: str, wanted: list[str], condemned: list[str]) -> None:
+async def test_claims_are_owned_as_the_retention_policy_says(
+    scaled: str, deleted: str, wanted: list[str], condemned: list[str]
+) -> None:
     policy = {"whenScaled": scaled, "whenDeleted": deleted}
     foreign = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
     found = a_set(replicas=1, volumeClaimTemplates=[claim()], persistentVolumeClaimRetentionPolicy=policy)
@@ -280,7 +282,7 @@ async def test_orphaned_revisions_are_adopted_too(there: bool) -> None:
 
 @pytest.mark.behaviour("AS-121", "AS-147")
 @virtual
-async def test_a_refused_creation_is_told_three_times_and_keeps_no_other_from_being_tried() -> None:
+async def test_a_refused_creation_is_reported_three_times_and_blocks_no_other() -> None:
     shell = shown(a_set(replicas=3))
     pods = "/api/v1/namespaces/shop/pods"
     shell.server.refuse = lambda asked: asked.path == pods and b'"web-1"' in (asked.body or b"")
@@ -347,7 +349,7 @@ async def test_claims_grow_one_pod_after_the_other() -> None:
 
 @pytest.mark.behaviour("AS-104")
 @virtual
-async def test_a_claim_that_may_not_grow_is_told_of() -> None:
+async def test_a_claim_that_may_not_grow_is_reported() -> None:
     fixed = a_claim(1)
     fixed["spec"]["storageClassName"] = "fixed"
     classes = {"items": [{"metadata": {"name": "fixed"}}]}
@@ -363,7 +365,7 @@ async def test_a_claim_that_may_not_grow_is_told_of() -> None:
 
 @pytest.mark.behaviour("AS-106", "AS-108", "AS-148")
 @virtual
-async def test_what_is_large_enough_stays_and_what_grows_at_the_mount_is_mounted_anew() -> None:
+async def test_a_large_enough_claim_stays_and_one_that_grows_at_the_mount_is_remounted() -> None:
     waiting = a_claim(1, storage="2Gi", conditions=["FileSystemResizePending"])
     shell = await grown(a_claim(0, storage="3Gi", capacity="3Gi"), waiting)
     assert not shell.bodies("PATCH", "/persistentvolumeclaims")

@@ -150,7 +150,7 @@ def test_the_newest_default_class_counts_and_silence_is_no() -> None:
 
 
 @pytest.mark.behaviour("AS-150")
-def test_whoever_reserves_an_ordinal_whose_claims_go_too_is_warned() -> None:
+def test_reserving_an_ordinal_whose_claims_are_deleted_is_warned_of() -> None:
     policy = {"whenScaled": "Delete"}
     old = write(stateful_set(volumeClaimTemplates=[claim()], persistentVolumeClaimRetentionPolicy=policy)).stored()
     new = write({**old, "spec": {**old["spec"], "reserveOrdinals": [1]}}, old)

@@ -71,7 +71,7 @@ async def test_shares_that_cannot_be_met_change_nothing_of_what_the_status_says_
 
 @pytest.mark.behaviour("UD-49", "UD-65", "UD-68")
 @in_world
-async def test_what_cannot_be_created_is_said_and_tried_again(there: World) -> None:
+async def test_a_workload_that_cannot_be_created_is_reported_and_retried(there: World) -> None:
     there.manager.refuse = lambda request: request.method == "POST" and "/clonesets" in request.path
     await there.unite({"name": "a"}, {"name": "b"})
 
@@ -144,7 +144,7 @@ async def test_a_workload_that_loses_the_label_of_its_subset_is_released_and_rep
 
 @pytest.mark.behaviour("UD-32")
 @in_world
-async def test_what_others_own_or_nobody_asked_for_is_left_alone(there: World) -> None:
+async def test_foreign_and_unlisted_workloads_are_left_alone(there: World) -> None:
     body = {
         "apiVersion": "apps.kruise.io/v1beta1",
         "kind": "CloneSet",

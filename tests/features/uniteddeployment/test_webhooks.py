@@ -162,7 +162,7 @@ def test_a_flat_strategy_of_clonesets_is_nested_where_it_is_stored() -> None:
         ("advancedStatefulSetTemplate", 47, True),
     ],
 )
-def test_names_whose_pods_nobody_could_make_are_refused_on_creation(kind: str, length: int, refused: bool) -> None:
+def test_names_too_long_for_pods_are_refused_on_creation(kind: str, length: int, refused: bool) -> None:
     obj = united(kind=kind)
     obj["metadata"]["name"] = "w" * length
     found = write(obj)

@@ -338,7 +338,7 @@ async def test_a_patch_that_does_not_fit_refuses_the_pod_and_says_why(patch: Any
 
 
 @pytest.mark.behaviour("WS-39")
-def test_nobody_is_counted_twice_as_the_webhook_is_not_called_again() -> None:
+def test_no_pod_is_counted_twice_since_the_webhook_is_called_once() -> None:
     (entry,) = mutating_configuration([MUTATE_POD], UrlEndpoint("127.0.0.1", 443), "")["webhooks"]
     assert entry["reinvocationPolicy"] == "Never"
 

@@ -64,7 +64,7 @@ async def test_what_is_settled_costs_no_write(there: World) -> None:
 
 @pytest.mark.behaviour("WS-61", "WS-70")
 @in_world
-async def test_who_does_not_come_or_go_is_told_and_frees_the_place(there: World) -> None:
+async def test_a_pod_that_never_comes_is_reported_and_frees_its_place(there: World) -> None:
     await there.workload(1)
     await there.spread(A, B)
     await there.pod("a1", "a")
@@ -117,7 +117,7 @@ async def test_a_place_is_kept_for_a_pod_that_only_the_cache_does_not_show(there
 
 @pytest.mark.behaviour("WS-61")
 @in_world
-async def test_a_pod_that_is_there_and_belongs_to_somebody_else_keeps_no_place(there: World) -> None:
+async def test_a_foreign_pod_keeps_no_place(there: World) -> None:
     await there.workload(2)
     await there.spread(A, B)
     await there.pod("mine", owned=False)
@@ -193,7 +193,7 @@ async def test_a_cost_that_meets_a_conflict_is_written_all_the_same(there: World
 
 @pytest.mark.behaviour("WS-70", "WS-59")
 @in_world
-async def test_a_cost_that_cannot_be_written_is_told_and_tried_again(there: World) -> None:
+async def test_a_deletion_cost_that_cannot_be_written_is_reported_and_retried(there: World) -> None:
     await there.workload(1)
     there.manager.refuse = lambda request: request.method == "PATCH" and request.path.endswith("/pods/a1")
     await there.spread(A, B)

@@ -72,7 +72,7 @@ async def fleets(there: World) -> str:
 
 @pytest.mark.behaviour("WS-18", "WS-23", "WS-24")
 @in_world
-async def test_native_targets_and_who_is_above_them(there: World) -> None:
+async def test_native_targets_and_their_owners_are_found(there: World) -> None:
     client = there.client
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
     spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
@@ -98,7 +98,7 @@ async def test_native_targets_and_who_is_above_them(there: World) -> None:
 
 @pytest.mark.behaviour("WS-37")
 @in_world
-async def test_who_asks_for_a_place_waits_for_an_api_server_out_of_breath(there: World) -> None:
+async def test_a_place_is_granted_once_a_busy_api_server_answers(there: World) -> None:
     await there.workload(3)
     prepared = prepare_spread(spread({"a": "50%"}))
     live = LiveTargets(Client(there.manager, there.client.clock), Whitelist)
@@ -112,7 +112,7 @@ async def test_who_asks_for_a_place_waits_for_an_api_server_out_of_breath(there:
 
 @pytest.mark.behaviour("WS-23")
 @in_world
-async def test_who_is_above_a_workload_is_not_what_a_pod_of_another_namespace_claims(there: World) -> None:
+async def test_owners_are_not_taken_from_pods_of_other_namespaces(there: World) -> None:
     client = there.client
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [container()]}}
     spec = {"replicas": 4, "selector": {"matchLabels": {"app": "x"}}, "template": template}
@@ -148,7 +148,7 @@ async def told(there: World, reason: str) -> list[tuple[str, int]]:
 
 @pytest.mark.behaviour("WS-18", "WS-70")
 @in_world
-async def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again(there: World) -> None:
+async def test_a_kind_that_is_not_served_is_reported_once_and_read_again(there: World) -> None:
     await spread_over_fleets(there)
     text = "spec.targetRef: example.com/v1 serves no namespaced kind Fleet"
     await there.becomes(lambda: told(there, "UnknownWorkload"), [(text, 1)])
@@ -161,7 +161,7 @@ async def test_a_kind_that_is_not_served_is_told_once_and_looked_for_again(there
 
 @pytest.mark.behaviour("WS-18", "WS-70", "WS-71")
 @in_world
-async def test_a_target_that_may_not_be_read_is_told_with_the_right_that_is_missing(there: World) -> None:
+async def test_a_forbidden_target_is_reported_with_the_missing_right(there: World) -> None:
     await fleets(there)
     there.manager.status = 403
     there.manager.text = 'User "kruise" cannot get resource "fleets" in API group "example.com"'

@@ -95,7 +95,7 @@ def test_numbers_of_subsets_make_sense_together(numbers: list[Any], target: str,
 
 
 @pytest.mark.behaviour("WS-9", "WS-12")
-def test_the_first_wrong_number_is_the_last_that_is_told_of_subsets() -> None:
+def test_checking_subsets_stops_at_the_first_wrong_number() -> None:
     negative, same, unnamed = {"name": "a", "maxReplicas": -1}, {"name": "a"}, {"name": ""}
     number = (
         'spec.subsets[{}].maxReplicas: Invalid value: intstr.IntOrString{{Type:0, IntVal:-1, StrVal:""}}: '

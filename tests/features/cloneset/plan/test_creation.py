@@ -28,7 +28,7 @@ def maker(*, bare_hash: bool = False, ready_gate: bool = True) -> PodMaker:
     ("switched", "tracked"),
     [({}, False), ({"CloneSetPodManagedFields": True}, True), ({"PodWebhook": False}, True)],
 )
-def test_pods_are_tracked_where_asked_for_or_where_nobody_could_take_it_away(
+def test_field_tracking_of_pods_is_kept_where_it_was_asked_for_or_cannot_be_removed(
     switched: dict[str, bool], tracked: bool
 ) -> None:
     gates = Gates.of(lambda name: switched.get(name, GATES[name].default))

@@ -33,7 +33,7 @@ def names(pods: list[PodFacts]) -> list[str]:
 
 
 @pytest.mark.behaviour("CS-112", "CS-113")
-def test_who_is_deleted_first() -> None:
+def test_the_least_useful_pod_is_deleted_first() -> None:
     """U-23."""
     pods = [
         made("serving", node="a"),
@@ -57,7 +57,7 @@ def test_crowded_zones_first_where_the_template_spreads() -> None:
 
 
 @pytest.mark.behaviour("CS-125", "CS-126", "CS-127", "CS-128")
-def test_who_is_updated_first() -> None:
+def test_the_least_useful_pod_is_updated_first() -> None:
     """U-21."""
     pods = [made(f"p{number}") for number in range(8)]
     broken = made("broken", ready=False)

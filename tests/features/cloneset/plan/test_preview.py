@@ -90,7 +90,7 @@ def test_the_partition_is_where_it_ends() -> None:
     ],
 )
 @pytest.mark.behaviour("CS-123")
-def test_what_holds_a_roll_out_is_told(strategy: dict[str, Any], ends: str) -> None:
+def test_the_preview_says_what_holds_a_rollout_back(strategy: dict[str, Any], ends: str) -> None:
     found = told(resolved(replicas=3, strategy=strategy), old_pods(3))
     assert found.steps == ()
     assert found.ends == ends
@@ -104,7 +104,7 @@ def test_in_place_only_ends_at_the_first_pod_that_cannot_be() -> None:
 
 
 @pytest.mark.behaviour("CS-130")
-def test_a_pod_in_a_state_of_somebody_elses_is_named_and_nothing_is_said_to_happen_to_it() -> None:
+def test_a_pod_in_a_foreign_lifecycle_state_is_named_and_left_as_it_is() -> None:
     odd = pod(OLD_HASH, name="web-odd", lifecycle="Foo")
     found = told(
         resolved(replicas=2, strategy=rolling(policy="InPlaceIfPossible", maxUnavailable=2)), [odd, *old_pods(1)]
@@ -115,7 +115,7 @@ def test_a_pod_in_a_state_of_somebody_elses_is_named_and_nothing_is_said_to_happ
 
 
 @pytest.mark.behaviour("PM-140")
-def test_pods_whose_env_nobody_would_refresh_are_told_to_be_replaced() -> None:
+def test_pods_without_an_agent_to_refresh_their_env_are_previewed_as_replaced() -> None:
     def labelled(tier: str) -> ResolvedSpec:
         field = {"valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['tier']"}}}
         container = {"name": "main", "image": "nginx:1", "env": [{"name": "TIER", **field}]}
@@ -166,7 +166,7 @@ def test_broken_pods_that_use_up_the_budget_are_named() -> None:
 
 
 @pytest.mark.behaviour("CS-130")
-def test_a_hook_is_waited_for_and_told() -> None:
+def test_the_preview_names_the_hook_that_it_waits_for() -> None:
     lifecycle = {"inPlaceUpdate": {"finalizersHandler": [HOLD]}}
     found = told(resolved(replicas=1, lifecycle=lifecycle), old_pods(1, update_hooked=True))
     assert [one.reason for one in found.steps] == ["image of main becomes nginx:2, after its inPlaceUpdate hook"]
@@ -190,7 +190,7 @@ def explained(wanted: ResolvedSpec, pods: list[PodFacts], about: PodFacts) -> st
     return "\n".join(explain(about.pod, wanted, rollout, told(wanted, pods), update, lambda _: None))
 
 
-def test_a_pod_whose_turn_comes_is_told_when_and_how() -> None:
+def test_the_preview_says_when_and_how_a_pod_is_updated() -> None:
     pods = old_pods(2)
     text = explained(resolved(replicas=2), pods, pods[1])
     assert text.splitlines() == [
@@ -201,7 +201,7 @@ def test_a_pod_whose_turn_comes_is_told_when_and_how() -> None:
     ]
 
 
-def test_what_keeps_a_pod_from_being_available_is_told() -> None:
+def test_the_preview_says_why_a_pod_is_not_available() -> None:
     gate = PodCondition(type="KruisePodReady", status="False", message='[{"userAgent":"me","key":"hold"}]')
     sick = pod(OLD_HASH, name="web-sick", available=False, lifecycle="PreparingUpdate", update_hooked=True)
     sick = replace(
@@ -217,7 +217,7 @@ def test_what_keeps_a_pod_from_being_available_is_told() -> None:
 
 @pytest.mark.behaviour("CLI-7")
 @pytest.mark.parametrize(("state", "hook"), [("PreparingNormal", "preNormal"), ("Updated", "inPlaceUpdate")])
-def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) -> None:
+def test_the_preview_says_what_a_pod_lacks_to_serve(state: str, hook: str) -> None:
     lifecycle = {hook: {"finalizersHandler": [HOLD], "labelsHandler": {"traffic": "on"}}}
     one = pod(OLD_HASH, name="web-0", lifecycle=state, update_hooked=True)
     one.pod = replace_status(one, PodStatus(phase="Running"))
@@ -236,7 +236,7 @@ def test_what_a_pod_lacks_to_come_into_service_is_told(state: str, hook: str) ->
         ("none", "its in-place update cannot continue: Pod default/web-0: annotation apps.kruise.io/inplace-update-"),
     ],
 )
-def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> None:
+def test_the_preview_says_what_an_update_in_place_waits_for(record: str, said: str) -> None:
     one = pod(OLD_HASH, name="web-0", lifecycle="Updating")
     one.pod = replace_status(one, PodStatus(phase="Running"))
     annotations = {"apps.kruise.io/inplace-update-state": record}
@@ -246,13 +246,13 @@ def test_what_an_update_in_place_waits_for_is_told(record: str, said: str) -> No
     assert said in explained(resolved(replicas=1), [one], one)
 
 
-def test_a_pod_that_does_not_count_is_told_why() -> None:
+def test_the_preview_says_why_a_pod_does_not_count() -> None:
     left = pod(OLD_HASH, name="web-left")
     text = explained(resolved(replicas=1), old_pods(1), left)
     assert text == "not counted: its labels do not match the selector app=web"
 
 
-def test_a_pod_somebody_wants_gone_is_told() -> None:
+def test_the_preview_shows_pods_marked_for_deletion() -> None:
     pods = old_pods(2)
     text = explained(resolved(replicas=2, scaleStrategy={"podsToDelete": ["web-0"]}), pods, pods[0])
     assert "its deletion was requested (podsToDelete)" in text

@@ -50,7 +50,7 @@ def test_worked_example(pods: str, update: int, maximum: int, updated: int) -> N
 
 
 @pytest.mark.behaviour("CS-124")
-def test_who_prepares_its_deletion_is_no_candidate() -> None:
+def test_a_pod_that_prepares_its_deletion_is_not_updated() -> None:
     pods = [
         pod(OLD, lifecycle="PreparingDelete"),
         pod(OLD, lifecycle="Updating", in_grace=True),
@@ -61,7 +61,7 @@ def test_who_prepares_its_deletion_is_no_candidate() -> None:
 
 
 @pytest.mark.behaviour("CS-128", "CS-188")
-def test_who_waits_for_its_update_is_replaced_although_the_only_pod_that_serves_is_marked() -> None:
+def test_a_pod_that_waits_for_its_update_is_replaced_even_if_the_only_serving_pod_is_marked() -> None:
     """The policy became ReCreate meanwhile; nobody may be taken out of service beside the one that prepares."""
     marked, preparing, new = pod(OLD, marked=True), pod(OLD, lifecycle="PreparingUpdate"), pod(NEW)
     pods = [marked, preparing, new]
@@ -133,12 +133,12 @@ def test_in_place_only_fails_on_the_first_that_cannot() -> None:
 
 
 @pytest.mark.behaviour("CS-123", "CS-133")
-def test_paused_updates_nobody() -> None:
+def test_a_paused_set_updates_no_pod() -> None:
     assert planned(UpdatePolicy.RECREATE, [pod(OLD)], paused=True) == UpdatePlan()
 
 
 @pytest.mark.behaviour("CS-123", "CS-186")
-def test_on_delete_updates_nobody() -> None:
+def test_on_delete_updates_no_pod() -> None:
     settings = Settings(on_delete=True, rolling_update=None)
     plan = plan_update(
         [pod(OLD)],

@@ -178,7 +178,7 @@ def test_strictly_unavailable_old_pods_use_up_the_limit() -> None:
 
 
 @pytest.mark.behaviour("DS-78")
-def test_who_waits_for_the_limit_is_counted() -> None:
+def test_pods_that_wait_for_the_limit_are_counted() -> None:
     plan = plan_update(cluster(5, old_pods()), limit(2))
     assert (plan.unavailable, plan.waiting) == (2, 3)
     assert plan_update(cluster(2, old_pods(nodes=2)), limit(2)).waiting == 0

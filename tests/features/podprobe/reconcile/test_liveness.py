@@ -148,7 +148,7 @@ def _is_ready(pod: Json) -> bool:
 
 @pytest.mark.behaviour("PPM-53")
 @in_managed(GATE)
-async def test_a_pod_that_serves_nobody_takes_no_room(there: Simulated) -> None:
+async def test_an_unavailable_pod_may_be_restarted_without_counting(there: Simulated) -> None:
     unready = {"exec": {"command": ["cat", "/ready"]}, "periodSeconds": 1}
     command = "touch /alive; sleep 60; rm /alive; sleep 1000; touch /ready; sleep 1000000"
     await there.create(SETS, clone_set(2, container(command=command, readinessProbe=unready)))

@@ -40,7 +40,7 @@ def ruled(
 
 
 @pytest.mark.behaviour("PUB-30")
-def test_whose_a_pod_is_stands_in_its_annotations_and_the_newer_wins() -> None:
+def test_the_budget_of_a_pod_is_in_its_annotations_and_the_newer_one_wins() -> None:
     assert related_budget({"pub.kruise.io/related-pub": "a", "kruise.io/related-pub": "b"}) == "a"
     assert related_budget({"kruise.io/related-pub": "b"}) == "b"
     assert related_budget({}) == ""
@@ -172,7 +172,7 @@ def test_a_selector_that_ignores_nothing_ignores_nothing(selector: Json | None) 
 
 
 @pytest.mark.behaviour("PUB-64")
-def test_what_was_granted_long_ago_is_charged_anew() -> None:
+def test_an_old_grant_is_charged_again() -> None:
     assert ruled(budget(allowed=0, disrupted={"web-0": ago(21)})).answer.outcome is Outcome.REFUSED
     assert ruled(budget(allowed=0, unavailable={"web-0": ago(11)})).answer.outcome is Outcome.REFUSED
     assert ruled(budget(allowed=0, disrupted={"web-0": "9999-01-01T00:00:00Z"})).answer.outcome is Outcome.REFUSED
@@ -407,7 +407,7 @@ def test_a_target_is_met_by_any_workload_above_the_pod_whatever_its_version() ->
 
 @pytest.mark.behaviour("PUB-31")
 @pytest.mark.parametrize("selector", [None, {}, {"matchLabels": {"a": "!"}}])
-def test_a_selector_that_says_nothing_meets_nobody(selector: Json | None) -> None:
+def test_an_empty_selector_matches_no_pod(selector: Json | None) -> None:
     assert budget_for([named("a", selector=selector)], {"app": "web"}, CHAIN) == ""
 
 

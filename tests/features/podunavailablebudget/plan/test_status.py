@@ -99,7 +99,7 @@ def test_nothing_has_to_stay_of_a_workload_that_is_going(value: int | str) -> No
 @pytest.mark.behaviour("PUB-53")
 @pytest.mark.parametrize("field", ["maxUnavailable", "minAvailable"])
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_stored_value_that_is_no_number_is_told(field: str, gone: bool) -> None:
+def test_an_unreadable_stored_value_is_reported(field: str, gone: bool) -> None:
     bad = budget(**{"maxUnavailable": None, field: "many"})
     with pytest.raises(IntOrPercentError):
         recompute(bad, Observed({}, Expected(1, gone=gone), NOW))
@@ -146,7 +146,7 @@ def test_a_pod_the_cache_has_not_shown_yet_keeps_its_entry() -> None:
 
 
 @pytest.mark.behaviour("PUB-55")
-def test_a_pod_that_was_to_be_deleted_and_is_not_counts_again_and_is_told() -> None:
+def test_a_pod_that_survives_its_granted_deletion_counts_again_and_is_reported() -> None:
     given_ = budget(disrupted={"p0": ago(20), "p1": ago(21)})
     waiting = recompute(given_, Observed(pods(3), Expected(3), NOW))
     # Exactly 20 s is still in time; the other has to be looked at first.
@@ -168,7 +168,7 @@ def test_one_that_went_unseen_is_not_counted_on_the_word_of_an_old_cache(live: A
 
 
 @pytest.mark.behaviour("PUB-56")
-def test_an_update_is_waited_for_ten_seconds_and_then_looked_at() -> None:
+def test_a_granted_update_is_checked_after_ten_seconds() -> None:
     fresh, old = budget(unavailable={"p0": ago(10)}), budget(unavailable={"p0": ago(11)})
     assert recompute(fresh, Observed(pods(3), Expected(3), NOW)).status.unavailable_pods == {"p0": ago(10)}
     assert recompute(old, Observed(pods(3), Expected(3), NOW)).overdue == ("p0",)
@@ -238,7 +238,7 @@ SIDECAR = RunningContainer("agent", "agent:1", "agent-1", "y", ready=True, curre
         ),
     ],
 )
-def test_an_update_that_nobody_saw_is_told_by_what_runs(
+def test_an_unobserved_update_is_recognized_by_what_runs(
     before: tuple[RunningContainer, ...], after: tuple[RunningContainer, ...], back: bool
 ) -> None:
     noted = {"p0": ago(0)}
@@ -309,7 +309,7 @@ def test_grants_are_forgotten_with_their_entries_and_never_too_many() -> None:
 
 
 @pytest.mark.behaviour("PUB-57")
-def test_it_is_looked_at_again_when_the_first_entry_is_due() -> None:
+def test_the_status_is_computed_again_when_the_first_entry_expires() -> None:
     given_ = budget(disrupted={"p0": ago(1), "p1": ago(12)}, unavailable={"p2": ago(1)})
     again = recompute(given_, Observed(pods(3), Expected(3), NOW)).again_after
     assert again is not None

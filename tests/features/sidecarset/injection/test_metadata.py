@@ -94,7 +94,7 @@ def test_what_is_not_json_is_refused(current: str, patch_text: str, who: str) ->
 
 @pytest.mark.behaviour("D-21")
 @pytest.mark.parametrize("text", ['{"x":null}', "plain", '{"b":1, "a":2}', "{"])
-def test_a_text_taken_as_it_is_stays_when_the_patch_comes_again(text: str) -> None:
+def test_a_patch_applied_twice_changes_a_plain_value_once(text: str) -> None:
     first = patched_annotations({}, [patch("MergePatchJson", k=text)])
     assert first == {"k": text}
     assert patched_annotations(first, [patch("MergePatchJson", k=text)]) == {}

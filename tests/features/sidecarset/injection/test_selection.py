@@ -276,7 +276,7 @@ def test_a_set_with_a_field_of_a_wrong_type_is_set_aside_and_the_others_inject(s
     assert world.index.unusable == {}
 
 
-def test_a_change_of_status_counts_alone_prepares_nothing_anew() -> None:
+def test_a_status_update_does_not_prepare_a_set_again() -> None:
     index = SidecarSetIndex()
     obj = one("s", metadata={"generation": 1, "uid": "u"}, status={"matchedPods": 1})
     first = index.update(obj)

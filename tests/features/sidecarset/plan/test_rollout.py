@@ -174,7 +174,7 @@ def test_the_partition_is_kept_of_all_outdated_pods() -> None:
 
 @pytest.mark.behaviour("SS-103")
 @pytest.mark.parametrize("strategy", [rolling(paused=True), Strategy(rolling=False, max_unavailable=1)])
-def test_paused_and_not_update_update_nobody(strategy: Strategy) -> None:
+def test_paused_and_not_update_update_no_pod(strategy: Strategy) -> None:
     assert next_pods(strategy, pod_counts((5, OLD))) == []
 
 
@@ -189,14 +189,14 @@ def test_a_pod_that_is_put_off_leaves_its_turn_to_another() -> None:
 
 
 @pytest.mark.behaviour("SS-95")
-def test_what_cannot_be_read_updates_nobody() -> None:
+def test_an_unreadable_limit_updates_no_pod() -> None:
     assert partition_of("a lot", 10) == 10
     assert max_unavailable_of("a lot", 10) == 0
     assert partition_of(None, 10) == 0
 
 
 @pytest.mark.behaviour("SS-94")
-def test_who_has_least_to_lose_goes_first() -> None:
+def test_the_least_useful_pod_is_updated_first() -> None:
     found = PodCounts()
     for name, age in (("long", 500), ("short", 5), ("middle", 50)):
         found.observe(ObjectKey("shop", name), OLD, pod(name, age=age))

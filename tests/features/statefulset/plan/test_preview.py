@@ -120,7 +120,7 @@ def test_a_huge_set_is_shown_in_part() -> None:
         ),
     ],
 )
-def test_what_is_said_of_one_pod(one: Json, says: list[str]) -> None:
+def test_explain_describes_one_pod(one: Json, says: list[str]) -> None:
     hooks = {"preDelete": {"finalizersHandler": ["example.com/hold"]}}
     resolved = resolved_of(replicas=3, updateStrategy=rolling(partition=1), lifecycle=hooks)
     one["metadata"]["labels"]["app"] = "web"

@@ -98,7 +98,7 @@ def test_the_limit_is_rounded_down_and_at_least_one(limit: int | str, count: int
 
 
 @pytest.mark.behaviour("AS-75", "AS-76", "AS-86", "AS-87", "AS-142")
-def test_who_is_not_updated() -> None:
+def test_pods_held_back_by_the_strategy_are_not_updated() -> None:
     assert not picked(settings(3, on_delete=True), pods_of(range(3)))
     marked = pods_of(range(3), p1=pod(1, marked=True))
     assert not picked(settings(3, paused=True), marked)
@@ -130,7 +130,7 @@ def test_marked_pods_go_from_the_highest_as_far_as_there_is_room() -> None:
         pod(0, labels={"x": "y"}, ready=False),
     ],
 )
-def test_who_is_unavailable_takes_the_room_of_others(other: Json) -> None:
+def test_unavailable_pods_count_toward_the_limit(other: Json) -> None:
     steps = picked(settings(3, partition=1), [other, pod(1), pod(2)])
     assert not steps
     assert picked(settings(3, partition=1, limit=2), [other, pod(1), pod(2)]) == [2]
@@ -205,7 +205,7 @@ def test_what_ordered_ready_waits_for_is_repaired_where_the_set_asks_for_it(
 
 
 @pytest.mark.behaviour("AS-100")
-def test_who_prepared_for_nothing_goes_back_into_service() -> None:
+def test_a_pod_prepared_for_an_update_that_was_withdrawn_serves_again() -> None:
     pods = [pod(0, state="PreparingUpdate"), pod(1, NEW, state="PreparingUpdate"), pod(2, state="PreparingUpdate")]
 
     def back(chosen: Settings) -> list[str]:

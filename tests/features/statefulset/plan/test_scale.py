@@ -163,7 +163,7 @@ def test_a_pod_that_is_wanted_again_comes_back(waiting: Json, partition: int, ba
 
 
 @pytest.mark.behaviour("AS-101")
-def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
+def test_pods_held_back_in_an_unordered_update_serve_again() -> None:
     waiting = pod(2, OLD, state="PreparingDelete")
     for partition, back in ((3, [2]), (0, [])):
         chosen = settings(3, partition=partition, unordered=True, lifecycle=HOOKS)
@@ -171,7 +171,7 @@ def test_in_an_unordered_update_whoever_is_held_back_comes_back() -> None:
 
 
 @pytest.mark.behaviour("AS-76", "AS-101")
-def test_while_the_update_is_paused_it_replaces_nobody_and_whoever_waited_for_that_comes_back() -> None:
+def test_a_paused_update_replaces_no_pod_and_waiting_pods_serve_again() -> None:
     waiting = pod(1, OLD, state="PreparingDelete")
     found = plan(settings(3, ordered=True, paused=True, lifecycle=HOOKS), [pod(0), waiting])
     assert [one.ordinal for one in found.cancel_deletion] == [1]

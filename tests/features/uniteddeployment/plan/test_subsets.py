@@ -289,7 +289,7 @@ A_CLONE_SET = {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "nam
         (DEPLOYMENTS, None, False),
     ],
 )
-def test_whose_a_pod_is(resource: Resource, owner: Json | None, mine: bool) -> None:
+def test_a_pod_belongs_to_the_subset_of_its_workload(resource: Resource, owner: Json | None, mine: bool) -> None:
     references = [{**owner, "controller": True}] if owner is not None else []
     found = decode_pod(orjson.dumps({"metadata": {"name": "p", "ownerReferences": references}, "spec": {}}))
     assert is_of(resource, workload("web-a-x", "2026-01-01T00:00:00Z", uid="w"), found) is mine

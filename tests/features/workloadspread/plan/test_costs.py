@@ -103,6 +103,6 @@ def test_a_replicaset_without_hash_has_one_version() -> None:
     ("kind", "priced"),
     [("CloneSet", True), ("Deployment", True), ("ReplicaSet", True), ("StatefulSet", False), ("Job", False)],
 )
-def test_costs_are_for_those_who_look_at_them(kind: str, priced: bool) -> None:
+def test_deletion_costs_are_written_only_for_workloads_that_read_them(kind: str, priced: bool) -> None:
     assert is_priced(spread({"a": 1}, kind=kind)) is priced
     assert first_costs(spread({"a": 1, "b": None}, kind=kind)) == ({"a": "200", "b": "100"} if priced else {})

@@ -91,7 +91,7 @@ def test_a_new_pod_gets_the_first_place(
 
 
 @pytest.mark.behaviour("WS-29", "WS-43")
-def test_a_pod_gets_the_place_of_the_one_of_its_name_that_goes_and_nobody_else_does() -> None:
+def test_only_a_pod_of_the_same_name_gets_the_place_of_a_leaving_pod() -> None:
     full = spread({"a": 1, "b": 1, "c": None}, {IGNORED: [entry("a", 1, 0), entry("b", 1, 1), entry("c", None, -1)]})
     gone = give_back(full, IGNORED, "a", "p1", ago(0)).changed
     assert statuses(gone)["a"] == (1, [], ["p1"])

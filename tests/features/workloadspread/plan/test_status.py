@@ -161,7 +161,7 @@ def test_the_last_subset_always_takes_pods() -> None:
 
 @pytest.mark.behaviour("WS-64", "WS-75")
 @pytest.mark.parametrize("critical", [None, 0])
-def test_without_seconds_nobody_is_moved_and_no_condition_stands(critical: int | None) -> None:
+def test_without_a_deadline_no_pod_is_rescheduled(critical: int | None) -> None:
     overall = [{"name": "a", "replicas": 1, "missingReplicas": 4, "conditions": [condition("False")]}]
     given = spread({"a": 5, "b": None}, {}, overall=overall, critical=critical)
     outcome = compute(given, {IGNORED: {"a": [WAITING]}}, 0, NOW)
@@ -180,7 +180,7 @@ def test_without_seconds_nobody_is_moved_and_no_condition_stands(critical: int |
         (pod("p", "a", phase="Pending", node="", age=31), False, None),
     ],
 )
-def test_late_is_who_the_scheduler_refused_for_long_enough(waiting: Pod, late: bool, again: float | None) -> None:
+def test_a_pod_unschedulable_past_the_deadline_is_rescheduled(waiting: Pod, late: bool, again: float | None) -> None:
     outcome = compute(spread({"a": 5, "b": None}, critical=30), {IGNORED: {"a": [waiting]}}, 0, NOW)
     assert bool(outcome.moved_on) is late
     assert outcome.again_after == again
