@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from app.api.core.defaults import default_pod_template
 from app.api.core.pods import pod_errors
@@ -58,43 +58,25 @@ HOST_PORTS_GATE: Final = "DefaultHostNetworkHostPortsInPodTemplates"
 _RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
 
 
-class TemplateLookups(Protocol):
-    """Lookups of the webhooks beyond the request."""
+class TemplateLookups:
+    """Lookups of the webhooks beyond the request. Without a client, templates are checked structurally."""
 
-    #: Gates: skip template defaulting; default host ports. [CS-18]
-    no_template_defaults: bool
-    default_host_ports: bool
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """Return the API server's errors for a Pod template at ``path``; None without an API server."""
-        ...
-
-
-class StandaloneTemplates:
-    """Lookups without a cluster: templates are checked structurally."""
-
-    def __init__(self, enabled: Callable[[str], bool] = lambda _: False) -> None:
-        """``enabled`` returns whether a feature gate is on."""
+    def __init__(
+        self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
+    ) -> None:
+        """``enabled`` returns whether a feature gate is on; ``namespace`` is the manager's own."""
+        #: Gates: skip template defaulting; default host ports. [CS-18]
         self.no_template_defaults = enabled(GATE)
         self.default_host_ports = enabled(HOST_PORTS_GATE)
-
-    async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:  # noqa: ARG002
-        """Return None: there is no API server."""
-        return None
-
-
-class ClusterTemplates(StandaloneTemplates):
-    """Lookups in a cluster."""
-
-    def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool] = lambda _: False) -> None:
-        """``namespace`` is the manager's own."""
-        super().__init__(enabled)
-        self._client = client
-        self._namespace = namespace
+        self.client = client
+        self.namespace = namespace
 
     async def template_errors(self, template: Mapping[str, Any], path: str) -> Sequence[str] | None:
-        """Check with a dry run in the manager's namespace."""
-        return await template_errors(self._client, self._namespace, template, path)
+        """Return the errors in a Pod template at ``path`` from a dry run in the manager's namespace; None without an
+        API server."""
+        if self.client is None:
+            return None
+        return await template_errors(self.client, self.namespace, template, path)
 
 
 def template_changed(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> bool:

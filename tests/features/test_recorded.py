@@ -37,7 +37,7 @@ from app.features.workloadspread.kind import WORKLOAD_SPREAD
 from app.kube.admission import Allowed, Handler, Patched
 from app.kube.patches import apply
 from app.kube.store import Store
-from app.pods.template_check import StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from tests.admission.recorded import RECORDED_LENGTH, cases, comparable, hold_against
 from tests.admission.writing import review_of, written
 from tests.features.cloneset.writing import Lookups as CloneSetLookups
@@ -45,7 +45,7 @@ from tests.features.podunavailablebudget.writing import Lookups as BudgetLookups
 from tests.kit.features import decided
 
 Json = dict[str, Any]
-TEMPLATES = StandaloneTemplates()
+TEMPLATES = TemplateLookups()
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,13 @@ from app.features.broadcastjob import webhooks as broadcastjob
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.cloneset import webhooks as cloneset
 from app.features.cloneset.kind import CLONE_SET
-from app.features.cloneset.webhooks import StandaloneLookups
+from app.features.cloneset.webhooks import CloneSetLookups
 from app.features.statefulset import webhooks as statefulset
 from app.features.statefulset.kind import STATEFUL_SET
 from app.features.uniteddeployment import webhooks as uniteddeployment
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.kube.admission import Handler
-from app.pods.template_check import HOST_PORTS_GATE, StandaloneTemplates
+from app.pods.template_check import HOST_PORTS_GATE, TemplateLookups
 from tests.admission.writing import written
 
 Json = dict[str, Any]
@@ -62,9 +62,9 @@ def handlers(kind: KindDefinition, *gates: str) -> Sequence[Handler]:
     def enabled(gate: str) -> bool:
         return gate in gates
 
-    templates = StandaloneTemplates(enabled)
+    templates = TemplateLookups(enabled)
     by_kind = {
-        CLONE_SET: lambda: cloneset.handlers(StandaloneLookups(enabled)),
+        CLONE_SET: lambda: cloneset.handlers(CloneSetLookups(enabled)),
         STATEFUL_SET: lambda: statefulset.handlers(statefulset.Lookups.of(enabled)),
         BROADCAST_JOB: lambda: broadcastjob.handlers(templates),
         ADVANCED_CRON_JOB: lambda: advancedcronjob.handlers(templates, lambda: datetime(2026, 11, 22, tzinfo=UTC)),

@@ -11,16 +11,14 @@ from app.features.advancedcronjob.reconcile import NAME, WATCHED, advancedcronjo
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.kube.admission import PolicyRule
-from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates
+from app.pods.template_check import GATE, TemplateLookups
 
 _KIND: Final = ADVANCED_CRON_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled), context.clock.now))
-    lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    lookups = TemplateLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups, context.clock.now))
 
 

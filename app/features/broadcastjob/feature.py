@@ -11,16 +11,14 @@ from app.features.broadcastjob.reconcile import NAME, WATCHED, broadcastjob_cont
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature
 from app.kube.admission import PolicyRule
-from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates
+from app.pods.template_check import GATE, TemplateLookups
 
 _KIND: Final = BROADCAST_JOB.plural
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(webhooks.handlers(StandaloneTemplates(context.enabled)))
-    return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace, context.enabled)))
+    return Decisions(webhooks.handlers(TemplateLookups(context.enabled, context.client, context.own_namespace)))
 
 
 def commands() -> tuple[Commands, ...]:

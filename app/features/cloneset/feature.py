@@ -18,7 +18,7 @@ from app.features.cloneset.reconcile import (
     update_order_of,
 )
 from app.features.cloneset.validation import GATE as STRICT_VALIDATION
-from app.features.cloneset.webhooks import ClusterLookups, StandaloneLookups
+from app.features.cloneset.webhooks import CloneSetLookups
 from app.framework.commands import Commands
 from app.framework.feature import (
     AdmissionContext,
@@ -41,9 +41,7 @@ from app.workloads.controllers import WorkloadCounters
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(webhooks.handlers(StandaloneLookups(context.enabled)))
-    lookups = ClusterLookups(context.client, context.own_namespace, context.enabled)
+    lookups = CloneSetLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups))
 
 

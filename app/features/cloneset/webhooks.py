@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from app.api import names
 from app.api.gocore import LABEL_SELECTOR
@@ -35,8 +35,6 @@ from app.kube.resources import PODS
 from app.pods.predicates import Owner, is_controlled_by
 from app.pods.template_check import PERMISSION as MAY_CHECK_TEMPLATES
 from app.pods.template_check import (
-    ClusterTemplates,
-    StandaloneTemplates,
     TemplateLookups,
     judge_template,
     template_changed,
@@ -74,15 +72,21 @@ _TEMPLATE: Final = SPEC.child("template")
 _RESOURCE: Final = CLONE_SET.resource()
 
 
-class CloneSetLookups(TemplateLookups, Protocol):
-    """Lookups that the webhooks need in addition to the request."""
+class CloneSetLookups(TemplateLookups):
+    """Lookups that the webhooks need in addition to the request. Objects are read when a CloneSet is written."""
 
-    #: Whether the gate CloneSetStrictValidation turns warnings into errors. [B-3]
-    strict: bool
+    def __init__(
+        self, enabled: Callable[[str], bool] = lambda _: False, client: Client | None = None, namespace: str = ""
+    ) -> None:
+        super().__init__(enabled, client, namespace)
+        #: Whether warnings become errors. [B-3]
+        self.strict = enabled(GATE)
 
     async def pod(self, namespace: str, name: str) -> Pod | None:
-        """Return the Pod with this name, or None."""
-        ...
+        """Return the Pod with this name; None if there is none, as without a cluster."""
+        if self.client is None:
+            return None
+        return await get_or_none(self.client, PODS, name, namespace, decode=decode_pod)
 
 
 def handlers(lookups: CloneSetLookups) -> tuple[Handler, ...]:
@@ -205,29 +209,3 @@ async def _pod_problem(lookups: CloneSetLookups, name: str, owner: Owner) -> str
     if pod.metadata.deletion_timestamp is not None:
         return f"find pod {name} already terminating"
     return "" if is_controlled_by(pod.metadata, owner) else f"find pod {name} owner is not this CloneSet"
-
-
-class StandaloneLookups(StandaloneTemplates):
-    """Lookups without a cluster: there are no Pods, and templates are validated structurally."""
-
-    def __init__(self, enabled: Callable[[str], bool]) -> None:
-        """Create the lookups. ``enabled`` returns whether a feature gate is on."""
-        super().__init__(enabled)
-        self.strict = enabled(GATE)
-
-    async def pod(self, namespace: str, name: str) -> Pod | None:  # noqa: ARG002  # the protocol's
-        """Return None."""
-        return None
-
-
-class ClusterLookups(ClusterTemplates):
-    """Lookups in a cluster. Objects are read on demand, when a CloneSet is written."""
-
-    def __init__(self, client: Client, namespace: str, enabled: Callable[[str], bool]) -> None:
-        """Create the lookups. ``namespace`` is the namespace of the manager."""
-        super().__init__(client, namespace, enabled)
-        self.strict = enabled(GATE)
-
-    async def pod(self, namespace: str, name: str) -> Pod | None:
-        """Read the Pod from the API server."""
-        return await get_or_none(self._client, PODS, name, namespace, decode=decode_pod)

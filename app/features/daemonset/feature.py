@@ -20,16 +20,14 @@ from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPar
 from app.framework.options import Gate
 from app.pods.budget import LeastAvailable
 from app.pods.order import UpdateOrder
-from app.pods.template_check import ClusterTemplates, StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from app.workloads import controllers as engine
 from app.workloads.controllers import WorkloadCounters
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    if context.client is None:
-        return Decisions(webhooks.handlers(StandaloneTemplates()))
-    return Decisions(webhooks.handlers(ClusterTemplates(context.client, context.own_namespace)))
+    return Decisions(webhooks.handlers(TemplateLookups(context.enabled, context.client, context.own_namespace)))
 
 
 def commands() -> tuple[Commands, ...]:

@@ -11,14 +11,12 @@ from app.features.uniteddeployment.reconcile import NAME, WATCHED, uniteddeploym
 from app.framework.commands import Commands
 from app.framework.feature import AdmissionContext, AdmissionPart, ControllerPart, Decisions, Feature, Protected
 from app.kube.admission import PolicyRule
-from app.pods.template_check import GATE, ClusterTemplates, StandaloneTemplates, TemplateLookups
+from app.pods.template_check import GATE, TemplateLookups
 
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the handlers of both webhooks."""
-    lookups: TemplateLookups = StandaloneTemplates(context.enabled)
-    if context.client is not None:
-        lookups = ClusterTemplates(context.client, context.own_namespace, context.enabled)
+    lookups = TemplateLookups(context.enabled, context.client, context.own_namespace)
     return Decisions(webhooks.handlers(lookups, short_hash=context.enabled(webhooks.SHORT_HASH_GATE)))
 
 

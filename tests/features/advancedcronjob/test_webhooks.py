@@ -10,11 +10,11 @@ import pytest
 from app.features.advancedcronjob.kind import ADVANCED_CRON_JOB
 from app.features.advancedcronjob.validation import spec_errors
 from app.features.advancedcronjob.webhooks import handlers
-from app.pods.template_check import StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from tests.admission.writing import ALPHA, BETA, Written, written
 
 Json = dict[str, Any]
-HANDLERS = handlers(StandaloneTemplates(), lambda: datetime(2026, 11, 22, tzinfo=UTC))
+HANDLERS = handlers(TemplateLookups(), lambda: datetime(2026, 11, 22, tzinfo=UTC))
 POD: Json = {"containers": [{"name": "main", "image": "busybox"}], "restartPolicy": "Never"}
 JOB: Json = {"jobTemplate": {"spec": {"template": {"spec": POD}}}}
 

@@ -8,11 +8,11 @@ import pytest
 
 from app.features.broadcastjob.kind import BROADCAST_JOB
 from app.features.broadcastjob.webhooks import handlers
-from app.pods.template_check import StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from tests.admission.writing import BETA, Written, written
 
 Json = dict[str, Any]
-HANDLERS = handlers(StandaloneTemplates())
+HANDLERS = handlers(TemplateLookups())
 
 
 def job(name: str = "bj", labels: Json | None = None, policy: str = "Never", **spec: Any) -> Json:

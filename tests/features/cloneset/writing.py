@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from app.features.cloneset.kind import CLONE_SET
-from app.features.cloneset.webhooks import VALIDATE, StandaloneLookups, handlers
+from app.features.cloneset.webhooks import VALIDATE, CloneSetLookups, handlers
 from app.kube.admission import Review
 from app.kube.objects import Pod
 from tests.admission.writing import ALPHA, BETA, Json, Written, review_of, written
@@ -41,7 +41,7 @@ def review(obj: Json, old: Json | None = None) -> Review:
     return review_of(CLONE_SET, obj, old)
 
 
-class Lookups(StandaloneLookups):
+class Lookups(CloneSetLookups):
     """Answers of a cluster, given by the test; notes what it is asked."""
 
     def __init__(

@@ -6,10 +6,10 @@ from typing import Any
 
 from app.features.daemonset.kind import DAEMON_SET
 from app.features.daemonset.webhooks import handlers
-from app.pods.template_check import StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from tests.admission.writing import BETA, Json, Written, written
 
-HANDLERS = handlers(StandaloneTemplates())
+HANDLERS = handlers(TemplateLookups())
 
 
 def daemon_set(version: str = BETA, *, annotations: Json | None = None, **spec: Any) -> Json:

@@ -12,13 +12,13 @@ from app.features.cloneset.kind import ROLLING_FIELDS
 from app.features.uniteddeployment.kind import UNITED_DEPLOYMENT
 from app.features.uniteddeployment.webhooks import handlers
 from app.kube.jsonvalues import json_copy
-from app.pods.template_check import StandaloneTemplates
+from app.pods.template_check import TemplateLookups
 from tests import openkruise
 from tests.admission.writing import ALPHA, BETA, Json, Written, written
 from tests.api.recorded import undescribed
 
-HANDLERS = handlers(StandaloneTemplates())
-SHORT_HASHES = handlers(StandaloneTemplates(), short_hash=True)
+HANDLERS = handlers(TemplateLookups())
+SHORT_HASHES = handlers(TemplateLookups(), short_hash=True)
 POD = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "nginx:1.25"}]}}
 
 
