@@ -7,7 +7,7 @@ from typing import Final
 from app.features.containerrecreate import webhooks
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.reconcile import CONTROLLER
-from app.features.containerrecreate.webhooks import DAEMON_GATE, ClusterLookups, StandaloneLookups
+from app.features.containerrecreate.webhooks import DAEMON_GATE, Lookups
 from app.framework.commands import ExplainNode
 from app.framework.feature import AdmissionContext, AdmissionPart, Decisions, Feature
 from app.framework.verbs import Verb
@@ -15,8 +15,7 @@ from app.framework.verbs import Verb
 
 def decisions(context: AdmissionContext) -> Decisions:
     """Return the webhook handlers."""
-    lookups = ClusterLookups(context.client) if context.client is not None else StandaloneLookups()
-    return Decisions(webhooks.handlers(lookups, context.enabled))
+    return Decisions(webhooks.handlers(Lookups(context.client), context.enabled))
 
 
 def node() -> tuple[ExplainNode, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from app.api import names
 from app.api.conversion import as_hub
@@ -30,18 +30,6 @@ VALIDATE: Final = validating_webhook(
     when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
-
-
-class StateLookups(Protocol):
-    """Lookups that validation needs."""
-
-    async def others(self, namespace: str) -> Sequence[PersistentPodState]:
-        """Return the PersistentPodStates of the namespace."""
-        ...
-
-    async def listed(self) -> Collection[GroupKind]:
-        """Return the operator's list of custom kinds. Raises WhitelistError."""
-        ...
 
 
 def handlers(lookups: StateLookups) -> tuple[Handler, ...]:
@@ -113,3 +101,6 @@ class StandaloneLookups:
         found = self._config_maps.get(names.CONFIGURATION_CONFIG_MAP, self._own_namespace)
         text = (found.data or {}).get(names.PPS_CUSTOM_WORKLOAD_WHITELIST_KEY) if found is not None else None
         return parse_kinds(text).keys()
+
+
+StateLookups: TypeAlias = StandaloneLookups | ClusterLookups

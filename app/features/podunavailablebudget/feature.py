@@ -38,7 +38,7 @@ from app.features.podunavailablebudget.targets import (
     own_wanted,
 )
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.features.podunavailablebudget.webhooks import ClusterLookups, StandaloneLookups
+from app.features.podunavailablebudget.webhooks import BudgetLookups
 from app.framework.commands import Commands
 from app.framework.feature import (
     AdmissionContext,
@@ -102,9 +102,8 @@ _MAY_COUNT: Final = (
 def webhook(context: AdmissionContext) -> Decisions:
     """Return the handlers of the kind's own webhook, which is served whatever the gates. [PUB-10]"""
     enabled = any(map(context.enabled, _GATES))
-    if context.client is None:
-        return Decisions(webhooks.handlers(StandaloneLookups(enabled, context.stores(BUDGETS).list)))
-    return Decisions(webhooks.handlers(ClusterLookups(context.client, enabled)))
+    lookups = BudgetLookups(enabled, lambda namespace: context.stores(BUDGETS).list(namespace), context.client)
+    return Decisions(webhooks.handlers(lookups))
 
 
 def guarding(context: AdmissionContext) -> Decisions:

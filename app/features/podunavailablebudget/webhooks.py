@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from app.api import names
 from app.api.conversion import as_hub
@@ -42,21 +42,6 @@ VALIDATE: Final = validating_webhook(
     ),
 )
 WEBHOOKS: Final = (VALIDATE,)
-
-
-class BudgetLookups(Protocol):
-    """Lookups that validation needs. Standalone mode answers from files."""
-
-    #: Whether one of the two gates is on. [PUB-10]
-    enabled: bool
-
-    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """Return the current budgets of the namespace."""
-        ...
-
-    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Return the labels of the workload's Pods, or None if unknown."""
-        ...
 
 
 def handlers(lookups: BudgetLookups) -> tuple[Handler, ...]:
@@ -125,42 +110,35 @@ _TEMPLATED: Final = {
 }
 
 
-class StandaloneLookups:
-    """Lookups without a cluster: the given budgets, and no workloads."""
+class BudgetLookups:
+    """Lookups that validation needs. In a cluster, budgets are read from the API server rather than a cache: writes are
+    rare, and concurrent ones see each other more often. [PUB-21]"""
 
-    def __init__(self, enabled: bool, budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: ()) -> None:
-        """``enabled``: one of the two feature gates is on."""
+    def __init__(
+        self,
+        enabled: bool,
+        budgets: Callable[[str], Iterable[PodUnavailableBudget]] = lambda _: (),
+        client: Client | None = None,
+    ) -> None:
+        """``enabled``: one of the two feature gates is on. ``budgets`` returns those of a namespace in the files."""
         self.enabled = enabled
         self._budgets = budgets
-
-    async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """Return the budgets in the files."""
-        return self._budgets(namespace)
-
-    async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:  # noqa: ARG002
-        """Return None: workloads are unknown."""
-        return None
-
-
-class ClusterLookups(StandaloneLookups):
-    """Lookups in a cluster. Budgets are read from the API server rather than a cache: writes are rare, and concurrent
-    ones see each other more often. [PUB-21]"""
-
-    def __init__(self, client: Client, enabled: bool) -> None:
-        super().__init__(enabled)
         self._client = client
 
     async def budgets(self, namespace: str) -> Iterable[PodUnavailableBudget]:
-        """List the budgets of the namespace. Invalid ones are skipped, as they protect nothing."""
+        """Return the budgets of the namespace. Invalid ones are skipped, as they protect nothing."""
+        if self._client is None:
+            return self._budgets(namespace)
         read = if_readable(PodUnavailableBudget.model_validate_json)
         found = await self._client.list(POD_UNAVAILABLE_BUDGET.resource(), namespace, decode=read)
         return [one for one in found.items if one is not None]
 
     async def template_labels(self, namespace: str, target: Mapping[str, Any]) -> Mapping[str, str] | None:
-        """Read the workload's template labels. Errors are ignored, as they affect only a warning."""
+        """Read the labels of the workload's Pods, or None if unknown. Errors are ignored, as they affect only a
+        warning."""
         group = str(target.get("apiVersion") or "").rpartition("/")[0]
         resource = _TEMPLATED.get((group, str(target.get("kind") or "")))
-        if resource is None:
+        if resource is None or self._client is None:
             return None
         try:
             workload = await self._client.get(resource, str(target.get("name") or ""), namespace)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 from app.api.conversion import as_hub
 from app.api.webhooks import Judgment, Submitted, former_of, validating, validating_webhook
@@ -28,14 +28,6 @@ VALIDATE: Final = validating_webhook(
     when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
-
-
-class ResourceLookups(Protocol):
-    """Lookups used by validation."""
-
-    async def resource_error(self, resource: Mapping[str, Any]) -> FieldError | None:
-        """Return the API server's error for the resource, or None if it is valid."""
-        ...
 
 
 def handlers(lookups: ResourceLookups, *, enabled: bool) -> tuple[Handler, ...]:
@@ -113,6 +105,9 @@ class StandaloneLookups:
                 for message in is_config_map_key(key):
                     return _refused(f'{kind} "{name}" is invalid: {field}[{key}]: Invalid value: "{key}": {message}')
         return None
+
+
+ResourceLookups: TypeAlias = StandaloneLookups | ClusterLookups
 
 
 def _mistyped(kind: object, field: str, value: object, wanted: str) -> FieldError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import orjson
 from pydantic import ValidationError
@@ -90,41 +90,6 @@ VALIDATE: Final = validating_webhook(
     when=(),
 )
 WEBHOOKS: Final = (MUTATE, VALIDATE)
-
-
-class SidecarSetLookups(Protocol):
-    """Lookups of validation. Without a cluster they are answered from files."""
-
-    #: The gate SidecarSetPatchPodMetadataDefaultsAllowed.
-    defaults_allowed: bool
-
-    def sidecarsets(self) -> Iterable[SidecarSet]:
-        """Return all known SidecarSets."""
-        ...
-
-    async def sidecarset(self, name: str) -> SidecarSet | None:
-        """Read the SidecarSet of this name, for a set that is not cached yet."""
-        ...
-
-    async def newer_sidecarsets(self, set_names: Sequence[str]) -> Iterable[SidecarSet]:
-        """Read these SidecarSets and return those newer than the injection index."""
-        ...
-
-    async def revision(self, name: str) -> ControllerRevision | None:
-        """Return the ControllerRevision of this name in the manager's namespace."""
-        ...
-
-    async def revisions_of(self, set_name: str) -> Iterable[ControllerRevision]:
-        """Return the ControllerRevisions there that are labeled with this set."""
-        ...
-
-    async def whitelist(self) -> str | None:
-        """Return the whitelist of patchPodMetadata from the ConfigMap, or None."""
-        ...
-
-    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
-        """Return the API server's errors for a Pod template (paths from ``spec.``); None without an API server."""
-        ...
 
 
 def handlers(lookups: SidecarSetLookups, recent: RecentSets | None = None) -> tuple[Handler, ...]:
@@ -508,3 +473,6 @@ class ClusterLookups:
     async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str] | None:
         """Check with a dry run in the manager's namespace."""
         return await template_errors(self._client, self._namespace, template, "")
+
+
+SidecarSetLookups: TypeAlias = StandaloneLookups | ClusterLookups

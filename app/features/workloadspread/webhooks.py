@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -47,26 +47,6 @@ VALIDATE: Final = validating_webhook(
     when=(),
 )
 WEBHOOKS: Final = (VALIDATE,)
-
-
-class SpreadLookups(Protocol):
-    """Lookups that validation needs."""
-
-    async def others(self, namespace: str) -> Sequence[WorkloadSpread]:
-        """Return the WorkloadSpreads of the namespace."""
-        ...
-
-    async def whitelist(self) -> Whitelist:
-        """Return the operator's whitelist of custom kinds."""
-        ...
-
-    async def template(self, target: TargetReference, namespace: str) -> Mapping[str, Any] | None:
-        """Return the workload's Pod template with its claims as volumes, or None if it is missing or unknown."""
-        ...
-
-    async def template_errors(self, template: Mapping[str, Any]) -> Sequence[str]:
-        """Return the errors in a Pod template."""
-        ...
 
 
 def handlers(lookups: SpreadLookups, *, enabled: bool) -> tuple[Handler, ...]:
@@ -210,6 +190,9 @@ class StandaloneLookups:
             spec.get("containers") or [], spec.get("initContainers") or [], spec.get("volumes") or [], Path("spec")
         )
         return list(map(str, found))
+
+
+SpreadLookups: TypeAlias = StandaloneLookups | ClusterLookups
 
 
 def template_of(workload: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -16,7 +16,7 @@ from app.features.containerrecreate import plan
 from app.features.containerrecreate.feature import FEATURE
 from app.features.containerrecreate.kind import CONTAINER_RECREATE_REQUEST
 from app.features.containerrecreate.types import ContainerRecreateRequest
-from app.features.containerrecreate.webhooks import ClusterLookups, mutate
+from app.features.containerrecreate.webhooks import Lookups, mutate
 from app.kube.admission import Denied
 from app.kube.callers import STRANGER
 from app.kube.client import Client
@@ -46,7 +46,7 @@ class Manager:
 
     async def answer(self, body: Json, old: Json | None = None, gates: str = "") -> Any:
         review = msgspec.structs.replace(review_of(CONTAINER_RECREATE_REQUEST, body, old), username="tenant")
-        return await mutate(ClusterLookups(self.node.client), parse_gates(gates).enabled, review)
+        return await mutate(Lookups(self.node.client), parse_gates(gates).enabled, review)
 
     async def request(self, *containers: str, name: str = "again", version: str = BETA, **spec: Any) -> Json:
         """Create a request for web-0, filled in by the webhook."""

@@ -8,7 +8,7 @@ from typing import Any
 from app.api.conversion import convert
 from app.features.podunavailablebudget.kind import POD_UNAVAILABLE_BUDGET
 from app.features.podunavailablebudget.types import PodUnavailableBudget
-from app.features.podunavailablebudget.webhooks import StandaloneLookups, handlers
+from app.features.podunavailablebudget.webhooks import BudgetLookups, handlers
 from tests.admission.writing import Written, written
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def budget(
     }
 
 
-class Lookups(StandaloneLookups):
+class Lookups(BudgetLookups):
     """Answers of a cluster, given by the test."""
 
     def __init__(
