@@ -70,8 +70,8 @@ def test_explain_says_what_a_user_wants_to_know(served: ControlPlane) -> None:
     eventually(lambda: "partition" in explain(), "the kind is explained", 30)
     assert re.sub(r"\s+", " ", explain()).strip() == (
         "GROUP: apps.kruise.io KIND: SidecarSet VERSION: v1beta1 FIELD: partition <Object> DESCRIPTION: "
-        "How many matched Pods keep the old sidecars, as a number or a percentage such as 30%. "
-        "Lower it step by step to roll a change out; 0 (the default) updates all."
+        "Number or percentage of matched Pods that keep the old sidecars, such as 30%. "
+        "Lower it step by step to roll out a change. Defaults to 0, which updates all Pods."
     )
     containers = served.kubectl("explain", "sidecarset.spec.containers").stdout
     assert "podInjectPolicy" in containers

@@ -325,7 +325,7 @@ def rules_on_secrets(documents: list[dict[str, Any]]) -> dict[tuple[str, str], l
             if (one["kind"], one["metadata"]["name"]) == (binding["roleRef"]["kind"], binding["roleRef"]["name"])
             and one["metadata"].get("namespace", namespace) == namespace
         )
-        rules = [rule for rule in role["rules"] if not {"secrets", "*"}.isdisjoint(rule["resources"])]
+        rules = [rule for rule in role.get("rules") or () if not {"secrets", "*"}.isdisjoint(rule["resources"])]
         for subject in binding["subjects"] if rules else ():
             found.setdefault((subject["name"], namespace), []).extend(rules)
     return found

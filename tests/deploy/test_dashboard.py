@@ -44,6 +44,7 @@ def filled_metrics() -> ManagerMetrics:
     metrics.queues.worked("sidecarset", 0.1)
     metrics.responded("200", "GET", "127.0.0.1")
     metrics.registration_repairs.labels("MutatingWebhookConfiguration x").inc()
+    metrics.missing_definitions.labels("clonesets.apps.kruise.io").set(1)
     return metrics
 
 

@@ -54,7 +54,7 @@ def test_kubectl_explains_the_fields_of_both_versions(world: World) -> None:
     for asked in (older, ("cloneset.spec.updateStrategy.rollingUpdate.partition",)):
         text = world.kubectl("explain", *asked).stdout
         assert "FIELD: partition" in text
-        assert "How many Pods keep the old template" in " ".join(text.split())
+        assert "Pods that keep the old template" in " ".join(text.split())
 
 
 @pytest.mark.behaviour("CS-146")

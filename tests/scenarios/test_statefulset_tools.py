@@ -32,7 +32,7 @@ def test_kubectl_scale_and_the_columns(world: World) -> None:
     assert head.split() == ["NAME", "DESIRED", "CURRENT", "UPDATED", "READY", "AGE", "CONTAINERS", "IMAGES"]
     assert row.split()[1:5] == ["2"] * 4
     text = world.kubectl("explain", "asts.spec.reserveOrdinals").stdout
-    assert "Ordinals that no Pod may have" in text
+    assert "Ordinals to skip" in text
 
 
 @pytest.mark.behaviour("AS-122")

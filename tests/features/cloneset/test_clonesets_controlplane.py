@@ -111,6 +111,9 @@ def test_a_recorded_cloneset_is_judged_and_stored_alike_on_an_api_server(
 def test_a_template_is_defaulted_as_the_api_server_would(api: ControlPlane) -> None:
     ours = json_copy(TEMPLATE)
     default_pod_template(ours)
+    for volume in ours["spec"]["volumes"]:
+        if "ephemeral" in volume:  # OpenKruise leaves this one to the API server.
+            volume["ephemeral"]["volumeClaimTemplate"]["spec"]["volumeMode"] = "Filesystem"
     body = {"metadata": {"generateName": "t-", "namespace": NAMESPACE}, "template": TEMPLATE}
     code, answer = api.request("POST", f"/api/v1/namespaces/{NAMESPACE}/podtemplates?dryRun=All", body)
     assert code == 201, answer

@@ -133,8 +133,10 @@ class Place:
         return {one["name"] for one in self.get("AdvancedCronJob", "acj")["status"].get("active") or ()}
 
     def written(self) -> list[str]:
-        """What the manager has asked for here."""
-        return [one for one in writes(self.api, self.namespace) if "nodepodprobes" not in one]
+        """What the manager has asked for here, but for the objects that every node has."""
+        return [
+            one for one in writes(self.api, self.namespace) if "nodepodprobes" not in one and "nodeimages" not in one
+        ]
 
     def _plural(self, kind: str) -> str:
         return f"{OURS[kind].plural}.apps.kruise.io"
