@@ -69,6 +69,41 @@ def deployment() -> dict[str, Any]:
     }
 
 
+def daemon_set() -> dict[str, Any]:
+    """Its agents' DaemonSet, as its chart makes it."""
+    labels = {"control-plane": "daemon"}
+    container = {
+        "name": "daemon",
+        "image": "openkruise/kruise-manager:v1.8.0",
+        "command": ["/kruise-daemon"],
+        "args": ["--logtostderr=true", "-v=4", "--addr=:10221", "--feature-gates=ImagePullJobGate=true"],
+        "env": [{"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": 10221}, "initialDelaySeconds": 60},
+        "resources": {"limits": {"cpu": "50m", "memory": "128Mi"}, "requests": {"cpu": "0", "memory": "0"}},
+        "volumeMounts": [{"name": "runtime-socket", "mountPath": "/hostvarrun", "readOnly": True}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "kruise-daemon", "namespace": "kruise-system", "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "serviceAccountName": "kruise-daemon",
+                    "hostNetwork": True,
+                    "terminationGracePeriodSeconds": 10,
+                    "tolerations": [{"operator": "Exists"}],
+                    "containers": [container],
+                    "volumes": [{"name": "runtime-socket", "hostPath": {"path": "/var/run"}}],
+                },
+            },
+        },
+    }
+
+
 def bare(item: dict[str, Any]) -> dict[str, Any]:
     """An object without what only an API server writes."""
     own = ("name", "namespace", "labels", "annotations", "finalizers")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable
@@ -17,13 +18,15 @@ from app.kube.errors import CommandError
 if TYPE_CHECKING:
     from app.kube.client import Client
     from app.kube.resources import Resource
-    from app.manager.takeover.model import Installed, Plan, Step
+    from app.manager.takeover.model import Agent, Installed, Plan, Step
 
 
 logger = logging.getLogger(__name__)
 
-#: Timeout of a rollout in seconds.
+#: Timeout of a rollout, or of the rollout on one node, in seconds.
 ROLLOUT_SECONDS: Final = 300.0
+#: Seconds to wait for a node agent that pulls images or restarts containers, if no other is left.
+WORK_SECONDS: Final = 900.0
 _POLL_SECONDS: Final = 1.0
 #: Objects of a kind are counted up to this number.
 _COUNTED: Final = 500
@@ -40,6 +43,9 @@ def register(app: typer.Typer) -> None:
 def takeover(
     image: Annotated[str, typer.Option("--image", metavar="IMAGE", help="pykruise image that the nodes can pull")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Apply the changes; without it they are only listed")] = False,
+    agents: Annotated[
+        bool, typer.Option("--agents", help="Also replace the node agents, one node after another")
+    ] = False,
     back: Annotated[bool, typer.Option("--back", help="Restore the previous installation")] = False,
     leave_unserved: Annotated[
         bool,
@@ -53,14 +59,14 @@ def takeover(
 ) -> None:
     """Replace a running OpenKruise with pykruise, or go back.
 
-    Admission reviews are served throughout.
+    Admission reviews are served throughout, no container restarts, and feature gates stay as they were.
 
     Without --yes nothing is changed. If interrupted, run the same command to resume. Exit code 1: it is not possible,
     or failed.
     """
 
     async def work(client: Client, where: str) -> None:
-        await run(client, where, image, yes=yes, back=back, leave_unserved=leave_unserved, say=write)
+        await run(client, where, image, yes=yes, agents=agents, back=back, leave_unserved=leave_unserved, say=write)
 
     with_cluster(kubeconfig, context, namespace, work)
 
@@ -71,6 +77,7 @@ async def run(
     image: str,
     *,
     yes: bool = False,
+    agents: bool = False,
     back: bool = False,
     leave_unserved: bool = False,
     say: Callable[[str], None] = write,
@@ -86,7 +93,9 @@ async def run(
         plan = (
             back_plan(seen)
             if back
-            else takeover_plan(seen, image, reconciled_kinds(), all_rules(), leave_unserved=leave_unserved)
+            else takeover_plan(
+                seen, image, reconciled_kinds(), all_rules(), agents=agents, leave_unserved=leave_unserved
+            )
         )
     except TakeoverError as error:
         raise CommandError(str(error)) from None
@@ -104,17 +113,19 @@ async def run(
     for number, step in enumerate(plan.steps, 1):
         where = f"{number}/{len(plan.steps)} {_named(step)}"
         say(f"{where}: {step.does}")
-        await carry_out_or_explain(client, step, where, again, first=number == 1)
+        await carry_out_or_explain(client, step, where, again, first=number == 1, say=say)
     say("Done." if back else "Done. --back restores the previous installation.")
 
 
-async def carry_out_or_explain(client: Client, step: Step, where: str, again: str, *, first: bool) -> None:
+async def carry_out_or_explain(
+    client: Client, step: Step, where: str, again: str, *, first: bool, say: Callable[[str], None] = write
+) -> None:
     """Carry out one step. If it fails or is interrupted, say what is left and how to resume."""
     from app.kube.errors import ApiError, KubeError, ServerError, sentence
 
     try:
         with left_behind(lambda: f"{where}: may be done, later steps are not; {again}"):
-            await carried_out(client, step)
+            await carried_out(client, step, say)
     except (KubeError, OSError) as error:
         # An API server that fails or times out may have carried out the write.
         nothing = first and isinstance(error, ApiError) and not isinstance(error, ServerError)
@@ -138,7 +149,8 @@ def _named(step: Step) -> str:
 
 async def observed(client: Client, namespace: str) -> Installed:
     """Return what is installed."""
-    from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS
+    from app.api import names
+    from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS, NAMESPACES
     from app.manager import permissions
     from app.manager.takeover.model import (
         BACKUP,
@@ -146,6 +158,8 @@ async def observed(client: Client, namespace: str) -> Installed:
         CLUSTER_ROLES,
         CONFIGURATIONS,
         DAEMON,
+        DAEMON_PULL_ROLE,
+        DAEMON_ROLE,
         ROLE_BINDINGS,
         ROLES,
         Installed,
@@ -168,16 +182,22 @@ async def observed(client: Client, namespace: str) -> Installed:
         (CLUSTER_ROLE_BINDINGS, f"{permissions.CLUSTER_ROLE}binding", ""),
         (ROLES, permissions.NAMESPACED_ROLE, namespace),
         (ROLE_BINDINGS, f"{permissions.NAMESPACED_ROLE}binding", namespace),
+        (NAMESPACES, names.DAEMON_CONFIG_NAMESPACE, ""),
+        (ROLES, DAEMON_PULL_ROLE, names.DAEMON_CONFIG_NAMESPACE),
+        (ROLE_BINDINGS, f"{DAEMON_PULL_ROLE}binding", names.DAEMON_CONFIG_NAMESPACE),
     )
     granted = {(resource.kind, name): await _get(client, resource, name, where) for resource, name, where in ours}
+    daemon = await _get(client, DAEMONSETS, DAEMON, namespace)
     return Installed(
         namespace,
         deployment=await _get(client, DEPLOYMENTS, DEPLOYMENT, namespace),
-        daemon=await _get(client, DAEMONSETS, DAEMON, namespace),
+        daemon=daemon,
         definitions=definitions,
         objects={name: await _count(client, one) for name, one in definitions.items()},
         configurations={name: one for name, one in configurations.items() if one is not None},
         cluster_role=await _get(client, CLUSTER_ROLES, permissions.CLUSTER_ROLE),
+        agent_role=await _get(client, CLUSTER_ROLES, DAEMON_ROLE),
+        agents=() if daemon is None else await _agents(client, daemon, namespace),
         backup=await _get(client, CONFIGMAPS, BACKUP, namespace),
         granted={key: one for key, one in granted.items() if one is not None},
     )
@@ -207,7 +227,7 @@ async def _count(client: Client, definition: dict[str, Any]) -> int:
         return 0
 
 
-async def carried_out(client: Client, step: Step) -> None:
+async def carried_out(client: Client, step: Step, say: Callable[[str], None] = write) -> None:
     """Carry out one step."""
     from app.kube.client import PatchType
     from app.kube.errors import Conflict, NotFound
@@ -238,6 +258,8 @@ async def carried_out(client: Client, step: Step) -> None:
             await client.delete(*where, step.namespace)
         except NotFound:
             return
+    elif step.action == "hand over":
+        await _handed_over(client, step, say)
     else:
         await _rolled_out(client, step)
 
@@ -257,6 +279,106 @@ async def _rolled_out(client: Client, step: Step) -> None:
                 f"{_named(step)}: {updated} of {wanted} replicas updated, {available} available after "
                 f"{ROLLOUT_SECONDS:g} s; the old ones still serve. kubectl describe pods -n {step.namespace} shows "
                 f"what blocks the new ones; {_RESUME}, if need be with another --image, {_OR_GO_BACK}"
+            )
+        await client.clock.sleep(_POLL_SECONDS)
+
+
+async def _agents(client: Client, daemon: dict[str, Any], namespace: str, node: str = "") -> tuple[Agent, ...]:
+    """Return the node agents, or that of one node."""
+    from app.kube.resources import CONTROLLERREVISIONS, PODS
+    from app.manager.takeover.agents import agents_of, newest_revision
+
+    labels = (daemon["spec"].get("selector") or {}).get("matchLabels") or {}
+    query = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    on = f"spec.nodeName={node}" if node else ""
+    revisions = (await client.list(CONTROLLERREVISIONS, namespace, label_selector=query)).items
+    pods = (await client.list(PODS, namespace, label_selector=query, field_selector=on)).items
+    return agents_of(daemon, pods, newest_revision(daemon, revisions))
+
+
+async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -> None:
+    """Replace the node agents one after another. Those at work come last; those of nodes that are down are left to the
+    DaemonSet's controller."""
+    from app.manager.takeover.model import agents_left
+
+    told: set[str] = set()
+    done, since = 0, client.clock.monotonic()
+    while True:
+        daemon = await client.get(step.resource, step.name, step.namespace)
+        observed = (daemon.get("status") or {}).get("observedGeneration", 0) >= daemon["metadata"].get("generation", 0)
+        left = agents_left(await _agents(client, daemon, step.namespace)) if observed else []
+        working: dict[str, str] = {}
+        for agent in left:
+            if not await _node_is_ready(client, agent.node):
+                text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent when it is back"
+            elif _may_work(agent) and (work := await _work_on(client, agent.node)):
+                working[agent.node] = work
+                text = f"  node {agent.node} comes later: its agent {work}"
+            else:
+                await _replaced(client, step, daemon, agent, f"{done} nodes done")
+                done, since = done + 1, client.clock.monotonic()
+                text = f"  node {agent.node}: agent replaced, {len(left) - left.index(agent) - 1} to go"
+            if text not in told:
+                told.add(text)
+                say(text)
+        if observed and not working:
+            return
+        if client.clock.monotonic() - since > WORK_SECONDS:
+            busy = "; ".join(f"the agent of node {node} still {work}" for node, work in working.items())
+            raise CommandError(
+                f"{_named(step)}: {busy or 'its controller does not observe it'} after {WORK_SECONDS:g} s; it was left "
+                f"alone. {_RESUME}, {_OR_GO_BACK}"
+            )
+        await client.clock.sleep(_POLL_SECONDS)
+
+
+def _may_work(agent: Agent) -> bool:
+    """Return whether an agent may be pulling or restarting something, and has not begun to stop."""
+    return agent.ready and not (agent.newest or agent.leaving)
+
+
+async def _node_is_ready(client: Client, name: str) -> bool:
+    from app.kube.resources import NODES
+
+    node = await _get(client, NODES, name)
+    conditions = ((node or {}).get("status") or {}).get("conditions") or ()
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
+async def _work_on(client: Client, node: str) -> str:
+    """Return what the agent of a node is doing; empty if it may be replaced."""
+    from app.api import names
+    from app.daemon.objects import NODE_IMAGES, RECREATE_REQUESTS
+    from app.kube.errors import NotFound
+    from app.manager.takeover.agents import work_of
+
+    try:
+        query = f"{names.CRR_NODE_NAME}={node}"
+        requests = (await client.list(RECREATE_REQUESTS, label_selector=query)).items
+    except NotFound:  # the definition is missing
+        requests = []
+    return work_of(await _get(client, NODE_IMAGES, node), requests)
+
+
+async def _replaced(client: Client, step: Step, daemon: dict[str, Any], agent: Agent, progress: str) -> None:
+    """Delete an agent's Pod unless it is new, and wait until the node's new one is ready."""
+    from app.kube.errors import Conflict, NotFound
+    from app.kube.resources import PODS
+
+    if not (agent.newest or agent.leaving):
+        with contextlib.suppress(NotFound, Conflict):  # it was replaced meanwhile
+            await client.delete(PODS, agent.pod, step.namespace, uid=agent.uid)
+    deadline = client.clock.monotonic() + ROLLOUT_SECONDS
+    while True:
+        there = await _agents(client, daemon, step.namespace, agent.node)
+        if there and all(one.newest and one.ready for one in there):
+            return
+        if client.clock.monotonic() > deadline:
+            where = f"-n {step.namespace} --field-selector spec.nodeName={agent.node}"
+            raise CommandError(
+                f"{_named(step)}: the new agent of node {agent.node} is not ready after {ROLLOUT_SECONDS:g} s; "
+                f"{progress}, the rest keep their agents. kubectl describe pods {where} says why; "
+                f"{_RESUME}, also with another --image, {_OR_GO_BACK}"
             )
         await client.clock.sleep(_POLL_SECONDS)
 

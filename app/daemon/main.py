@@ -101,8 +101,8 @@ class _Parser(argparse.ArgumentParser):
     """Argument parser that reports errors in one line, like all commands."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the error and exit with code 2."""
-        self.exit(2, f"pykruise: {message} (pykruise daemon --help lists all)\n")
+        """Raise :class:`UsageError`."""
+        raise UsageError(f"{message} (pykruise daemon --help lists all)")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -174,6 +174,11 @@ def flags() -> list[tuple[list[str], Any, str]]:
     return sorted((list(action.option_strings), action.default, action.help or "") for action in actions)
 
 
+def options_of(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. Raises :class:`UsageError`."""
+    return parser().parse_args(logs.own_flags(arguments))
+
+
 def without_effect(options: argparse.Namespace) -> list[str]:
     """Return the flags that were given and have no effect."""
     names = sorted(logs.FLAGS_WITHOUT_EFFECT)
@@ -213,7 +218,11 @@ def address(text: str) -> tuple[str, int]:
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run until stopped. Exit code 1: start-up failed; 2: invalid arguments."""
-    options = parser().parse_args(logs.own_flags(arguments))
+    try:
+        options = options_of(arguments)
+    except UsageError as error:
+        sys.stderr.write(f"pykruise: {error}\n")
+        return 2
     logs.configure(options.logging_format, logs.level_for(options.v))
     if ignored := without_effect(options):
         logger.warning("accepted without effect: %s", ", ".join(ignored))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from app.framework.options import Gate, Stage
@@ -160,8 +161,11 @@ class FeatureGates:
         return self.values[ALIASES.get(name, name)]
 
 
-def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
-    """Parse ``A=true,B=false``. ``custom_resource_enable`` is the legacy variable CUSTOM_RESOURCE_ENABLE.
+def parse_gates(
+    text: str, custom_resource_enable: str = "", defaults: Mapping[str, bool] = MappingProxyType({})
+) -> FeatureGates:
+    """Parse ``A=true,B=false``. ``custom_resource_enable`` is the legacy variable CUSTOM_RESOURCE_ENABLE; ``defaults``
+    replace ours.
 
     Raises FeatureGateError.
     """
@@ -176,7 +180,7 @@ def parse_gates(text: str, custom_resource_enable: str = "") -> FeatureGates:
             explicit[name] = _boolean(name, value if separator else "")
         else:
             raise FeatureGateError(_unknown(name))
-    values = {name: groups.get(gate.stage, gate.default) for name, gate in GATES.items()}
+    values = {name: groups.get(gate.stage, defaults.get(name, gate.default)) for name, gate in GATES.items()}
     enabled_kinds = {kind.strip() for kind in custom_resource_enable.split(",") if kind.strip()}
     if enabled_kinds and "SidecarSet" not in enabled_kinds:
         values["PodWebhook"] = False

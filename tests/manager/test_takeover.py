@@ -6,23 +6,28 @@ import contextlib
 import gzip
 import itertools
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.cli.takeover import ROLLOUT_SECONDS, run
-from app.kube.client import Client
+from app.daemon.objects import NODE_IMAGES
+from app.kube.client import Client, PatchType
 from app.kube.clock import SystemClock
 from app.kube.config import load_config
 from app.kube.errors import AlreadyExists, CommandError, RequestInfo, TransportError
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
+    DAEMONSETS,
     DEPLOYMENTS,
     NAMESPACES,
+    NODES,
     PODS,
     SERVICEACCOUNTS,
     SERVICES,
@@ -32,18 +37,22 @@ from app.kube.transport import AiohttpTransport
 from app.kube.wire import Request, Response, Stream, Transport
 from app.manager.features import reconciled_kinds
 from app.manager.permissions import CLUSTER_ROLE, all_rules, manifests
+from app.manager.takeover.agents import work_of
 from app.manager.takeover.model import (
     BACKUP,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CONFIGURATIONS,
     DAEMON,
+    DAEMON_ROLE,
     ROLE_BINDINGS,
     ROLES,
     ROLLING,
+    Agent,
     Installed,
     Plan,
     TakeoverError,
+    container_of,
     unpacked,
 )
 from app.manager.takeover.plan import back_plan, takeover_plan
@@ -51,14 +60,16 @@ from app.manager.uninstall import DEPLOYMENT
 from tests import openkruise
 from tests.cluster.controlplane import ControlPlane
 from tests.sandbox.cluster import Simulated, in_simulated
+from tests.scenarios.world import running
 
 NAMESPACE = "kruise-system"
 IMAGE = "registry.example/kruise-manager:v0.1.0"
+THEIRS = "openkruise/kruise-manager:v1.8.0"
 SERVED = {kind.crd_name for kind in reconciled_kinds()}
 RESOURCES: dict[str, Resource] = {
     resource.kind: resource
     for resource in (
-        *(CUSTOMRESOURCEDEFINITIONS, DEPLOYMENTS, SERVICEACCOUNTS, SERVICES),
+        *(CUSTOMRESOURCEDEFINITIONS, DAEMONSETS, DEPLOYMENTS, SERVICEACCOUNTS, SERVICES),
         *(CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS),
         *(resource for resource, _ in CONFIGURATIONS),
     )
@@ -76,6 +87,7 @@ def seen(**changes: Any) -> Installed:
         definitions={one["metadata"]["name"]: one for one in items if one["kind"] == "CustomResourceDefinition"},
         configurations={one["metadata"]["name"]: one for one in items if "webhooks" in one},
         cluster_role=next(one for one in items if one["metadata"]["name"] == CLUSTER_ROLE),
+        agent_role=next(one for one in items if one["metadata"]["name"] == DAEMON_ROLE),
     )
     return replace(found, **changes)
 
@@ -89,6 +101,13 @@ def given(*arguments: str) -> dict[str, Any]:
     assert deployment is not None
     deployment["spec"]["template"]["spec"]["containers"][0]["args"] = list(arguments)
     return deployment
+
+
+def daemon_set(*more: str) -> dict[str, Any]:
+    found = openkruise.daemon_set()
+    found["metadata"]["uid"] = "2"
+    found["spec"]["template"]["spec"]["containers"][0]["args"] += more
+    return found
 
 
 def with_unserved(strategy: str = "None") -> Installed:
@@ -129,11 +148,11 @@ def test_without_an_image_nothing_is_planned() -> None:
 @pytest.mark.behaviour("MGR-143")
 def test_what_means_nothing_here_is_said() -> None:
     assert any("NewKind: 3 objects" in warning for warning in planned(with_unserved(), leave_unserved=True).warnings)
-    plan = planned(seen(daemon={"metadata": {"name": DAEMON}}))
+    plan = planned(seen(daemon=daemon_set()))
     assert "CloneSet: served here, 0 objects" in plan.facts
     assert any(fact.startswith("flags that keep their meaning: ") and "--v" in fact for fact in plan.facts)
     assert any("--sync-period" in warning for warning in plan.warnings)
-    assert f"DaemonSet {NAMESPACE}/{DAEMON}: stays as it is" in plan.facts
+    assert f"DaemonSet {NAMESPACE}/{DAEMON}: stays as it is; --agents hands the node agents over" in plan.facts
     by_helm = given()
     by_helm["metadata"]["annotations"] = {"meta.helm.sh/release-name": "kruise"}
     assert any("Helm's release kruise" in warning for warning in planned(seen(deployment=by_helm)).warnings)
@@ -187,16 +206,147 @@ def test_a_backup_that_cannot_be_read_is_said() -> None:
     assert back_plan(seen(backup={}, deployment=None)).blockers
 
 
+# ---- feature gates
+
+
+@pytest.mark.behaviour("MGR-161")
+@pytest.mark.parametrize(
+    ("image", "given", "kept"),
+    [
+        # 1.8 and newer do not protect by default, 1.4 to 1.7 do.
+        ("openkruise/x:v1.8.0", ["--v=4"], ["--v=4", "--feature-gates=ResourcesDeletionProtection=false"]),
+        ("openkruise/x:v1.10.1@sha256:1", [], ["--feature-gates=ResourcesDeletionProtection=false"]),
+        ("registry:5000/x:1.6.3", ["--v=4"], ["--v=4"]),
+        # The webhook configurations tell what an image of another name serves.
+        ("registry:5000/x", ["--v=4"], ["--v=4"]),
+        # What was given stays as it was written.
+        ("x:v1.8.0", ["--feature-gates=ResourcesDeletionProtection=true"], None),
+        ("x:v1.6.0", ["--feature-gates", "ResourcesDeletionProtection=false"], None),
+        ("x:v1.8.0", ["-feature-gates=AllBeta=true"], None),
+        ("x:v1.8.0", ["--feature-gates=AllBeta=false,AllAlpha=true"], None),
+        (
+            "x:v1.8.0",
+            ["--feature-gates", "DeletionProtectionForCRDCascadingGate=true", "--v=4"],
+            ["--feature-gates=DeletionProtectionForCRDCascadingGate=true,ResourcesDeletionProtection=false", "--v=4"],
+        ),
+        # Repeated flags add up there.
+        (
+            "x:v1.6.0",
+            ["--feature-gates=WorkloadSpread=false", "--v=4", "--feature_gates=ImagePullJobGate=true"],
+            ["--feature-gates=WorkloadSpread=false,ImagePullJobGate=true", "--v=4"],
+        ),
+    ],
+)
+def test_gates_stay_as_they_were_in_force(image: str, given: list[str], kept: list[str] | None) -> None:
+    deployment = given_container(image, *given)
+    step = next(one for one in planned(seen(deployment=deployment)).steps if one.resource is DEPLOYMENTS)
+    assert container_of(step.body)["args"] == (given if kept is None else kept)
+
+
+def given_container(image: str, *arguments: str) -> dict[str, Any]:
+    deployment = given(*arguments)
+    container_of(deployment)["image"] = image
+    return deployment
+
+
+def test_an_image_without_a_version_that_serves_no_protection_has_none() -> None:
+    deployment = given_container("registry:5000/x", "--v=4")
+    plan = planned(seen(deployment=deployment, configurations={}))
+    assert any("written into --feature-gates: ResourcesDeletionProtection=false" in fact for fact in plan.facts)
+    assert any(r"--set 'featureGates=ResourcesDeletionProtection=false'" in fact for fact in plan.facts)
+
+
+@pytest.mark.behaviour("MGR-161")
+@pytest.mark.parametrize(
+    ("given", "added"),
+    [
+        ((), ""),
+        (("--feature-gates=ResourcesDeletionProtection=true",), ""),
+        (
+            ("--feature-gates=KruiseDaemon=false",),
+            ",DaemonWatchingPod=false,PodProbeMarkerGate=false,InPlaceUpdateEnvFromMetadata=false",
+        ),
+        (("--feature-gates=AllBeta=false,PodProbeMarkerGate=true",), ",PodProbeMarkerGate=false"),
+    ],
+)
+def test_agents_keep_their_gates_too(given: tuple[str, ...], added: str) -> None:
+    """AllBeta=false turns KruiseDaemon off, and with it what needs the agent."""
+    daemon = daemon_set()
+    arguments = [*container_of(daemon)["args"][:-1], *given]
+    container_of(daemon)["args"] = list(arguments)
+    step = next(
+        one
+        for one in planned(seen(daemon=daemon), agents=True).steps
+        if "template" in one.body.get("spec", {}) and one.resource is DAEMONSETS
+    )
+    assert container_of(step.body)["args"] == [*arguments[:-1], arguments[-1] + added]
+
+
+# ---- node agents
+
+
+def agent(node: str, *, newest: bool = False, ready: bool = True) -> Agent:
+    return Agent(node, f"kruise-daemon-{node}", node, newest, ready)
+
+
+@pytest.mark.behaviour("MGR-162")
+def test_agents_are_replaced_last_and_only_where_something_deletes_them() -> None:
+    nodes = tuple(agent(f"node{number:02}") for number in range(12))
+    plan = planned(seen(daemon=daemon_set(), agents=nodes), agents=True)
+    order = [(step.action, step.resource.kind, step.name) for step in plan.steps]
+    at = order.index(("patch", "DaemonSet", DAEMON))
+    template, handing, strategy = plan.steps[at : at + 3]
+    assert min(order.index(("wait", "Deployment", DEPLOYMENT)), order.index(("create", "Namespace", _PULLS))) < at
+    assert template.body["spec"]["updateStrategy"]["type"] == "OnDelete"
+    assert handing.does.startswith("replace the agents of 12 nodes, one node at a time: node00, node01, ")
+    assert handing.does.endswith("node09 and 2 more")
+    assert strategy.body["spec"]["updateStrategy"]["rollingUpdate"] == {"maxUnavailable": "10%"}
+    assert plan.steps[-1].exact
+    assert plan.steps[-1].name == DAEMON_ROLE
+    changed = container_of(template.body)
+    assert (changed["command"], changed["readinessProbe"]["httpGet"]["port"]) == (["pykruise", "daemon"], 10221)
+
+
+@pytest.mark.behaviour("MGR-162")
+@pytest.mark.parametrize(
+    ("changes", "blocker"),
+    [
+        ({}, "DaemonSet kruise-system/kruise-daemon: not there, so there are no node agents to hand over"),
+        ({"daemon": daemon_set(), "agent_role": None}, "ClusterRole kruise-daemon-role: not there"),
+        ({"daemon": daemon_set("--no-such-flag")}, "arguments of the DaemonSet: unrecognized arguments"),
+    ],
+)
+def test_what_keeps_agents_from_being_handed_over_is_named(changes: dict[str, Any], blocker: str) -> None:
+    plan = planned(seen(**changes), agents=True)
+    assert blocker in " ".join(plan.blockers)
+    assert plan.steps == ()
+
+
+@pytest.mark.behaviour("MGR-162")
+def test_what_an_agent_does_is_known_from_its_node_image_and_its_requests() -> None:
+    def image(*phases: str) -> dict[str, Any]:
+        tags = [{"tag": str(number), "phase": phase} for number, phase in enumerate(phases)]
+        return {"status": {"imageStatuses": {"nginx": {"tags": tags}}}}
+
+    def request(phase: str) -> dict[str, Any]:
+        return {"metadata": {"namespace": "shop"}, "spec": {"podName": "web-0"}, "status": {"phase": phase}}
+
+    assert work_of(None, [{"metadata": {"namespace": "shop"}, "spec": {}}]) == ""
+    assert work_of(image("Succeeded", "Failed", "Waiting"), [request("Completed"), request("Pending")]) == ""
+    assert work_of(image("Succeeded", "Pulling"), []) == "pulls nginx:1"
+    assert work_of(image("Pulling"), [request("Recreating")]) == "pulls nginx:0 and restarts containers of shop/web-0"
+
+
 # ---- carried out
 
 
 async def laid(client: Client) -> None:
-    """An installation of OpenKruise whose manager has two replicas."""
+    """An installation of OpenKruise whose manager has two replicas, and an agent on each node."""
     labels = {"control-plane": "openkruise"}
     await client.create(
         NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
     )
-    for item in [*openkruise.installed(), openkruise.deployment()]:
+    for item in [*openkruise.installed(), openkruise.deployment(), openkruise.daemon_set()]:
         bare = openkruise.bare(item)
         with contextlib.suppress(AlreadyExists):  # the ServiceAccount that every Namespace gets
             await client.create(RESOURCES[bare["kind"]], bare, bare["metadata"].get("namespace", ""))
@@ -214,6 +364,11 @@ async def everything(client: Client) -> dict[str, Any]:
     return found
 
 
+async def replicas(client: Client) -> set[str]:
+    pods = await client.list(PODS, NAMESPACE, label_selector="control-plane=controller-manager")
+    return {pod["metadata"]["uid"] for pod in pods.items}
+
+
 async def check_there_and_back(client: Client) -> None:
     """Nothing without --yes; then our image, our definitions and rights; then everything as it was."""
     before = await everything(client)
@@ -221,17 +376,20 @@ async def check_there_and_back(client: Client) -> None:
     await run(client, NAMESPACE, IMAGE, say=told.append)
     assert await everything(client) == before
     assert told[-1] == "Nothing was changed; --yes applies the steps."
-    pods = {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}
+    pods = await replicas(client)
 
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
     taken = await everything(client)
     container = taken["Deployment kruise-controller-manager"]["spec"]["template"]["spec"]["containers"][0]
     arguments = openkruise.deployment()["spec"]["template"]["spec"]["containers"][0]["args"]
+    gates = arguments.index("--feature-gates=ImagePullJobGate=true")
+    arguments[gates] += ",ResourcesDeletionProtection=false"  # what was in force, whatever our default
     assert (container["image"], container["args"]) == (IMAGE, arguments)
     assert "cpu" not in container["resources"]["limits"]
     for name in SERVED & {one["metadata"]["name"] for one in openkruise.installed()}:
         assert "description" in json.dumps(taken[f"CustomResourceDefinition {name}"])
-    assert {pod["metadata"]["uid"] for pod in (await client.list(PODS, NAMESPACE)).items}.isdisjoint(pods)
+    assert pods.isdisjoint(await replicas(client))
+    assert IMAGE not in await agents(client)
     await run(client, NAMESPACE, IMAGE, yes=True, say=told.append)
     assert "taken over already" in told[-2]
     assert told[-1] == "Nothing to do; --back restores the previous installation."
@@ -253,11 +411,106 @@ async def check_there_and_back(client: Client) -> None:
         await run(client, NAMESPACE, "", yes=True, back=True, say=told.append)
 
 
+@pytest.mark.behaviour("MGR-162")
+@in_simulated(3)
+async def test_agents_go_over_one_by_one_on_the_sandbox(world: Simulated) -> None:
+    await laid(world.client)
+    await check_agents(world.client)
+
+
 @pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145")
 @in_simulated(2)
 async def test_there_and_back_on_the_sandbox(world: Simulated) -> None:
     await laid(world.client)
     await check_there_and_back(world.client)
+
+
+_PULLS = "kruise-daemon-config"
+
+
+async def agents(client: Client) -> dict[str, int]:
+    """How many ready agents run each image."""
+    images = [
+        container_of({"spec": {"template": pod}})["image"]
+        for pod in (await client.list(PODS, NAMESPACE, label_selector="control-plane=daemon")).items
+        if any(one["type"] == "Ready" and one["status"] == "True" for one in pod["status"].get("conditions", ()))
+    ]
+    return dict(Counter(images))
+
+
+async def until_agents(client: Client, wanted: dict[str, int]) -> None:
+    deadline = client.clock.monotonic() + 60
+    while await agents(client) != wanted:
+        assert client.clock.monotonic() < deadline, await agents(client)
+        await client.clock.sleep(0.2)
+
+
+class OneAway:
+    """Connections that fail when an agent is deleted while another one is away."""
+
+    def __init__(self, client: Client, number: int) -> None:
+        self.client, self.inner, self.number = client, client.transport, number
+
+    async def request(self, request: Request) -> Response:
+        if request.method == "DELETE" and "/pods/" in request.path:
+            assert sum((await agents(self.client)).values()) == self.number, request.path
+        return await self.inner.request(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self.inner.stream(request)
+
+    async def close(self) -> None:
+        await self.inner.close()
+
+
+def _pulling(phase: str) -> dict[str, Any]:
+    tag = {"tag": "1.29", "phase": phase, "version": 1}
+    return {"status": {"desired": 1, "imageStatuses": {"nginx": {"tags": [tag]}}}}
+
+
+async def check_agents(client: Client) -> None:
+    """Agents of three nodes are replaced one after another; one that pulls an image is left until it has done so."""
+    await until_agents(client, {THEIRS: 3})
+    before = (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"]
+    busy = sorted(one["metadata"]["name"] for one in (await client.list(NODES)).items)[0]
+    for resource, name in CONFIGURATIONS:  # no manager runs that would answer
+        await client.delete(resource, name)
+    image = {"apiVersion": NODE_IMAGES.api_version, "kind": "NodeImage", "metadata": {"name": busy}, "spec": {}}
+    await client.create(NODE_IMAGES, image)
+    await client.patch(NODE_IMAGES, busy, _pulling("Pulling"), subresource="status", kind=PatchType.MERGE)
+    told: list[str] = []
+    done: list[asyncio.Task[None]] = []
+
+    async def pulled() -> None:
+        assert await agents(client) == {THEIRS: 1, IMAGE: 2}
+        await client.patch(NODE_IMAGES, busy, _pulling("Succeeded"), subresource="status", kind=PatchType.MERGE)
+
+    def say(text: str) -> None:
+        told.append(text)
+        if sum("agent replaced" in line for line in told) == 2 and not done:
+            done.append(asyncio.create_task(pulled()))
+
+    watched = Client(OneAway(client, 3), client.clock)
+    await run(watched, NAMESPACE, IMAGE, agents=True, say=say)
+    previewed = told.index("Steps:")
+    assert not done
+    await run(watched, NAMESPACE, IMAGE, agents=True, yes=True, say=say)
+    await asyncio.gather(*done)
+    again = told.index("Steps:", previewed + 1)
+    steps = [line for line in told[previewed:again] if line[:4].strip().rstrip(".").isdigit()]
+    assert steps == [line for line in told[again:] if line[:4].strip().rstrip(".").isdigit()]
+    nodes = [line.split()[1].rstrip(":") for line in told if "agent replaced" in line]
+    assert (len(nodes), nodes[-1]) == (3, busy)
+    assert f"  node {busy} comes later: its agent pulls nginx:1.29" in told
+    assert await agents(client) == {IMAGE: 3}
+    spec = (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"]
+    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+
+    await run(watched, NAMESPACE, "", agents=True, yes=True, say=told.append)
+    assert told[-1] == "Nothing to do; --back restores the previous installation."
+    await run(watched, NAMESPACE, "", yes=True, back=True, say=told.append)
+    assert await agents(client) == {THEIRS: 3}
+    assert (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"] == before
 
 
 @pytest.mark.behaviour("MGR-144")
@@ -301,11 +554,13 @@ class Stopping:
         await self.inner.close()
 
 
-async def stopped(client: Client, ends: str, writes: int, *, image: str = IMAGE, back: bool = False) -> str:
+async def stopped(
+    client: Client, ends: str, writes: int, *, image: str = IMAGE, agents: bool = False, back: bool = False
+) -> str:
     """How a takeover ends of which only the first writes arrive; nothing if those are all."""
     stopping = Client(Stopping(client.transport, ends, writes), client.clock)
     try:
-        await run(stopping, NAMESPACE, image, yes=True, back=back, say=lambda _: None)
+        await run(stopping, NAMESPACE, image, yes=True, agents=agents, back=back, say=lambda _: None)
     except CommandError as error:
         return str(error)
     return ""
@@ -332,12 +587,13 @@ async def test_a_takeover_that_is_interrupted_after_each_write_in_turn_goes_on_w
     ends_of: list[str] = []
     for _ in range(60):
         # Where nothing of a write arrives, one more arrives each time; else each is the last of its own command.
-        if not (end := await stopped(world.client, ends, ends == "before")):
+        if not (end := await stopped(world.client, ends, ends == "before", agents=True)):
             break
         ends_of.append(end)
     taken = await everything(world.client)
     assert is_taken_over(taken)
-    assert len(ends_of) > 20
+    assert await agents(world.client) == {IMAGE: 2}
+    assert len(ends_of) > 28
     assert all("run the same command to resume" in end for end in ends_of)
 
 
@@ -355,17 +611,20 @@ async def test_from_wherever_it_stands_it_is_given_back_or_taken_over_after_all(
     before = await everything(world.client)
     before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
     writes = 0
-    while await stopped(world.client, "after", writes):
+    while await stopped(world.client, "after", writes, agents=True):
         writes += 1
+        assert writes < 60
         # Also giving back is interrupted, a little later each time; then somebody thinks better of it.
-        if await stopped(world.client, "Ctrl-C", writes % 9, back=True) and writes % 2:
-            await run(world.client, NAMESPACE, IMAGE, yes=True, say=lambda _: None)
+        if await stopped(world.client, "Ctrl-C", writes % 13, back=True) and writes % 2:
+            await run(world.client, NAMESPACE, IMAGE, yes=True, agents=True, say=lambda _: None)
             assert is_taken_over(await everything(world.client))
+            assert await agents(world.client) == {IMAGE: 2}
         if (await everything(world.client)) != before and await kept(world.client):
             await run(world.client, NAMESPACE, "", yes=True, back=True, say=lambda _: None)
         after = await everything(world.client)
         assert {name: after[name] for name in before} == before
-    assert writes > 20
+        assert await agents(world.client) == {THEIRS: 2}
+    assert writes > 28
 
 
 async def kept(client: Client) -> bool:
@@ -406,41 +665,37 @@ async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is
     assert "holds a Deployment with openkruise/kruise-manager:v1.8.0" in await refused(world.client, yes=True)
 
 
-async def mark_ready(client: Client) -> None:
-    """What kubelets would say of Pods; there are no nodes."""
-    while True:
-        for pod in (await client.list(PODS, NAMESPACE)).items:
-            if (pod.get("status") or {}).get("phase") != "Running" and "deletionTimestamp" not in pod["metadata"]:
-                await client.patch(PODS, pod["metadata"]["name"], _READY, NAMESPACE, subresource="status")
-        await asyncio.sleep(0.2)
-
-
-_READY: Mapping[str, Any] = {
-    "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
-}
-
-
 @contextlib.asynccontextmanager
 async def real(control_plane: ControlPlane) -> AsyncIterator[Client]:
     transport = AiohttpTransport(await load_config(str(control_plane.kubeconfig), None))
-    client = Client(transport, SystemClock())
-    kubelets = asyncio.create_task(mark_ready(client))
     try:
-        yield client
+        yield Client(transport, SystemClock())
     finally:
-        kubelets.cancel()
-        await asyncio.gather(kubelets, return_exceptions=True)
         await transport.close()
 
 
 @pytest.mark.controlplane
-@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150")
-async def test_there_and_back_on_a_real_api_server() -> None:
-    with ControlPlane(controller_manager_args=["--controllers=*,-podgc"]) as started:
-        async with real(started) as client:
-            await laid(client)
-            await check_there_and_back(client)
-            arrive = itertools.count(1)
-            while await stopped(client, "after", next(arrive)):
-                pass
-            assert is_taken_over(await everything(client))
+@pytest.mark.behaviour("MGR-143", "MGR-144", "MGR-145", "MGR-150", "MGR-161", "MGR-162")
+async def test_there_and_back_on_a_real_api_server(tmp_path: Path) -> None:
+    """The manager; then the agents too; then both, interrupted after each write, there and back."""
+    with ControlPlane(controller_manager_args=["--node-monitor-grace-period=10m"]) as started:
+        nodes = ["app.sandbox.nodes", "--nodes", "3", "--bind", "--kubeconfig", str(started.kubeconfig)]
+        with running(nodes, tmp_path / "nodes.log"):
+            async with real(started) as client:
+                await laid(client)
+                before = await everything(client)
+                before["Deployment kruise-controller-manager"]["spec"]["strategy"] = dict(ROLLING)
+                await check_there_and_back(client)
+                await check_agents(client)
+                arrive = itertools.count(1)
+                while await stopped(client, "after", next(arrive), agents=True):
+                    pass
+                assert is_taken_over(await everything(client))
+                assert await agents(client) == {IMAGE: 3}
+                arrive = itertools.count(1)
+                while await kept(client):
+                    await stopped(client, "after", next(arrive), back=True)
+                after = await everything(client)
+                for name, was in before.items():
+                    assert name.endswith("webhook-configuration") or after[name] == was
+                assert await agents(client) == {THEIRS: 3}

@@ -5,4 +5,6 @@ The Deployment is rolled out with a surge, so replicas of both managers serve be
 and one Lease decides which of them reconciles. Definitions change only while ours alone answer ``/convert``.
 
 Completed steps are detected in the cluster, so an interrupted takeover continues where it stopped.
+
+What was in force stays in force: gates whose default differs here are written into the arguments. [MGR-161]
 """

@@ -15,14 +15,18 @@ from app.api import names
 from app.kube.resources import (
     CONFIGMAPS,
     CUSTOMRESOURCEDEFINITIONS,
+    DAEMONSETS,
     DEPLOYMENTS,
     MUTATINGWEBHOOKCONFIGURATIONS,
+    NAMESPACES,
     VALIDATINGWEBHOOKCONFIGURATIONS,
     Resource,
 )
 from app.manager import permissions
 
 DAEMON: Final = "kruise-daemon"
+DAEMON_ROLE: Final = "kruise-daemon-role"
+DAEMON_PULL_ROLE: Final = "kruise-daemon-secret-role"
 #: ConfigMap that keeps the previous installation until it is restored.
 BACKUP: Final = "kruise-takeover"
 BACKUP_KEY: Final = "before.json.gz"
@@ -34,12 +38,12 @@ CLUSTER_ROLES: Final = Resource(_RBAC, "v1", "clusterroles", "ClusterRole", name
 CLUSTER_ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", namespaced=False)
 ROLES: Final = Resource(_RBAC, "v1", "roles", "Role")
 ROLE_BINDINGS: Final = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")
-BY_KIND: Final = {one.kind: one for one in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)}
+BY_KIND: Final = {one.kind: one for one in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS, NAMESPACES)}
 CONFIGURATIONS: Final = (
     (MUTATINGWEBHOOKCONFIGURATIONS, MUTATING_NAME),
     (VALIDATINGWEBHOOKCONFIGURATIONS, VALIDATING_NAME),
 )
-_CONTAINER: Final = "manager"
+_CONTAINERS: Final = ("manager", "daemon")
 ROLLING: Final = {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
 
 Json = dict[str, Any]
@@ -47,6 +51,19 @@ Json = dict[str, Any]
 
 class TakeoverError(Exception):
     """The takeover is not possible. The message gives the reason and the fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """The Pod of a node agent."""
+
+    node: str
+    pod: str
+    uid: str
+    #: Whether the Pod has the newest template of its DaemonSet and is not being deleted.
+    newest: bool
+    ready: bool
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +80,21 @@ class Installed:
     #: Webhook configurations by name.
     configurations: Mapping[str, Json] = field(default_factory=dict)
     cluster_role: Json | None = None
+    agent_role: Json | None = None
+    #: Node agents, one per node.
+    agents: Sequence[Agent] = ()
     #: Backup of an earlier takeover.
     backup: Json | None = None
-    #: Our roles and bindings, by kind and name.
+    #: Our roles and bindings, and the namespace of pull secrets, by kind and name.
     granted: Mapping[tuple[str, str], Json] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One write, or waiting until a rollout is complete."""
+    """One write, waiting until a rollout is complete, or the replacement of the node agents one by one."""
 
     does: str
-    action: Literal["create", "apply", "patch", "replace", "delete", "wait"]
+    action: Literal["create", "apply", "patch", "replace", "delete", "wait", "hand over"]
     resource: Resource
     name: str
     namespace: str = ""
@@ -93,10 +113,10 @@ class Plan:
     steps: tuple[Step, ...] = ()
 
 
-def container_of(deployment: Mapping[str, Any]) -> Json:
-    """Return the manager's container of a Deployment."""
-    containers: list[Json] = deployment["spec"]["template"]["spec"]["containers"]
-    return next((one for one in containers if one["name"] == _CONTAINER), containers[0])
+def container_of(workload: Mapping[str, Any]) -> Json:
+    """Return the container of the manager's Deployment or of the agents' DaemonSet."""
+    containers: list[Json] = workload["spec"]["template"]["spec"]["containers"]
+    return next((one for one in containers if one["name"] in _CONTAINERS), containers[0])
 
 
 def unpacked(backup: Mapping[str, Any]) -> Json:
@@ -105,6 +125,9 @@ def unpacked(backup: Mapping[str, Any]) -> Json:
         kept: Json = orjson.loads(_inflated(base64.b64decode(backup["binaryData"][BACKUP_KEY])))
         parts = (kept["deployment"]["spec"], kept["clusterRole"]["rules"], kept["definitions"], kept["configurations"])
         container_of(kept["deployment"])
+        if "agents" in kept:
+            container_of(kept["agents"]["daemonSet"])
+            by_text(kept["agents"]["clusterRole"]["rules"])
     except (KeyError, IndexError, TypeError, ValueError, EOFError, zlib.error) as error:
         raise TakeoverError(f"ConfigMap {BACKUP}: cannot be read ({type(error).__name__})") from None
     if list(map(type, parts)) != [dict, list, dict, dict]:
@@ -120,16 +143,9 @@ def _inflated(packed: bytes) -> bytes:
     return text
 
 
-def rights(rules: Sequence[Json], does: str, *, exact: bool = False) -> Step:
+def rights(rules: Sequence[Json], does: str, role: str = permissions.CLUSTER_ROLE, *, exact: bool = False) -> Step:
     """Return the step that gives a role these rules, without duplicates."""
-    return Step(
-        does,
-        "patch",
-        CLUSTER_ROLES,
-        permissions.CLUSTER_ROLE,
-        body={"rules": list(by_text(rules).values())},
-        exact=exact,
-    )
+    return Step(does, "patch", CLUSTER_ROLES, role, body={"rules": list(by_text(rules).values())}, exact=exact)
 
 
 def by_text(rules: Iterable[Json]) -> dict[bytes, Json]:
@@ -151,28 +167,38 @@ def in_scope(definition: Mapping[str, Any]) -> bool:
     return definition["spec"]["group"] in _GROUPS
 
 
-#: Command of our Deployment.
+#: Commands of our Deployment and our DaemonSet.
 COMMAND: Final = ("pykruise", "manager")
+AGENT_COMMAND: Final = ("pykruise", "daemon")
 
 
-def runs_ours(deployment: Mapping[str, Any]) -> bool:
-    """Return whether the Deployment already runs our manager."""
-    return tuple(container_of(deployment).get("command") or ()) == COMMAND
+def runs_ours(workload: Mapping[str, Any] | None) -> bool:
+    """Return whether the Deployment or DaemonSet already runs our program."""
+    return workload is not None and tuple(container_of(workload).get("command") or ()) in (COMMAND, AGENT_COMMAND)
 
 
 def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
     """Return the steps that are not done, in order."""
-    deployment = seen.deployment or {}
-    changed = all(_is_done(step, seen) for step in steps if step.resource is DEPLOYMENTS and step.action == "patch")
-    only_ours = changed and is_rolled_out(deployment)
-    ours = next((step for step in steps if step.exact), None)
+    changed = {
+        step.resource: _is_done(step, seen)
+        for step in steps
+        if step.resource in (DEPLOYMENTS, DAEMONSETS) and "template" in step.body.get("spec", {})
+    }
+    #: Whether only our replicas and agents run, by role.
+    only_ours = {
+        permissions.CLUSTER_ROLE: changed.get(DEPLOYMENTS, True) and is_rolled_out(seen.deployment),
+        DAEMON_ROLE: changed.get(DAEMONSETS, True) and not agents_left(seen.agents),
+    }
+    exact = {step.name: step for step in steps if step.exact}
     left = []
     for step in steps:
         if step.action == "wait":
-            done = only_ours
-        elif step.resource is CLUSTER_ROLES and only_ours and ours is not None and not step.exact:
-            # Objects that only OpenKruise's manager needed may already be deleted.
-            done = _missing(ours, seen) == 0
+            done = only_ours[permissions.CLUSTER_ROLE]
+        elif step.action == "hand over":
+            done = only_ours[DAEMON_ROLE]
+        elif step.resource is CLUSTER_ROLES and only_ours[step.name] and step.name in exact and not step.exact:
+            # Objects that only OpenKruise's program needed may already be deleted.
+            done = _missing(exact[step.name], seen) == 0
         else:
             done = _is_done(step, seen)
         if not done:
@@ -180,8 +206,15 @@ def remaining(steps: Sequence[Step], seen: Installed) -> tuple[Step, ...]:
     return tuple(left)
 
 
-def is_rolled_out(deployment: Mapping[str, Any]) -> bool:
+def agents_left(agents: Iterable[Agent]) -> list[Agent]:
+    """Return the agents that are not replaced yet, or whose replacement is not ready, by node."""
+    return sorted((one for one in agents if not (one.newest and one.ready)), key=lambda one: one.node)
+
+
+def is_rolled_out(deployment: Mapping[str, Any] | None) -> bool:
     """Return whether all replicas run the latest template and are available."""
+    if deployment is None:
+        return False
     status = deployment.get("status") or {}
     updated, wanted, *rest = replica_counts(deployment)
     seen = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
@@ -197,24 +230,30 @@ def replica_counts(deployment: Mapping[str, Any]) -> tuple[int, int, int, int]:
 
 def _is_done(step: Step, seen: Installed) -> bool:
     if step.resource is CONFIGMAPS:
-        return seen.backup is not None
+        return seen.backup is not None and (step.action == "create" or _covers(seen.backup, step.body))
     if step.resource is CUSTOMRESOURCEDEFINITIONS:
         return _covers(seen.definitions.get(step.name), step.body)
-    if step.resource is DEPLOYMENTS:
-        wanted = container_of(step.body)
-        running = container_of(seen.deployment or step.body)
+    if step.resource in (DEPLOYMENTS, DAEMONSETS):
+        live = (seen.deployment if step.resource is DEPLOYMENTS else seen.daemon) or step.body
+        spec = step.body["spec"]
+        if "template" not in spec:
+            strategy = {key: value for key, value in spec["updateStrategy"].items() if key != "$patch"}
+            return _covers(live["spec"].get("updateStrategy"), strategy)
+        wanted, running = container_of(step.body), container_of(live)
         return all((running.get(name) or []) == wanted[name] for name in ("image", "command", "args"))
     if step.resource is CLUSTER_ROLES:
-        return _missing(step, seen) == 0 and (not step.exact or _held(seen) == by_text(step.body["rules"]).keys())
+        held = _held(step.name, seen)
+        return _missing(step, seen) == 0 and (not step.exact or held == by_text(step.body["rules"]).keys())
     return _covers(seen.granted.get((step.resource.kind, step.name)), step.body)
 
 
-def _held(seen: Installed) -> set[bytes]:
-    return set(by_text((seen.cluster_role or {}).get("rules") or []))
+def _held(role: str, seen: Installed) -> set[bytes]:
+    found = seen.agent_role if role == DAEMON_ROLE else seen.cluster_role
+    return set(by_text((found or {}).get("rules") or []))
 
 
 def _missing(step: Step, seen: Installed) -> int:
-    return len(by_text(step.body["rules"]).keys() - _held(seen))
+    return len(by_text(step.body["rules"]).keys() - _held(step.name, seen))
 
 
 def _covers(live: Any, wanted: Any) -> bool:

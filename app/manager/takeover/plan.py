@@ -6,9 +6,9 @@ import base64
 import copy
 import functools
 import gzip
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import orjson
 
@@ -19,6 +19,8 @@ from app.kube.resources import CONFIGMAPS, CUSTOMRESOURCEDEFINITIONS, DEPLOYMENT
 from app.manager import permissions
 from app.manager.flags import FlagError, Flags, parse_flags
 from app.manager.gates import FeatureGateError, parse_gates
+from app.manager.takeover import agents as node_agents
+from app.manager.takeover import arguments
 from app.manager.takeover.model import (
     BACKUP,
     BACKUP_KEY,
@@ -56,25 +58,28 @@ def takeover_plan(
     kinds: Sequence[KindDefinition],
     rules: Iterable[PolicyRule],
     *,
+    agents: bool = False,
     leave_unserved: bool = False,
 ) -> Plan:
     """Plan to replace OpenKruise's manager with ours, run from ``image``. Steps already done are omitted.
 
-    ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``leave_unserved``, objects of other
-    kinds do not block the takeover. Raises TakeoverError.
+    ``kinds`` are those served here, ``rules`` the permissions of our manager. With ``agents``, or if the backup holds
+    them, the node agents are replaced too. With ``leave_unserved``, objects of other kinds do not block the takeover.
+    Raises TakeoverError.
     """
     if seen.deployment is None:
         where = f"Deployment {seen.namespace}/{DEPLOYMENT}"
         return Plan(blockers=(f"{where}: not there, so there is nothing to take over; docs/installing.md",))
     kept = None if seen.backup is None else unpacked(seen.backup)
+    agents = agents or "agents" in (kept or {})
     facts: list[str] = []
     blockers: list[str] = []
     warnings: list[str] = []
     container = container_of(seen.deployment)
     facts.append(f"Deployment {seen.namespace}/{DEPLOYMENT} runs {container.get('image', 'no image')}")
-    _judge_arguments(container.get("args") or [], facts, blockers, warnings)
+    _judge_arguments(seen, container, facts, blockers, warnings)
     _judge_kinds(seen, kinds, facts, blockers, warnings, leave_unserved=leave_unserved)
-    _judge_rest(seen, facts, warnings)
+    _judge_rest(seen, facts, warnings, agents=agents)
     if kept is not None and runs_ours(seen.deployment):
         image = image or container["image"]
     elif kept is not None:
@@ -85,10 +90,19 @@ def takeover_plan(
         blockers.append(
             f"ClusterRole {permissions.CLUSTER_ROLE}: not there; this is no installation of OpenKruise's chart"
         )
+    of_agents: Json | None = None
+    try:
+        if agents:
+            of_agents = node_agents.kept_agents(seen, kept)
+            node_agents.handover(seen, of_agents, image)  # raises if the arguments are not accepted
+    except TakeoverError as error:
+        blockers.append(str(error))
     if blockers or seen.cluster_role is None:
         return Plan(tuple(facts), tuple(blockers), tuple(warnings))
     before = kept or _before(seen, seen.deployment, seen.cluster_role, kinds)
-    planned = functools.partial(_forward, seen, seen.deployment, before, kinds=kinds, rules=tuple(rules))
+    if of_agents is not None:
+        before = {**before, "agents": of_agents}
+    planned = functools.partial(_steps, seen, seen.deployment, before, kinds=kinds, rules=tuple(rules), kept=kept)
     steps = planned(image=image)
     if kept is None:
         return Plan(tuple(facts), (), tuple(warnings), steps)
@@ -114,16 +128,27 @@ def _writes(steps: Iterable[Step]) -> list[Step]:
 # ---- findings
 
 
-def _judge_arguments(arguments: Sequence[str], facts: list[str], blockers: list[str], warnings: list[str]) -> None:
+def _judge_arguments(
+    seen: Installed, container: Json, facts: list[str], blockers: list[str], warnings: list[str]
+) -> None:
     flags: Flags | None = None
     try:
-        flags = parse_flags([argument for argument in arguments if argument != "manager"])
+        kept = arguments.of_manager(container, seen.configurations.values())
+        flags = parse_flags(kept.arguments)
         gates = parse_gates(flags.text("feature-gates"))
     except (FlagError, FeatureGateError) as error:
         blockers.append(f"arguments of the Deployment: {error}")
         return
     meant = sorted(flags.given - set(flags.without_meaning))
     facts.append("flags that keep their meaning: " + (", ".join(f"--{name}" for name in meant) or "none are given"))
+    if not runs_ours(seen.deployment):
+        facts.append("feature gates that stay on: " + ", ".join(name for name, on in kept.gates.items() if on))
+        if kept.added:
+            added = ", ".join(f"{name}={str(on).lower()}" for name, on in kept.added.items())
+            facts.append(f"feature gates whose default differs here, written into --feature-gates: {added}")
+    if kept.text:
+        escaped = kept.text.replace(",", "\\,")
+        facts.append(f"to keep these gates with our chart later: --set 'featureGates={escaped}'")
     if flags.without_meaning:
         warnings.append("flags without effect here: " + ", ".join(f"--{name}" for name in flags.without_meaning))
     if gates.without_effect:
@@ -166,9 +191,12 @@ def _judge_image(namespace: str, image: str, kept: Json, blockers: list[str]) ->
         )
 
 
-def _judge_rest(seen: Installed, facts: list[str], warnings: list[str]) -> None:
-    if seen.daemon is not None:
-        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: stays as it is")
+def _judge_rest(seen: Installed, facts: list[str], warnings: list[str], *, agents: bool) -> None:
+    if seen.daemon is not None and not agents:
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON}: stays as it is; --agents hands the node agents over")
+    elif seen.daemon is not None:
+        image = container_of(seen.daemon).get("image", "no image")
+        facts.append(f"DaemonSet {seen.namespace}/{DAEMON} runs {image} on {len(seen.agents)} nodes")
     deployment = seen.deployment or {}
     release = (deployment["metadata"].get("annotations") or {}).get(_HELM_RELEASE)
     if release:
@@ -181,6 +209,25 @@ def _judge_rest(seen: Installed, facts: list[str], warnings: list[str]) -> None:
 # ---- the steps
 
 
+def _steps(
+    seen: Installed,
+    deployment: Json,
+    before: Json,
+    image: str,
+    kinds: Sequence[KindDefinition],
+    rules: tuple[PolicyRule, ...],
+    kept: Mapping[str, Any] | None,
+) -> tuple[Step, ...]:
+    """Return all steps, done or not; ``kept`` is the backup of an earlier takeover."""
+    steps = _forward(seen, deployment, before, image, kinds, rules)
+    if "agents" not in before:
+        return steps
+    if kept is not None and kept.get("agents") != before["agents"]:
+        body = _packed(before, seen.namespace)
+        steps = (*steps, Step("keep the node agents too", "patch", CONFIGMAPS, BACKUP, seen.namespace, body))
+    return (*steps, *node_agents.handover(seen, before["agents"], image))
+
+
 def _forward(
     seen: Installed,
     deployment: Json,
@@ -189,7 +236,7 @@ def _forward(
     kinds: Sequence[KindDefinition],
     rules: tuple[PolicyRule, ...],
 ) -> tuple[Step, ...]:
-    """Return all steps, done or not; ``before`` is the backup of the installation."""
+    """Return all steps of the manager, done or not; ``before`` is the backup of the installation."""
     had = before["definitions"]
     # OpenKruise has these permissions cluster-wide, and the namespaces may not exist yet. Our chart narrows them later.
     everywhere = (replace(rule, namespace="") for rule in rules)
@@ -208,7 +255,7 @@ def _forward(
         if kind.crd_name not in had
     ]
     steps += [
-        _deployment(deployment, seen.namespace, image),
+        _deployment(seen, deployment, image),
         Step(f"wait until only {image} runs", "wait", DEPLOYMENTS, DEPLOYMENT, seen.namespace),
     ]
     steps += [_definition(kind, seen) for kind in kinds if kind.crd_name in had]
@@ -246,15 +293,16 @@ def _applied(manifest: Json, namespace: str, does: str) -> Step:
     return Step(does, "apply", resource, body["metadata"]["name"], body["metadata"].get("namespace", ""), body)
 
 
-def _deployment(deployment: Json, namespace: str, image: str) -> Step:
-    """Return the step that updates the Deployment. Its arguments, environment, probes and placement are kept."""
+def _deployment(seen: Installed, deployment: Json, image: str) -> Step:
+    """Return the step that updates the Deployment. Its arguments, gates in force, environment, probes and placement are
+    kept."""
     container = container_of(deployment)
-    arguments = [argument for argument in container.get("args") or [] if argument != "manager"]
+    given = arguments.of_manager(container, seen.configurations.values())
     changed = {
         "name": container["name"],
         "image": image,
         "command": [*COMMAND],
-        "args": arguments,
+        "args": (container.get("args") or []) if runs_ours(deployment) else [*given.arguments],
         "resources": {**_RESOURCES, "$patch": "replace"},
     }
     body = {
@@ -264,7 +312,7 @@ def _deployment(deployment: Json, namespace: str, image: str) -> Step:
             "template": {"spec": {"containers": [changed]}},
         },
     }
-    return Step(f"run {image}", "patch", DEPLOYMENTS, DEPLOYMENT, namespace, body)
+    return Step(f"run {image}", "patch", DEPLOYMENTS, DEPLOYMENT, seen.namespace, body)
 
 
 def _definition(kind: KindDefinition, seen: Installed) -> Step:
@@ -291,7 +339,17 @@ def back_plan(seen: Installed) -> Plan:
         return Plan(blockers=(f"{what}: not there; reinstall OpenKruise, then delete ConfigMap {BACKUP}",))
     before = unpacked(seen.backup)
     image = container_of(before["deployment"]).get("image", "")
-    steps = [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
+    facts = [f"kept is Deployment {seen.namespace}/{DEPLOYMENT} with {image}"]
+    warnings: list[str] = []
+    steps: list[Step] = []
+    of_agents = before.get("agents")
+    if of_agents is not None and seen.daemon is not None and seen.agent_role is not None:
+        agent_image = container_of(of_agents["daemonSet"]).get("image", "")
+        facts.append(f"kept is DaemonSet {seen.namespace}/{DAEMON} with {agent_image}")
+        steps += node_agents.handback(seen, of_agents)
+    elif of_agents is not None:
+        warnings.append(f"DaemonSet {seen.namespace}/{DAEMON} or its role was deleted since: it is not restored")
+    steps += [rights([*before["clusterRole"]["rules"], *seen.cluster_role["rules"]], "add its rights to ours")]
     steps += [
         _definition_back(seen.definitions[name], spec)
         for name, spec in before["definitions"].items()
@@ -318,7 +376,7 @@ def back_plan(seen: Installed) -> Plan:
         Step("delete our rights in its namespace", "delete", ROLES, permissions.NAMESPACED_ROLE, seen.namespace),
         Step("forget what was kept", "delete", CONFIGMAPS, BACKUP, seen.namespace),
     ]
-    return Plan(facts=(f"kept is Deployment {seen.namespace}/{DEPLOYMENT} with {image}",), steps=tuple(steps))
+    return Plan(tuple(facts), warnings=tuple(warnings), steps=tuple(steps))
 
 
 def _deployment_back(live: Json, before: Json, namespace: str, image: str) -> Step:
