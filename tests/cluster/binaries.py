@@ -123,8 +123,10 @@ def _packages(names: Collection[str]) -> dict[str, str]:
 
 def _stamped(version: str) -> dict[str, str]:
     major, minor = version.removeprefix("v").split(".")[:2]
-    stamp = "k8s.io/component-base/version"
-    return {f"{stamp}.gitVersion": version, f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor}
+    values = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
+    # The second is what old API servers answer at /version.
+    stamped = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+    return {f"{package}.{name}": value for package in stamped for name, value in values.items()}
 
 
 def _write_module(module: Path, version: str) -> None:
