@@ -19,6 +19,8 @@ PARALLEL := --numprocesses=$(WORKERS) --maxprocesses=4 --dist=loadfile
 WAITING := tests/scenarios tests/http tests/cli/test_sandbox.py tests/cli/test_serve.py
 # Most of a scenario is waiting, so there are more processes than processors.
 PARALLEL_SERVERS := --numprocesses=4 --dist=loadgroup
+# Kubernetes versions beside that of tests/cluster/go.mod: the oldest, one in the middle, the newest (docs/installing.md).
+VERSIONS ?= 1.24.17 1.29.15 1.37.2
 # --sample: of the tests on real clusters, those that CI selects (tests/selection.py).
 SAMPLE ?=
 # Without bytecode, each of the hundreds of processes that tests start would compile everything again.
@@ -28,7 +30,7 @@ COMPILE := --quiet --generate-hashes --allow-unsafe --no-header --no-annotate --
 
 .DEFAULT_GOAL := help
 .PHONY: help venv sandbox serve test test-code test-sandbox nightly lint format types contracts generate check-generated behaviours cluster cluster-down \
-        test-controlplane test-cluster test-browser fuzz simulate mutants property bench lock clean
+        test-controlplane test-cluster test-versions test-browser fuzz simulate mutants property bench lock clean
 
 help: ## List the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -85,24 +87,32 @@ check-generated: venv ## Fail when a generated file is out of date
 behaviours: venv ## Which rules of docs/behaviours have a test
 	$(BIN)/python -m tests.behaviours
 
-cluster: venv ## A real cluster on this machine: control plane, three nodes, real containers
+cluster: venv ## A real cluster on this machine: control plane, three nodes, real containers; make cluster KUBERNETES=1.30.14
 	$(BIN)/python -m tests.cluster up
 
 cluster-down: venv ## Stop it and leave nothing behind
 	$(BIN)/python -m tests.cluster down
 
 test-controlplane: venv ## The tests against a real API server
+	$(BIN)/python -m tests.cluster build --no-nodes
 	rm -f build/recorded/simulated-nodes.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and not alone" $(PARALLEL_SERVERS)
 	$(BIN)/pytest -q $(SAMPLE) -m "controlplane and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k simulated-nodes tests/scenarios
 
 test-cluster: venv ## The tests on nodes with real containers (root)
+	$(BIN)/python -m tests.cluster build
 	rm -f build/recorded/real-containers.jsonl
 	$(BIN)/pytest -q $(SAMPLE) -m "cluster and not alone" $(PARALLEL_SERVERS) tests/scenarios
 	$(BIN)/pytest -q $(SAMPLE) -m "cluster and alone" tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m cluster --ignore=tests/scenarios tests/chaos tests/manager tests/deploy || test $$? = 5
 	$(BIN)/pytest -q $(SAMPLE) -m recorded -k real-containers tests/scenarios
+
+test-versions: venv ## The core tests on API servers of other Kubernetes versions: make test-versions VERSIONS=1.30.14
+	set -e; for KUBERNETES in $(VERSIONS); do export KUBERNETES; \
+	  $(BIN)/python -m tests.cluster build --no-nodes; \
+	  $(BIN)/pytest -q --core -m controlplane $(PARALLEL_SERVERS) tests/scenarios tests/manager tests/deploy; \
+	done
 
 nightly: export PYKRUISE_NIGHTLY = 1
 nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and case
@@ -111,7 +121,7 @@ nightly: venv ## All that CI samples, whole: every seed, mutant, scenario and ca
 	$(MAKE) --no-print-directory simulate SEEDS=1-300
 	$(MAKE) --no-print-directory mutants
 	$(BIN)/python -m tests.property --cases 100000
-	$(MAKE) --no-print-directory test-browser test-controlplane test-cluster
+	$(MAKE) --no-print-directory test-browser test-controlplane test-cluster test-versions
 	$(BIN)/python -m tests.chaos --seconds 10
 	$(BIN)/python -m bench
 

@@ -47,6 +47,7 @@ CORE: Final = frozenset(
         "test_both_versions_are_served_by_conversion",
         "test_cascading_protects_a_workload_until_it_is_scaled_to_nothing",
         "test_changes_the_image_in_place",
+        "test_every_object_is_accepted_and_there",
         "test_containers_start_when_those_before_them_are_ready",
         "test_marks_and_the_condition_of_pods_follow_a_probe",
         "test_one_container_is_restarted_and_the_other_stays",
@@ -108,15 +109,17 @@ ABOUT: Final = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --sample."""
+    """Add --sample and --core."""
     parser.addoption("--sample", action="store_true", help="of the tests on real clusters, those that CI selects")
+    parser.addoption("--core", action="store_true", help="of the tests on real clusters, those that CI always runs")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect what CI does not run."""
-    if not config.getoption("--sample") or NIGHTLY:
+    core = config.getoption("--core")
+    if not core and (not config.getoption("--sample") or NIGHTLY):
         return
-    left_out = [item for item in items if _expensive(item) and not _selected(item)]
+    left_out = [item for item in items if _expensive(item) and not (is_core(item.nodeid) if core else _selected(item))]
     config.hook.pytest_deselected(items=left_out)
     gone = set(left_out)
     items[:] = [item for item in items if item not in gone]
@@ -134,12 +137,17 @@ def selected(name: str, about: Iterable[str]) -> bool:
     return number % ROTATION == 0 or (len(changed) < WIDE and bool(changed.intersection(about)))
 
 
+def is_core(nodeid: str) -> bool:
+    """Return whether CI always runs this test."""
+    file, _, test = nodeid.partition("::")
+    return file.removeprefix("tests/").removesuffix(".py") in CORE or test.partition("[")[0] in CORE
+
+
 def _selected(item: pytest.Item) -> bool:
     """A scenario is selected alone; any other module as a whole, for what it starts takes longer than its tests."""
-    file, _, test = item.nodeid.partition("::")
-    file = file.removeprefix("tests/").removesuffix(".py")
-    if file in CORE or test.partition("[")[0] in CORE:
+    if is_core(item.nodeid):
         return True
+    file = item.nodeid.partition("::")[0].removeprefix("tests/").removesuffix(".py")
     name = item.nodeid if file.startswith(("scenarios/", "conformance/")) else file
     return selected(name, areas_of_test(item.nodeid))
 

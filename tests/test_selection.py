@@ -31,6 +31,18 @@ def test_what_core_names_exists() -> None:
         assert (ROOT / "tests" / f"{name}.py").exists() or f"def {name}(" in text, name
 
 
+@pytest.mark.parametrize(
+    ("nodeid", "expected"),
+    [
+        ("tests/manager/test_manager_controlplane.py::test_any", True),
+        ("tests/scenarios/test_cloneset.py::test_changes_the_image_in_place[simulated-nodes]", True),
+        ("tests/scenarios/test_cloneset.py::test_changes_the_image_in_place_too[simulated-nodes]", False),
+    ],
+)
+def test_core_has_whole_files_and_single_tests(nodeid: str, expected: bool) -> None:
+    assert selection.is_core(nodeid) is expected
+
+
 @pytest.fixture
 def changed(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found: set[str] = set()

@@ -18,6 +18,7 @@ from app.features.resourcedistribution.kind import RESOURCE_DISTRIBUTION
 from app.kube.admission import PolicyRule
 from app.manager.features import kinds
 from app.manager.permissions import default_rules, rules_of_gates, webhook_rules
+from tests.cluster import binaries
 from tests.cluster.controlplane import ControlPlane, free_port
 from tests.cluster.recording import SERVICE_ACCOUNT
 from tests.deploy.release import NAME, NAMESPACE, Release
@@ -26,6 +27,9 @@ from tests.scenarios.world import eventually, running
 pytestmark = pytest.mark.controlplane
 
 DEFINITION = "sidecarsets.apps.kruise.io"
+#: Whether the API server has ValidatingAdmissionPolicies.
+HAS_POLICIES = binaries.minor_version() >= 30
+POLICIES = f"--set=deletionProtection.admissionPolicies={str(HAS_POLICIES).lower()}"
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +43,7 @@ def empty() -> Iterator[ControlPlane]:
 def release(empty: ControlPlane) -> Release:
     """Installed once; no manager runs, for there are no nodes."""
     made = Release(empty.kubectl, empty.kubeconfig)
-    made.install("--set=deletionProtection.admissionPolicies=true")
+    made.install(POLICIES)
     return made
 
 
@@ -47,7 +51,8 @@ def test_every_object_is_accepted_and_there(release: Release) -> None:
     objects = release.objects()
     assert ("Deployment", "kruise-controller-manager") in objects
     assert ("CustomResourceDefinition", DEFINITION) in objects
-    assert ("ValidatingAdmissionPolicy", "deletion-protection-always.kruise.io") in objects
+    for policy in ("deletion-protection-always.kruise.io", "kruise-daemon-own-node"):
+        assert (("ValidatingAdmissionPolicy", policy) in objects) is HAS_POLICIES
 
 
 def test_without_a_manager_no_webhook_is_registered(release: Release) -> None:
@@ -70,7 +75,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing_and_keeps_what_others_w
     encoded = base64.b64encode(empty.ca_file.read_bytes()).decode()
     release.kubectl("patch", "crd", DEFINITION, "--type=merge", "-p", bundle % encoded)
     before = release.versions()
-    release.upgrade("--set=deletionProtection.admissionPolicies=true")
+    release.upgrade(POLICIES)
     assert release.versions() == before
     assert release.get("secret", "-n", NAMESPACE, "kruise-webhook-certs")["data"] == {"tls.crt": "eA=="}
 
