@@ -1,4 +1,4 @@
-"""Watches: what a watcher is told, from when on, and how its watch ends."""
+"""Watches on virtual time; what they deliver is compared with a real server in tests/conformance."""
 
 import asyncio
 from collections.abc import Mapping
@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from app.kube.client import Client
-from app.kube.errors import Invalid
 from app.kube.objects import decode_pod
 from app.kube.reflector import Reflector
 from app.kube.resources import CONFIGMAPS, PODS
@@ -47,31 +46,6 @@ def config(name: str, **labels: str) -> dict[str, Any]:
 
 
 @in_api_server
-async def test_begins_with_what_is_there(client: Client, api: ApiServer) -> None:
-    await client.create(CONFIGMAPS, config("a"), "default")
-    watching = Watching(client, {})
-    await watching.seen(1)
-    await client.create(CONFIGMAPS, config("b"), "default")
-    await client.patch(CONFIGMAPS, "b", {"data": {"x": "y"}}, "default")
-    await client.delete(CONFIGMAPS, "b", "default")
-    await watching.seen(4)
-    assert watching.short() == [("ADDED", "a"), ("ADDED", "b"), ("MODIFIED", "b"), ("DELETED", "b")]
-    versions = [int(event["object"]["metadata"]["resourceVersion"]) for event in watching.events]
-    assert versions == sorted(set(versions))
-    watching.stop()
-
-
-@in_api_server
-async def test_goes_on_from_a_version(client: Client, api: ApiServer) -> None:
-    first = await client.create(CONFIGMAPS, config("a"), "default")
-    await client.create(CONFIGMAPS, config("b"), "default")
-    watching = Watching(client, {"resourceVersion": first["metadata"]["resourceVersion"]})
-    await watching.seen(1)
-    assert watching.short() == [("ADDED", "b")]
-    watching.stop()
-
-
-@in_api_server
 async def test_a_forgotten_version_ends_in_an_error_event(client: Client, api: ApiServer) -> None:
     first = await client.create(CONFIGMAPS, config("a"), "default")
     await client.create(CONFIGMAPS, config("b"), "default")
@@ -85,22 +59,6 @@ async def test_a_forgotten_version_ends_in_an_error_event(client: Client, api: A
 
 
 @in_api_server
-async def test_leaving_the_selection_looks_like_a_deletion(client: Client, api: ApiServer) -> None:
-    watching = Watching(client, {"labelSelector": "app=x"})
-    await asyncio.sleep(1)
-    await client.create(CONFIGMAPS, config("a", app="y"), "default")
-    await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "x"}}}, "default")
-    await client.patch(CONFIGMAPS, "a", {"data": {"k": "v"}}, "default")
-    await client.patch(CONFIGMAPS, "a", {"metadata": {"labels": {"app": "y"}}}, "default")
-    await client.delete(CONFIGMAPS, "a", "default")
-    await asyncio.sleep(1)
-    assert watching.short() == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
-    gone = watching.events[-1]["object"]
-    assert gone["metadata"]["labels"] == {"app": "x"}
-    watching.stop()
-
-
-@in_api_server
 async def test_a_streaming_list_says_where_it_ends(client: Client, api: ApiServer) -> None:
     await client.create(CONFIGMAPS, config("a"), "default")
     query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
@@ -111,20 +69,6 @@ async def test_a_streaming_list_says_where_it_ends(client: Client, api: ApiServe
     await asyncio.sleep(130)
     assert watching.short()[2:] == [("BOOKMARK", ""), ("BOOKMARK", "")]
     watching.stop()
-
-
-def test_sending_initial_events_wants_a_match() -> None:
-    async def scenario(client: Client, api: ApiServer) -> str:
-        try:
-            async with client.watch(CONFIGMAPS, "", {"sendInitialEvents": "true"}):
-                return ""
-        except Invalid as error:
-            return error.message
-
-    assert in_api_server(scenario)() == (
-        'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: sendInitialEvents requires setting '
-        "resourceVersionMatch to NotOlderThan"
-    )
 
 
 @in_api_server
