@@ -41,7 +41,7 @@ CORE: Final = frozenset(
         "test_a_standard_update_replaces_pods_node_by_node",
         "test_a_written_one_brings_pods_of_a_native_statefulset_back",
         "test_an_annotation_that_feeds_an_env_restarts_that_container_in_place",
-        "test_an_eviction_over_the_budget_is_told_to_come_again",
+        "test_an_eviction_over_the_budget_is_asked_to_retry",
         "test_an_image_is_pulled_on_the_nodes_that_a_job_names",
         "test_an_injected_sidecar_ends_with_its_job",
         "test_both_versions_are_served_by_conversion",

@@ -54,7 +54,7 @@ async def test_one_that_waits_too_long_is_given_up() -> None:
         await in_time(gives_up(), 0.01)
 
 
-async def test_it_is_cancelled_with_whoever_awaits_it() -> None:
+async def test_a_decision_is_cancelled_with_its_caller() -> None:
     task = asyncio.create_task(in_time(gives_up(), 20))
     await asyncio.sleep(0)
     task.cancel()

@@ -144,7 +144,7 @@ def definition(strategy: str = "Webhook", **client_config: Any) -> dict[str, Any
 
 
 @pytest.mark.behaviour("MGR-52")
-def test_a_definition_is_told_to_convert_through_us() -> None:
+def test_a_definition_converts_through_our_webhook() -> None:
     service = {"name": "kruise-webhook-service", "namespace": "kruise-system", "path": "/convert", "port": 443}
     crd = definition(service=service)
     assert conversion_patch(crd, SERVICE, "Q0E=") == {

@@ -30,14 +30,14 @@ def review(name: str, **changed: object) -> Review:
     return found
 
 
-def test_handlers_of_one_path_are_told_apart_by_their_rules() -> None:
+def test_handlers_of_one_path_are_chosen_by_their_rules() -> None:
     registry = build_registry([handler("delete", POD_DELETE), handler("evict", EVICTION)], on)
     route = registry.routes["/validate-pod"]
     assert route.handler_for(review("pod-delete")).webhook.name == "delete"  # type: ignore[union-attr]
     assert route.handler_for(review("pod-eviction")).webhook.name == "evict"  # type: ignore[union-attr]
 
 
-def test_an_operation_or_subresource_nobody_asked_for_passes() -> None:
+def test_an_unregistered_operation_or_subresource_passes() -> None:
     route = build_registry([handler("delete", POD_DELETE)], on).routes["/validate-pod"]
     assert route.handler_for(review("pod-update")) == Allowed()
     assert route.handler_for(review("pod-delete", subResource="status")) == Allowed()

@@ -150,7 +150,7 @@ async def test_namespaces_take_turns() -> None:
 
 
 @pytest.mark.behaviour("MGR-149")
-async def test_who_gives_up_waiting_keeps_nobody_from_his_turn() -> None:
+async def test_a_canceled_review_does_not_block_the_next() -> None:
     aside, may = LargeReviews(), threading.Event()
 
     def judge(_: Review) -> Decision:

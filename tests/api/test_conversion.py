@@ -210,7 +210,7 @@ def test_an_edit_in_one_version_arrives_in_the_other(
      '{"version":"v1alpha1","changes":[[{"path":["metadata",{"name":"x"}],"value":"y"}]]}',
      "[" * 100000],
 )  # fmt: skip
-def test_what_somebody_wrote_into_the_reserved_annotation_does_no_harm(text: str) -> None:
+def test_garbage_in_the_reserved_annotation_does_no_harm(text: str) -> None:
     stored = obj(BETA, {"selector": {}}, annotations={NOTES: text, "mine": "kept"})
     assert convert(stored, ALPHA) == obj(ALPHA, {"selector": {}}, annotations={"mine": "kept"})
 

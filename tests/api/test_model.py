@@ -19,7 +19,7 @@ SET = {
 }
 
 
-def test_fields_nobody_named_come_back_unchanged() -> None:
+def test_unknown_fields_come_back_unchanged() -> None:
     assert SidecarSet.model_validate(SET).to_dict() == SET
 
 

@@ -61,7 +61,7 @@ async def test_what_cannot_be_served_is_named(files: dict[str, bytes], message: 
 
 
 @virtual
-async def test_an_expired_certificate_is_said_to_whoever_keeps_it() -> None:
+async def test_an_expired_external_certificate_is_reported() -> None:
     clock = VirtualClock(EPOCH + timedelta(days=4000))
     with pytest.raises(CertificateError, match=r"tls.crt: expired at .* its owner must renew it"):
         await source(MemoryApi(objects={PATH: secret(contents(ONE))}), clock).ensure()

@@ -159,7 +159,7 @@ def test_a_secret_with_something_missing_is_named(data: dict | None, message: st
         ),
     ],
 )
-def test_what_is_wrong_with_a_set_is_said(
+def test_defects_of_a_certificate_set_are_reported(
     certificates: CertificateSet, hosts: tuple[str, ...], now: datetime, fault: str
 ) -> None:
     assert fault_of(certificates, hosts, now, RENEW) == fault

@@ -54,7 +54,7 @@ async def test_a_missing_secret_is_created() -> None:
 
 @pytest.mark.behaviour("MGR-147")
 @virtual
-async def test_who_reads_the_secret_can_serve_and_never_sign() -> None:
+async def test_a_replica_that_reads_the_secret_can_serve_but_not_sign() -> None:
     api = MemoryApi()
     made = await source(api).ensure()
     assert made.ca_key == b""
@@ -104,7 +104,7 @@ async def test_of_two_replicas_the_second_takes_what_the_first_made() -> None:
 @pytest.mark.behaviour("MGR-33")
 @pytest.mark.parametrize("content", ["nothing", "garbage", "not base64", "half", "other pair", "other host"])
 @virtual
-async def test_a_secret_that_is_not_sound_is_made_anew(content: str) -> None:
+async def test_a_broken_secret_is_recreated(content: str) -> None:
     now = VirtualClock().now()
     good, other = issue((HOST,), now), issue(("elsewhere",), now)
     data: dict[str, dict[str, str] | None] = {
@@ -167,7 +167,7 @@ async def test_a_conflict_means_that_another_replica_repaired_it() -> None:
 
 
 @virtual
-async def test_somebody_who_always_wins_is_reported_and_not_fought() -> None:
+async def test_an_endless_conflict_over_the_secret_is_reported_and_ends() -> None:
     api = MemoryApi(objects={PATH: secret(None)})
     api.fail = lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PUT" else None
     with pytest.raises(KubeError, match="5 write conflicts in a row; is another program writing it"):

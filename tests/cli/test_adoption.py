@@ -125,7 +125,7 @@ async def test_nothing_is_deleted_for_an_object_that_is_refused() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
+async def test_a_lost_object_is_printed_whole() -> None:
     server = Moving("statefulset", refused="make")
     with pytest.raises(CommandError, match=r"not created .* create it with: echo .*selector.* kubectl create -f -"):
         await move(server, "asts/web", "sts/web")
@@ -133,7 +133,7 @@ async def test_an_object_that_is_nowhere_any_more_is_told_whole() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_an_object_of_which_nobody_knows_whether_it_is_deleted_is_told_whole() -> None:
+async def test_an_object_of_unknown_fate_is_printed_whole() -> None:
     server = Moving("statefulset")
     server.delete_code = 504
     with pytest.raises(CommandError, match=r"may be deleted .* to resume; if not, create it with: echo .*selector"):
@@ -146,7 +146,7 @@ async def test_an_object_of_which_nobody_knows_whether_it_is_deleted_is_told_who
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_one_that_does_not_go_is_told_with_what_is_left_to_do() -> None:
+async def test_a_source_that_is_not_deleted_is_reported_with_the_next_step() -> None:
     server = Moving("statefulset", goes=False)
     with pytest.raises(CommandError, match=r"not deleted within 10 s; run .* to resume, or create it with: echo"):
         await move(server, "asts/web", "sts/web")
@@ -155,7 +155,7 @@ async def test_one_that_does_not_go_is_told_with_what_is_left_to_do() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_pods_that_nobody_adopts_are_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_pods_that_are_not_adopted_end_in_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert await move(Moving("daemonset", adopts=False), "ads/web", "ds/web") is False
     assert "has not adopted its Pods within 10 s; see: pykruise explain daemonset/web" in capsys.readouterr().out
 
@@ -171,7 +171,9 @@ async def test_pods_that_nobody_adopts_are_exit_code_1(capsys: pytest.CaptureFix
         ("deploy/web", {}, WrongCommandError, "--from deploy: Pods of a StatefulSet come from: StatefulSet of apps"),
     ],
 )
-async def test_what_cannot_be_is_told(source: str, limits: Any, error: type[CommandError], said: str) -> None:
+async def test_an_impossible_adoption_is_refused_with_the_reason(
+    source: str, limits: Any, error: type[CommandError], said: str
+) -> None:
     server = Moving("statefulset")
     with pytest.raises(error, match=said):
         await move(server, "asts/web", source, **limits)
@@ -180,7 +182,7 @@ async def test_what_cannot_be_is_told(source: str, limits: Any, error: type[Comm
 
 @virtual
 @pytest.mark.behaviour("CLI-21")
-async def test_one_that_is_not_there_is_told() -> None:
+async def test_a_missing_source_is_reported() -> None:
     server = Moving("statefulset")
     del server.objects[server.native]
     with pytest.raises(CommandError, match=r"StatefulSet.apps shop/web: not found; name another namespace"):
@@ -208,7 +210,7 @@ async def test_interrupted_after_the_deletion_ours_is_made_first(
 
 @virtual
 @pytest.mark.behaviour("CLI-21", "CLI-23")
-async def test_interrupted_twice_what_is_nowhere_is_told_whole(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_interrupted_twice_a_lost_object_is_printed_whole(capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving("statefulset", goes=False)
     moving = asyncio.create_task(move(server, "asts/web", "sts/web"))
     await asyncio.sleep(2)

@@ -129,6 +129,7 @@ def test_every_verb_of_a_slice_is_a_command() -> None:
 def test_help_says_what_it_does(command: Command) -> None:
     result = typed(*command.path, "-h")
     assert (result.exit_code, result.stderr) == (0, "")
+    assert typed(*command.path, "--help").stdout == result.stdout
     usage, _, said, *_ = result.stdout.splitlines()
     assert command.name in usage
     assert said.strip()[:1].isupper()
@@ -262,7 +263,7 @@ def test_an_interrupt_while_it_waits_ends_it_too(output: str, filled: str) -> No
 
 @by_name(READING)
 @pytest.mark.behaviour("CLI-11")
-def test_a_pipe_that_nobody_reads_ends_it_without_a_word(command: Command, filled: str) -> None:
+def test_a_closed_pipe_ends_the_command_silently(command: Command, filled: str) -> None:
     path = next(path for kind, path in OBJECTS if kind == "cloneset")
     reading, writing = os.pipe()
     os.close(reading)

@@ -104,7 +104,9 @@ async def test_nothing_is_taken_away_before_ours_are_available(capsys: pytest.Ca
         ({"what": "broadcastjob/web"}, CommandError, "BroadcastJob: replicas of another workload cannot move to it"),
     ],
 )
-async def test_what_cannot_move_is_told(given: Any, error: type[CommandError], said: str) -> None:
+async def test_an_impossible_migration_is_refused_with_the_reason(
+    given: Any, error: type[CommandError], said: str
+) -> None:
     server = Moving()
     with pytest.raises(error, match=said):
         await move(server, **given)
@@ -179,7 +181,7 @@ async def test_a_number_is_that_of_both_commands_together(capsys: pytest.Capture
 
 @virtual
 @pytest.mark.behaviour("CLI-20")
-async def test_a_source_without_replicas_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_source_without_replicas_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     server = Moving()
     await move(server)
     capsys.readouterr()
@@ -201,7 +203,7 @@ async def test_a_source_without_replicas_is_said(capsys: pytest.CaptureFixture[s
         '{"uid": "UID", "number": null, "from": 4, "to": 3, "moved": "2"}',
     ],
 )
-async def test_a_note_of_somebody_else_is_no_reason_to_do_less(note: str) -> None:
+async def test_a_foreign_note_does_not_shorten_the_migration(note: str) -> None:
     server = Moving()
     await move(server, replicas=1)
     uid = orjson.dumps(server.objects[DEPLOYMENT]["metadata"].get("uid")).decode()

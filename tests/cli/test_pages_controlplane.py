@@ -85,7 +85,7 @@ def test_the_readme_leads_to_a_manager_beside_a_cluster(tmp_path: Path, cloned: 
         assert "Traceback" not in manager.text
 
 
-def test_a_review_is_asked_for_and_looked_at(cloned: Reader, ports: None) -> None:
+def test_a_typed_review_shows_its_answer(cloned: Reader, ports: None) -> None:
     with cloned.leaves_running(line("docs/a-review.md", "make serve")) as service:
         service.says("serving https://")
         eventually(lambda: "loaded " in service.text, "the policies are there")
@@ -112,7 +112,7 @@ def test_sandboxes_are_started_as_their_page_says(cloned: Reader, ports: None) -
     assert not list(cloned.folder.glob("sandbox*"))
 
 
-def test_the_dashboard_is_started_looked_at_and_ended(tmp_path: Path, ports: None) -> None:
+def test_the_dashboard_starts_shows_its_page_and_ends(tmp_path: Path, ports: None) -> None:
     page = shown("docs/guides/dashboard.md", "pykruise dashboard")
     with sandboxed(tmp_path, "--no-samples") as somebody:
         with somebody.leaves_running(page.command) as dashboard:

@@ -37,7 +37,7 @@ async def test_the_label_is_written_changed_and_taken_away() -> None:
 
 
 @virtual
-async def test_an_object_that_is_not_there_is_told_with_the_way_out() -> None:
+async def test_a_missing_object_is_reported_with_the_way_out() -> None:
     client = Client(ApiServer(), VirtualClock())
     with pytest.raises(ProtectError, match="Deployment shop/web: not found; name another namespace with -n"):
         await set_protection(client, wanted_kind(TABLE, "deploy", "web", "Always"), "web", "shop", "Always")
@@ -45,7 +45,7 @@ async def test_an_object_that_is_not_there_is_told_with_the_way_out() -> None:
         await set_protection(client, wanted_kind(TABLE, "ns", "shop", "Always"), "shop", "", "Always")
 
 
-def test_a_kind_that_is_not_protected_is_told_with_those_that_are() -> None:
+def test_an_unprotected_kind_is_refused_with_the_list_of_protected_ones() -> None:
     with pytest.raises(ProtectError, match=r"daemonset web: .* it covers namespaces, .*deployments\.apps"):
         wanted_kind(TABLE, "daemonset", "web", "Always")
 

@@ -38,7 +38,7 @@ def test_a_recorded_review_is_shown_as_a_diff_that_names_the_rules() -> None:
     assert "    - name: main" in lines
 
 
-def test_the_diff_is_coloured_where_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_diff_is_colored_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     _, out, _ = run(POD, "--policies", SAMPLES)
     assert "\x1b[32m" in out
@@ -113,7 +113,7 @@ def test_a_file_that_cannot_be_used_is_one_line_and_exit_code_2(content: str, me
     assert err.count("\n") == 1
 
 
-def test_bad_policies_are_said_and_nothing_is_decided(tmp_path: Path) -> None:
+def test_bad_policies_are_reported_and_nothing_is_decided(tmp_path: Path) -> None:
     (tmp_path / "set.yaml").write_text("apiVersion: apps.kruise.io/v1beta1\nkind: SidecarSet\n", "utf-8")
     code, _, err = run(POD, "--policies", str(tmp_path))
     assert code == 2

@@ -106,7 +106,7 @@ def test_a_cloneset_is_named_as_for_kubectl(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["web"], ["deploy", "web"], ["cloneset/"], ["cloneset", "a", "b"]])
-def test_what_names_no_cloneset_is_told(words: list[str]) -> None:
+def test_a_word_that_names_no_cloneset_is_refused(words: list[str]) -> None:
     with pytest.raises(WrongCommandError, match=r"[Kk]ind|KIND|built into Kubernetes"):
         wanted(words)
 
@@ -333,7 +333,7 @@ def refused(*arguments: str, stdin: str = "") -> str:
         ),
     ],
 )
-def test_a_manifest_that_cannot_be_looked_up_is_told(manifest: Json, options: tuple[str, ...], said: str) -> None:
+def test_a_manifest_that_cannot_be_read_is_reported(manifest: Json, options: tuple[str, ...], said: str) -> None:
     given = {"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", **manifest}
     assert refused("plan", "-f", "-", *options, stdin=json.dumps(given)) == f"pykruise: {said}"
 
@@ -386,7 +386,7 @@ async def test_roll_outs_of_all_kinds_are_listed() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-14", "CLI-18")
-async def test_a_roll_out_that_stands_still_is_told_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_stuck_rollout_is_reported_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
     server, client = world("nginx:1", "nginx:no", status={**DONE, "updatedAvailableReplicas": 0}, pods=5)
     waiting = {"state": {"waiting": {"reason": "ImagePullBackOff"}}, "name": "main", "image": "nginx:no"}
     for path, obj in server.objects.items():

@@ -48,7 +48,7 @@ def test_where_there_is_no_room_it_is_one_line(words: str) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.behaviour("CLI-11")
-def test_the_exit_code_is_told_where_the_reason_cannot_be() -> None:
+def test_the_exit_code_is_set_even_if_the_reason_cannot_be_written() -> None:
     assert in_shell(f"{PROGRAM} frobnicate 2> /dev/full").returncode == 2
 
 
@@ -141,7 +141,7 @@ class Guarded(ApiServer):
 
 @virtual
 @pytest.mark.behaviour("CLI-14")
-async def test_who_may_not_read_pods_sees_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_user_without_the_right_to_read_pods_sees_the_progress(capsys: pytest.CaptureFixture[str]) -> None:
     server, _ = world("nginx:1", "nginx:2", status={**DONE, **LATE})
     client = Client(Guarded((PODS,), server), VirtualClock())
     assert await show_status(client, "shop", WHAT, watch=False, give_up=0) is True
@@ -153,7 +153,7 @@ async def test_who_may_not_read_pods_sees_the_progress(capsys: pytest.CaptureFix
 
 @virtual
 @pytest.mark.behaviour("CLI-13")
-async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
+async def test_forbidden_kinds_are_named_beside_the_others() -> None:
     server, _ = world("nginx:1", status=DONE)
     client = Client(Guarded(("statefulsets",), server), VirtualClock())
     found = await show_all(client, "shop", [])
@@ -168,7 +168,7 @@ async def test_kinds_that_one_may_not_list_are_said_beside_the_others() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-13")
-async def test_who_may_list_no_kind_at_all_is_refused() -> None:
+async def test_a_user_who_may_list_no_kind_is_refused() -> None:
     server, _ = world("nginx:1", status=DONE)
     plurals = [one.kind.resource().plural for one in known() if one.progress is not None]
     client = Client(Guarded(tuple(plurals), server), VirtualClock())
@@ -180,7 +180,7 @@ async def test_who_may_list_no_kind_at_all_is_refused() -> None:
 
 @virtual
 @pytest.mark.behaviour("CLI-17")
-async def test_what_one_may_not_read_about_a_pod_is_said_beside_the_rest() -> None:
+async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
     server, _ = world("nginx:1", status=DONE)
     server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
     client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
@@ -195,7 +195,7 @@ async def test_what_one_may_not_read_about_a_pod_is_said_beside_the_rest() -> No
 
 @virtual
 @pytest.mark.behaviour("CLI-24")
-async def test_an_object_is_explained_whose_pods_one_may_not_read() -> None:
+async def test_explain_works_without_the_right_to_read_pods() -> None:
     server, _ = world("nginx:1", status=DONE, updateStrategy=rolling(paused=True))
     client = Client(Guarded((PODS,), server), VirtualClock())
     assert (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines() == [

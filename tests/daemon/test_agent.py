@@ -109,7 +109,7 @@ async def test_a_pod_is_probed_at_the_address_it_has_now() -> None:
 
 @pytest.mark.behaviour("KD-2")
 @on_bare_node
-async def test_a_name_that_is_no_nodes_is_told_and_waited_for(one: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unknown_node_name_is_reported_and_waited_for(one: Node, caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent("nobody", one.client, [one.runtime], Random(1))
     async with running(agent.run()):
         await one.clock.sleep(3600)

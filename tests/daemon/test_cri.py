@@ -172,7 +172,7 @@ async def test_a_runtime_that_does_not_speak_the_interface_is_refused(tmp_path: 
 
 
 @pytest.mark.behaviour("KD-11")
-async def test_without_a_runtime_the_message_says_where_it_was_looked_for() -> None:
+async def test_without_a_runtime_the_message_lists_the_sockets_tried() -> None:
     with pytest.raises(NoRuntime, match=r"not found container runtime sock nowhere\.sock"):
         await connect("nowhere.sock")
 

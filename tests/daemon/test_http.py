@@ -124,7 +124,7 @@ async def test_a_stream_comes_in_pieces() -> None:
         assert [piece async for piece in stream.chunks] == [b"abc", b"de"]
 
 
-async def test_where_nobody_listens_the_error_says_so() -> None:
+async def test_a_refused_connection_is_named_in_the_error() -> None:
     async with server(OK) as (port, _, _connections):
         pass
     with pytest.raises(TransportError, match=r"cannot connect to http://127.0.0.1:.*is the API server running"):
@@ -201,7 +201,7 @@ async def test_requests_as_probes(answers: list[bytes], succeeded: bool, message
         ("//127.0.0.1:{port}/there", b"/there"),
     ],
 )
-async def test_redirects_are_followed_from_where_they_were_told(location: str, target: bytes) -> None:
+async def test_relative_redirects_are_followed(location: str, target: bytes) -> None:
     async with server(answer(200)) as (port, there, _):
         redirect = answer(302, Location=location.format(port=port))
         async with server(redirect, answer(200)) as (other, here, _connections):
@@ -230,7 +230,7 @@ async def test_what_is_no_host_fails_the_probe(host: str) -> None:
         ("", [answer(500)], "the request was answered with status code 500"),
     ],
 )
-async def test_a_hook_fails_in_a_way_that_holds_nobody_up(host: str, answers: list[bytes], why: str) -> None:
+async def test_a_failing_hook_does_not_delay_the_restart(host: str, answers: list[bytes], why: str) -> None:
     clock = SystemClock()
     async with server(*answers) as (port, _, _connections):
         hook = Handler(http_get=HttpGetAction(port=port, host=host))
@@ -335,7 +335,7 @@ async def test_health_and_metrics() -> None:
 
 
 @pytest.mark.behaviour("KD-4")
-async def test_the_kubelet_is_answered_whoever_holds_connections() -> None:
+async def test_idle_connections_do_not_keep_the_kubelet_waiting() -> None:
     """The port is the node's: sixteen connections of any Pod were enough to have the agent restarted for ever."""
     health = HealthServer(lambda: "", lambda: b"", "text/plain", seconds=600)
     listening = await health.start("127.0.0.1", 0)

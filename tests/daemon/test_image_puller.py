@@ -131,7 +131,7 @@ async def test_an_attempt_that_takes_too_long_is_ended_and_a_deadline_ends_them_
 
 @pytest.mark.behaviour("KD-31")
 @on_node
-async def test_what_is_no_longer_asked_for_is_stopped_and_a_new_version_begins_anew(one: Node, agent: Agent) -> None:
+async def test_a_withdrawn_pull_stops_and_a_new_version_starts_over(one: Node, agent: Agent) -> None:
     one.runtime.registry.default_seconds = 50
     await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
     await one.pulled("nginx", **{"1": "Pulling", "2": "Pulling"})
@@ -187,13 +187,13 @@ async def test_credentials_are_tried_in_turn_and_never_leave_without_them(caplog
 
 @pytest.mark.behaviour("KD-37")
 @pytest.mark.parametrize(("errors", "shown"), [(["a"], "a"), (["a", "b", "a"], "[a, b]"), (["a", "a"], "a")])
-def test_errors_of_several_credentials_are_told_together(errors: list[str], shown: str) -> None:
+def test_errors_of_several_credentials_are_reported_together(errors: list[str], shown: str) -> None:
     assert joined(errors) == shown
 
 
 @pytest.mark.behaviour("KD-97")
 @on_node
-async def test_nobody_pulls_with_the_credentials_of_another_namespace(one: Node, agent: Agent) -> None:
+async def test_credentials_of_another_namespace_are_never_used(one: Node, agent: Agent) -> None:
     one.runtime.registry.users = {"registry.example": ("jane", "word")}
     copy = {"annotations": {"imagepulljobs.kruise.io/source-key": "bank/registry"}}
     await one.secret("registry", config_json(registry_example="jane:word"), metadata=copy)
@@ -276,7 +276,7 @@ async def test_a_namespace_cannot_fill_the_agents_memory_with_pull_secrets(one: 
 
 @pytest.mark.behaviour("KD-17", "KD-31")
 @on_bare_node
-async def test_an_agent_that_was_ended_within_a_pull_begins_it_anew_and_keeps_what_has_ended(one: Node) -> None:
+async def test_an_agent_restarted_during_a_pull_repeats_it_and_keeps_finished_ones(one: Node) -> None:
     one.runtime.registry.seconds["docker.io/library/nginx:2"] = 50
     await one.node_image(nginx={"tags": [tag("1"), tag("2")]})
     async with running(one.agent().run()):
@@ -344,7 +344,7 @@ async def test_credentials_of_secrets_are_tried_before_those_of_the_node() -> No
 
 @pytest.mark.behaviour("KD-38")
 @on_bare_node
-async def test_credentials_that_nobody_asks_for_any_more_leave_the_memory(one: Node) -> None:
+async def test_unused_credentials_leave_the_memory(one: Node) -> None:
     cache = SecretCache(one.client, Random(1))
     for name in ("first", "second"):
         await one.secret(name, config_json(registry_example="jane:word"))

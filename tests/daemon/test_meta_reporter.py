@@ -77,7 +77,7 @@ async def test_containers_are_reported_with_the_hash_the_kubelet_knows_them_by(o
 
 @pytest.mark.behaviour("KD-3", "KD-73")
 @on_node(features=Features(env_from_metadata=False))
-async def test_without_its_gate_nothing_is_said_of_the_env(one: Node, agent: Agent) -> None:
+async def test_without_the_gate_no_env_hash_is_reported(one: Node, agent: Agent) -> None:
     await started(one, {"name": "main"}, {"name": "side", "env": [from_label("colour")]}, labels={"colour": "red"})
     found = await one.until(lambda: meta_of(one))
     assert [entry["hashes"].keys() for entry in found] == [{"plainHash"}, {"plainHash"}]
@@ -97,14 +97,14 @@ async def test_without_its_gate_nothing_is_said_of_the_env(one: Node, agent: Age
         ({"ownerReferences": [OWNER], "deletionTimestamp": "2030-01-01T00:00:00Z"}, False),
     ],
 )
-def test_whose_pods_are_reported(metadata: dict[str, Any], reported: bool) -> None:
+def test_metadata_is_reported_for_pods_of_our_workloads_only(metadata: dict[str, Any], reported: bool) -> None:
     body = {"metadata": metadata, "status": {"containerStatuses": [{"name": "main"}]}}
     assert meta_plan.is_reported(decode_pod(json.dumps(body).encode())) is reported
 
 
 @pytest.mark.behaviour("KD-71")
 @on_node
-async def test_pods_of_nobody_we_know_are_left_alone(one: Node, agent: Agent) -> None:
+async def test_foreign_pods_are_left_alone(one: Node, agent: Agent) -> None:
     await one.pod({"name": "main"}, name="own")
     await one.pod({"name": "main"}, name="injected", annotations={names.SIDECARSET_HASH: "{}"})
     for name in ("own", "injected"):

@@ -430,7 +430,7 @@ HOOK = {"preStop": {"exec": {"command": ["sh", "-c", "touch /tmp/told; sleep 2"]
         pytest.param("containerd", HOOK, id="containerd, within the hook"),
     ],
 )
-def test_whoever_is_ended_within_a_restart_the_container_restarts_once(
+def test_a_container_restarts_once_whichever_process_ends_meanwhile(
     world: World, who: str, hook: dict[str, Any] | None
 ) -> None:
     name = f"stubborn-{who}{'-hook' if hook else ''}"
@@ -449,7 +449,7 @@ def test_whoever_is_ended_within_a_restart_the_container_restarts_once(
 
 @pytest.mark.behaviour("KD-16", "KD-17", "KD-63")
 @pytest.mark.parametrize("who", ["agent", "containerd"])
-def test_whoever_is_ended_within_a_probe_it_is_made_again_and_nothing_is_made_up(world: World, who: str) -> None:
+def test_a_probe_interrupted_by_a_restart_is_repeated(world: World, who: str) -> None:
     name = f"asked-{who}"
     pod = world.pod(name, {"name": "main", "image": "busybox:1.36", "command": ["sleep", "100000"]})
     slow = "echo >> /tmp/begun; while [ ! -e /tmp/answer ]; do sleep 0.1; done; cat /tmp/answer"

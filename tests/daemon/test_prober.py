@@ -71,7 +71,7 @@ def test_a_result_counts_when_it_came_often_enough_in_a_row() -> None:
 
 
 @pytest.mark.behaviour("KD-66")
-def test_the_same_result_is_told_again_after_ten_minutes() -> None:
+def test_the_same_result_is_reported_again_after_ten_minutes() -> None:
     progress = probe_plan.after(ProbeProgress("c1"), Outcome(True, "m"), PLAIN, 100.0).progress
     assert not probe_plan.after(progress, Outcome(True, "m"), PLAIN, 699.0).changed
     assert probe_plan.after(progress, Outcome(True, "m"), PLAIN, 700.0).changed
@@ -226,7 +226,7 @@ async def test_probes_of_one_container_each_have_their_own_result(one: Node, age
 
 @pytest.mark.behaviour("KD-63", "KD-69")
 @on_node
-async def test_why_a_probe_cannot_be_made_is_told_once_and_takes_nothing_away(one: Node, agent: Agent) -> None:
+async def test_an_impossible_probe_is_reported_once_and_keeps_other_results(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     container = one.newest(pod["metadata"]["uid"], "main")
     missing = iter(range(10_000))
@@ -263,7 +263,7 @@ async def test_a_calm_probe_writes_nothing(one: Node, agent: Agent) -> None:
 
 @pytest.mark.behaviour("KD-60", "KD-63")
 @on_node
-async def test_a_restarted_container_and_another_command_begin_anew(one: Node, agent: Agent) -> None:
+async def test_a_restarted_container_and_a_changed_probe_start_from_unknown(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(pod_probe(pod, command("true", initialDelaySeconds=20)))
     await until_states(one, "Succeeded:")
@@ -352,7 +352,7 @@ async def test_a_pod_that_was_replaced_is_not_probed_under_its_old_uid(one: Node
 
 @pytest.mark.behaviour("KD-16", "KD-63")
 @on_node
-async def test_while_the_runtime_is_away_nothing_is_known_anew(one: Node, agent: Agent) -> None:
+async def test_no_result_is_reported_while_the_runtime_is_away(one: Node, agent: Agent) -> None:
     pod = await one.pod({"name": "main"})
     await one.probes(pod_probe(pod, command("true")))
     await until_states(one, "Succeeded:")

@@ -50,7 +50,7 @@ def stored(name: str, place: int = 0) -> dict[str, Any]:
     return {"name": name, "place": place}
 
 
-def test_a_row_is_made_anew_only_when_its_object_changes_or_other_pods_lack_it() -> None:
+def test_a_row_is_rendered_again_only_when_its_object_or_pods_change() -> None:
     counted, judge = Counted(), Judge()
     lacking = Lacking(judge)
     rows = SectionRows(counted.section, lacking)

@@ -75,7 +75,7 @@ async def cluster(commands: Sequence[Commands] = COMMANDS, clock: Clock | None =
     api.close()
 
 
-async def test_the_page_is_told_of_everything_and_of_changes() -> None:
+async def test_the_page_receives_all_rows_and_then_changes() -> None:
     async with cluster() as found:
         made = await found.create("CloneSet")
         await found.create("SidecarSet")
@@ -109,7 +109,7 @@ async def test_the_page_is_told_of_everything_and_of_changes() -> None:
 
 
 @virtual
-async def test_a_change_is_told_within_a_second() -> None:
+async def test_a_change_is_shown_within_a_second() -> None:
     """Of virtual time: however slow the machine is, the page waits for nothing longer."""
     clock = VirtualClock()
     async with cluster(clock=clock) as found:

@@ -574,7 +574,7 @@ ANY_ADDRESS = [{"ipBlock": {"cidr": "0.0.0.0/0"}}, {"ipBlock": {"cidr": "::/0"}}
         ({"podCIDRs": ["10.244.0.0/16"], "apiServerCIDRs": ["10.0.0.10/32"]}, [{"ipBlock": {"cidr": "10.0.0.10/32"}}]),
     ],
 )
-def test_the_network_policy_names_who_may_reach_the_webhook_port(values: dict, who: list, tmp_path: Path) -> None:
+def test_the_network_policy_limits_callers_of_the_webhook_port(values: dict, who: list, tmp_path: Path) -> None:
     policy = render(values={"networkPolicy": values}, tmp_path=tmp_path)
     webhook, health, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
     assert webhook == {"ports": [{"port": 9876}], "from": who}
@@ -593,7 +593,7 @@ def test_the_network_policy_names_who_may_reach_the_webhook_port(values: dict, w
         ),
     ],
 )
-def test_metrics_are_for_who_is_named_or_scrapes(values: dict, who: list, tmp_path: Path) -> None:
+def test_metrics_are_readable_only_by_named_callers_and_scrapers(values: dict, who: list, tmp_path: Path) -> None:
     policy = render(values=values, tmp_path=tmp_path)
     *_, metrics = find(policy, "NetworkPolicy", "kruise-controller-manager")["spec"]["ingress"]
     assert metrics["from"] == who

@@ -135,7 +135,7 @@ def test_definitions_are_installed_over_what_is_there_and_again(
 
 @pytest.mark.behaviour("MGR-142")
 @pytest.mark.parametrize("before", [ours_by_service, ours_by_url, client_side, by_helm])
-def test_over_our_own_no_field_has_to_be_taken_from_anybody(
+def test_an_update_of_our_own_definitions_forces_no_conflict(
     fresh: ControlPlane, before: Callable[[ControlPlane], None]
 ) -> None:
     endpoint = SERVICE if before is ours_by_service else URL
@@ -157,7 +157,7 @@ def test_over_openkruises_fields_have_to_be_taken_from_its_installer(fresh: Cont
 
 
 @pytest.mark.behaviour("MGR-142")
-def test_a_manager_that_is_reached_by_url_is_in_nobodys_way(fresh: ControlPlane, tmp_path: Path) -> None:
+def test_a_manager_reached_by_url_conflicts_with_no_installer(fresh: ControlPlane, tmp_path: Path) -> None:
     fresh.kubectl("create", "namespace", "kruise-system", check=False)
     converting = {name for name, declared in DECLARED.items() if "conversion" in declared["spec"]}
 

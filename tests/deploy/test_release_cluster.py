@@ -282,7 +282,7 @@ def test_an_upgrade_with_the_same_values_changes_nothing(release: Release, reade
     assert pods(release) == names
 
 
-def test_somebody_looks_inside_as_the_page_about_it_says(reader: Reader) -> None:
+def test_the_documented_ways_to_look_inside_work(reader: Reader) -> None:
     assert "webhooks registered" in reader.does(line("docs/operations.md", "kubectl logs"))
     forward = line("docs/operations.md", "kubectl port-forward").removesuffix(" &")
     with ports_of_the_documents(), reader.leaves_running(forward) as forwarding:
@@ -310,7 +310,7 @@ def test_the_dashboard_of_a_release_is_reached_through_the_api_server(release: R
             assert json.load(answer)["nodes"]["pods"] > 0
 
 
-def test_a_gate_nobody_knows_is_refused_before_anything_changes(release: Release) -> None:
+def test_an_unknown_gate_is_refused_before_anything_changes(release: Release) -> None:
     names = pods(release)
     refused = release.upgrade("--set=featureGates=PodWebhok=false", check=False)
     assert refused.returncode != 0
@@ -333,7 +333,7 @@ def test_a_gate_switched_off_changes_that_feature_only(release: Release) -> None
     assert "log-shipper" in containers_of_new_pod(release, "web-3")
 
 
-def test_certificates_of_somebody_else_are_served(release: Release) -> None:
+def test_external_certificates_are_served(release: Release) -> None:
     made = issue((f"kruise-webhook-service.{NAMESPACE}.svc",), datetime.now(UTC))
     files = {"ca.crt": made.ca_cert, "tls.crt": made.cert, "tls.key": made.key}
     data = {name: base64.b64encode(content).decode() for name, content in files.items()}

@@ -257,7 +257,7 @@ def test_a_release_does_not_let_its_definitions_go_by_a_value(release: Release) 
         release.kubectl("delete", "crd", name)
 
 
-def test_a_namespace_that_somebody_made_is_used_and_left(empty: ControlPlane) -> None:
+def test_an_existing_namespace_is_used_and_kept(empty: ControlPlane) -> None:
     """`helm install -n NAMESPACE --create-namespace`, as many do. The release before has been uninstalled."""
     release = Release(empty.kubectl, empty.kubeconfig)
     other, copies = "kruise-elsewhere", "kruise-daemon-config"
@@ -301,13 +301,15 @@ def apart() -> Iterator[tuple[ControlPlane, Release]]:
 @pytest.mark.behaviour("MGR-146")
 @pytest.mark.parametrize("verb", ["create", "update", "patch", "delete", "deletecollection"])
 @pytest.mark.parametrize("resource", ["pods", "pods --subresource=status", "configmaps", "clonesets.apps.kruise.io"])
-def test_who_answers_reviews_may_not_write(apart: tuple[ControlPlane, Release], verb: str, resource: str) -> None:
+def test_processes_that_answer_reviews_may_not_write(
+    apart: tuple[ControlPlane, Release], verb: str, resource: str
+) -> None:
     for namespace in ("", "default", NAMESPACE):
         assert not apart[1].may(verb, resource, namespace, user=WEBHOOKS)
 
 
 @pytest.mark.behaviour("MGR-146")
-def test_who_answers_reviews_may_what_that_takes_and_controllers_all(apart: tuple[ControlPlane, Release]) -> None:
+def test_processes_that_answer_reviews_have_only_the_rights_they_need(apart: tuple[ControlPlane, Release]) -> None:
     for user, rules in ((WEBHOOKS, webhook_rules()), (SERVICE_ACCOUNT, default_rules())):
         for attributes in _asked(rules):
             assert may(apart[0], user, attributes), f"{user}: {attributes}"

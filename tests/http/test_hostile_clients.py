@@ -263,7 +263,7 @@ async def test_a_hundred_mebibytes_to_convert_are_refused_and_not_kept() -> None
 
 @pytest.mark.behaviour("MGR-152")
 @pytest.mark.parametrize("tls", [False, True])
-async def test_who_sends_fast_is_read_in_turn_with_others(tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fast_sender_takes_turns_with_others(tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     turns: list[int] = [0]
     receive = BoundedProtocol.data_received
 
@@ -323,7 +323,7 @@ async def test_bodies_of_all_connections_share_one_room() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
-async def test_answers_that_nobody_reads_are_given_up(tls: bool) -> None:
+async def test_unread_answers_are_given_up(tls: bool) -> None:
     mute = []
     async with port(tls=tls, held_bytes=20 * MIB, read_seconds=0.1) as one:
         for _ in range(4):
@@ -380,7 +380,7 @@ async def test_a_client_that_does_not_wait_for_answers_gets_one() -> None:
         assert await caller.closed()
 
 
-async def test_who_only_holds_connections_does_not_keep_others_out() -> None:
+async def test_idle_connections_do_not_block_other_callers() -> None:
     async with port(connections=10) as one:
         used = await one.connect()
         await used.send(post(b"1"))
@@ -396,7 +396,7 @@ async def test_who_only_holds_connections_does_not_keep_others_out() -> None:
         assert await fresh.answer() == (200, b"3")
 
 
-async def test_who_never_finishes_a_handshake_does_not_keep_others_out() -> None:
+async def test_unfinished_handshakes_do_not_block_other_callers() -> None:
     async with port(connections=10) as one:
         mute = []
         for _ in range(30):
@@ -474,7 +474,7 @@ async def test_a_review_of_a_stranger_books_nothing_where_known_callers_ask() ->
 
 
 @pytest.mark.behaviour("MGR-154")
-async def test_a_stranger_whose_turn_does_not_come_is_refused() -> None:
+async def test_an_unknown_caller_whose_turn_does_not_come_is_refused() -> None:
     callers = KnownCallers()
     async with port(callers=callers, tls=False, complete_seconds=0.1) as one:
         callers.asked_at = float("inf")  # known callers ask all the time

@@ -1,7 +1,7 @@
 from app.kube.text import MAX_LENGTH, OTHER, BoundedLabels
 
 
-def test_the_first_values_are_told_apart_and_the_rest_is_one():
+def test_label_values_beyond_the_first_share_one():
     labels = BoundedLabels(limit=3)
     assert [labels.of("shop", name) for name in "abab"] == [("shop", name) for name in "abab"]
     assert labels.of("shop", "c") == ("shop", "c")

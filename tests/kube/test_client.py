@@ -35,7 +35,7 @@ async def test_an_object_comes_as_a_dict_or_as_what_the_decoder_makes():
 
 
 @virtual
-async def test_named_clients_say_who_they_are_on_the_same_connections():
+async def test_named_clients_send_their_name_on_shared_connections():
     client, connections = client_for(json_response(200, {}))
     await client.named("sidecarset").get(NAMESPACES, "shop")
     assert connections.requests[0].headers["User-Agent"] == "kruise-manager/sidecarset"
@@ -64,7 +64,7 @@ async def test_writes_carry_their_options():
 
 
 @virtual
-async def test_who_reads_only_the_metadata_of_an_answer_gets_no_more():
+async def test_an_answer_read_as_metadata_holds_metadata_only():
     client, connections = client_for(*[json_response(200, obj("a", 7))] * 5)
     await client.create(PODS, {}, "shop", decode=decode_metadata)
     await client.patch(PODS, "a", {}, "shop", decode=decode_metadata)

@@ -31,7 +31,7 @@ async def test_reads_of_a_key_begin_an_interval_apart_and_the_first_at_once() ->
 
 @pytest.mark.behaviour("MGR-154")
 @virtual
-async def test_what_fails_for_a_stranger_fails_nobody_else() -> None:
+async def test_a_failure_for_an_unknown_caller_affects_no_other() -> None:
     async def read(_key: str) -> str:
         await asyncio.sleep(1)
         if STRANGER.get():

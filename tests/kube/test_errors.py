@@ -43,7 +43,7 @@ REQUEST = RequestInfo("POST", "/api/v1/namespaces/shop/pods")
         (418, "", ApiError),
     ],
 )
-def test_refusals_are_told_apart_by_reason_and_code(code, reason, kind):
+def test_refusals_are_classified_by_reason_and_code(code, reason, kind):
     error = api_error(REQUEST, code, orjson.dumps(status_body(code, reason, "no")))
     assert type(error) is kind
     assert (error.code, error.reason, error.message) == (code, reason, "no")
@@ -81,7 +81,7 @@ def test_an_answer_that_is_no_status_still_gives_an_error(body, message):
     assert (error.code, error.message, error.retry_after) == (502, message, None)
 
 
-def test_people_are_told_of_a_broken_connection_without_the_request():
+def test_a_broken_connection_is_reported_without_the_request():
     error = TransportError(RequestInfo("GET", "/api/v1/pods"), "cannot connect to https://k: Connection refused")
     assert sentence(error) == "cannot connect to https://k: Connection refused"
     assert str(error).startswith("GET /api/v1/pods: cannot")

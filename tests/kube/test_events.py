@@ -155,7 +155,7 @@ async def test_events_of_cluster_scoped_objects_go_to_the_default_namespace():
 
 
 @virtual
-async def test_an_event_the_server_has_forgotten_is_written_anew_with_its_count():
+async def test_an_expired_event_is_created_again_with_its_count():
     server, clock = MemoryServer(), VirtualClock()
     recorder = recorder_on(server, clock)
     async with running(recorder.run()):

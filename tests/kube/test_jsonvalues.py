@@ -63,7 +63,7 @@ def test_managed_fields_of_any_depth_do_not_keep_a_pod_from_being_read(levels, k
 
 
 @pytest.mark.parametrize("levels", [1_100, 10_000, 100_000])
-def test_depth_elsewhere_is_told(levels):
+def test_depth_outside_managed_fields_is_reported(levels):
     raw = b'{"metadata":{"name":"a"},"data":' + chain(levels) + b"}"
     with pytest.raises(UnreadableError, match=f"nested deeper than {MAX_DEPTH} levels"):
         read(decode_controller_revision, raw)

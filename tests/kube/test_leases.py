@@ -145,7 +145,7 @@ async def test_clocks_that_are_days_apart_neither_rob_a_holder_nor_keep_its_leas
 
 
 @virtual
-async def test_a_leader_that_cannot_renew_stops_before_anybody_may_follow():
+async def test_a_leader_that_cannot_renew_stops_before_another_may_lead():
     server = MemoryServer()
 
     class Line:
@@ -250,7 +250,7 @@ async def test_a_lease_changed_by_others_is_renewed_after_another_look():
 
 
 @virtual
-async def test_a_lease_taken_by_somebody_else_ends_leadership():
+async def test_a_lease_taken_by_another_ends_leadership():
     server = MemoryServer()
     one = Candidate(server, "host_1")
     leading = asyncio.create_task(one.run())
@@ -372,7 +372,7 @@ async def test_a_lease_is_given_back_although_the_last_renewal_was_cut_off() -> 
 
 
 @virtual
-async def test_a_candidate_that_is_told_of_a_change_looks_at_once() -> None:
+async def test_a_candidate_reads_the_lease_at_once_when_it_changes() -> None:
     server = MemoryServer()
     first, second = Candidate(server, "one"), Candidate(server, "two", seed=2)
     leading = asyncio.create_task(first.elector.run(first.lead))

@@ -106,7 +106,7 @@ def test_a_difference_is_local(old: object, new: object, paths: list[tuple[str, 
     assert [(operation.op, operation.path) for operation in diff(old, new)] == paths
 
 
-def test_a_difference_names_the_rule_that_caused_it_and_starts_where_told() -> None:
+def test_a_difference_names_its_rule_and_starts_in_the_right_column() -> None:
     assert diff({}, {"a": 1}, path="/spec", rule="SS-5") == [PatchOperation("add", "/spec/a", 1, "SS-5")]
 
 

@@ -76,7 +76,7 @@ async def test_a_failing_key_waits_twice_as_long_each_time():
 
 
 @virtual
-async def test_nobody_waits_longer_than_he_has_been_failing():
+async def test_a_retry_waits_no_longer_than_the_key_has_failed():
     """Whatever brings it back before its time: changes do, each of which fails in a bad second."""
     clock = VirtualClock()
     keys = WorkQueue[str]("test", clock)
@@ -252,7 +252,7 @@ async def test_delayed_keys_are_never_early_nor_late(wishes) -> None:
 
 
 @virtual
-async def test_whoever_has_ten_thousand_keys_keeps_no_other_namespace_waiting():
+async def test_ten_thousand_keys_of_one_namespace_delay_no_other():
     keys: WorkQueue[ObjectKey] = WorkQueue("test", VirtualClock())
     for number in range(10_000):
         keys.add(ObjectKey("tenant", str(number)))

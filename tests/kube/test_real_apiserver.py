@@ -421,7 +421,7 @@ async def test_one_of_two_candidates_leads_and_the_other_follows(cluster):
     await asyncio.gather(one, two, return_exceptions=True)
 
 
-async def test_missing_rights_and_wrong_credentials_are_told_apart(cluster, tmp_path):
+async def test_missing_rights_differ_from_wrong_credentials(cluster, tmp_path):
     kubeconfig = cluster.control_plane.kubeconfig_for_service_account("kube-system", "default")
     async with connected(kubeconfig) as client:
         with pytest.raises(Forbidden, match='User "system:serviceaccount:kube-system:default" cannot list'):

@@ -191,7 +191,7 @@ async def test_a_disconnect_resumes_where_it_stopped_without_a_new_list():
     ],
     ids=["status", "event", "gone", "restored from a backup"],
 )
-async def test_a_version_that_is_too_old_is_listed_anew_and_deletions_are_noticed(refusal):
+async def test_an_expired_version_causes_a_relist_that_notices_deletions(refusal):
     setup = Setup()
     setup.streams(
         pieces(event("ADDED", obj("a", 1)), event("ADDED", obj("b", 1)), bookmark(2, end_of_list=True)),

@@ -116,7 +116,7 @@ async def test_requests_that_come_together_are_decided_together_and_cost_one_wri
 
 @pytest.mark.behaviour("PUB-80")
 @virtual
-async def test_those_who_come_while_a_write_is_under_way_share_the_next() -> None:
+async def test_callers_during_a_write_share_the_next_one() -> None:
     api = Api(delay=0.003)
     first = api.start(left=100)
     statuses = replica(api, lambda _: first)
@@ -185,7 +185,7 @@ async def test_an_object_that_goes_meanwhile_is_decided_as_gone() -> None:
 
 
 @virtual
-async def test_a_write_whose_answer_is_lost_is_looked_at_and_not_made_twice() -> None:
+async def test_a_write_whose_answer_is_lost_is_verified_and_not_repeated() -> None:
     lost = iter([True])
     api = Api(lose=lambda _: next(lost, False))
     first = api.start(left=2)
@@ -209,7 +209,7 @@ async def test_requests_that_fail_again_and_again_are_sent_again_reads_as_well(c
 
 @pytest.mark.behaviour("PUB-59", "PUB-81")
 @virtual
-async def test_an_object_that_is_gone_holds_nobody_to_what_it_said_last() -> None:
+async def test_a_deleted_object_holds_no_caller_to_its_last_status() -> None:
     api = Api()
     shown: list[Thing | None] = [api.start(left=1)]
     statuses = replica(api, lambda _: shown[0])
@@ -222,7 +222,7 @@ async def test_an_object_that_is_gone_holds_nobody_to_what_it_said_last() -> Non
 
 @pytest.mark.behaviour("PUB-81")
 @virtual
-async def test_who_met_a_newer_object_and_failed_still_knows_what_it_wrote_itself() -> None:
+async def test_a_failed_write_does_not_forget_earlier_writes_of_this_process() -> None:
     api = Api()
     stale = api.start(left=2)
     statuses = replica(api, lambda _: stale)
@@ -236,7 +236,7 @@ async def test_who_met_a_newer_object_and_failed_still_knows_what_it_wrote_itsel
 
 @pytest.mark.behaviour("PUB-82")
 @virtual
-async def test_who_meets_newer_objects_again_and_again_is_told_so_in_the_end() -> None:
+async def test_endless_conflicts_are_reported_in_the_end() -> None:
     api = Api(fail=lambda r: json_response(409, status_body(409, "Conflict")) if r.method == "PATCH" else None)
     first = api.start(left=1)
     statuses = replica(api, lambda _: first)
@@ -264,7 +264,7 @@ async def test_one_decision_that_fails_fails_alone() -> None:
 
 
 @virtual
-async def test_one_who_gives_up_takes_nobody_with_it() -> None:
+async def test_a_canceled_caller_cancels_no_other() -> None:
     api = Api(delay=0.01)
     first = api.start(left=5)
     statuses = replica(api, lambda _: first)

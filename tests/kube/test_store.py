@@ -32,7 +32,7 @@ def names(pods) -> list[str]:
     return [obj.metadata.name for obj in pods]
 
 
-def test_changes_are_told_with_old_and_new():
+def test_subscribers_get_the_old_and_the_new_object():
     store, changes = store_with()
     first, second = pod("a", 1), pod("a", 2)
     store.put(first)
@@ -55,7 +55,7 @@ def test_the_same_version_again_is_no_change():
     assert changes == []
 
 
-def test_an_object_made_anew_under_the_same_name_is_another_object():
+def test_a_recreated_object_is_another_object():
     store, changes = store_with(pod("a", 1, uid="first"))
     store.put(pod("a", 2, uid="second", node="n2"))
     assert changes == [Change(pod("a", 1, uid="first"), None), Change(None, pod("a", 2, uid="second", node="n2"))]
@@ -70,7 +70,7 @@ def test_a_relist_removes_what_vanished_and_keeps_what_it_could_not_read():
     assert changes == [Change(pod("b"), pod("b", 2)), Change(None, pod("e")), Change(pod("c"), None)]
 
 
-def test_subscribers_are_told_what_is_there_already_and_may_leave():
+def test_subscribers_get_existing_objects_and_may_leave():
     store, _ = store_with(pod("a"))
     seen: list[Change[Pod]] = []
     leave = store.subscribe(seen.append)

@@ -73,7 +73,7 @@ async def test_requests_arrive_as_they_were_meant():
     assert counted == [("201", "POST", host.removeprefix("http://"))]
 
 
-async def test_a_body_whose_type_nobody_gave_has_none():
+async def test_a_body_without_a_content_type_is_sent_without_one():
     seen = []
 
     async def handler(request: web.Request) -> web.Response:
@@ -144,7 +144,7 @@ async def test_credentials_that_cannot_be_renewed_are_not_tried_again():
     assert asked == [1]
 
 
-async def test_nobody_listening_is_said_plainly(unused_tcp_port):
+async def test_a_refused_connection_is_reported_plainly(unused_tcp_port):
     counted = []
     config = ClusterConfig(f"http://127.0.0.1:{unused_tcp_port}", source="kubeconfig /etc/k")
     async with transport_to(config, on_response=lambda *args: counted.append(args)) as transport:
@@ -218,7 +218,7 @@ async def test_tls_to_a_server_that_speaks_none_is_an_error():
                 await transport.request(get("/"))
 
 
-async def test_a_certificate_nobody_vouches_for_is_said_plainly(tmp_path):
+async def test_an_untrusted_certificate_is_reported_plainly(tmp_path):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 

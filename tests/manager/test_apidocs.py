@@ -74,7 +74,7 @@ async def test_the_page_needs_nothing_from_elsewhere(standalone: Standalone) -> 
         assert (await http.get("/healthz")).text == "ok"
 
 
-async def test_a_manager_shows_them_to_nobody_else(standalone: Standalone) -> None:
+async def test_the_api_pages_are_shown_on_loopback_only(standalone: Standalone) -> None:
     app = service(standalone, loopback_only=True)
     async with client(app) as here, client(app, "10.1.2.3") as elsewhere:
         assert (await here.get("/docs")).status_code == 200

@@ -28,13 +28,13 @@ def test_each_kind_is_known_once_to_conversion() -> None:
         (Feature("s", gates=(Gate("Ours", "a"), Gate("Ours", "b"))), "feature gate Ours: declared twice"),
     ],
 )
-def test_a_gate_that_nobody_has_is_a_mistake(declared: Feature, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_gate_is_refused(declared: Feature, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gates, "features", lambda: (declared,))
     with pytest.raises(ValueError, match=message):
         gates._gates()
 
 
-def test_a_flag_that_nobody_has_is_a_mistake_and_one_of_openkruise_gets_an_effect(
+def test_an_unknown_flag_is_refused_and_flags_of_openkruise_take_effect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flags, "features", lambda: (Feature("s", flags=("no-such-flag",)),))

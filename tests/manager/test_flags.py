@@ -167,7 +167,7 @@ def test_help_reference_and_chart_say_which_gates_have_no_effect() -> None:
 
 
 @pytest.mark.behaviour("MGR-10")
-def test_a_flag_is_said_to_have_no_effect_exactly_if_nothing_reads_it() -> None:
+def test_help_lists_exactly_the_flags_without_effect() -> None:
     sources = [path.read_text("utf-8") for path in (ROOT / "app").rglob("*.py") if path.name != "flags.py"]
     read = {name for name in FLAGS if any(f'("{name}")' in text for text in sources)}
     read |= {part.workers_flag for one in features() for part in one.controllers if part.workers_flag}

@@ -129,7 +129,7 @@ def test_spaces_and_empty_items_do_no_harm() -> None:
 
 
 @given(st.dictionaries(st.sampled_from([*GATES, "AllAlpha", "AllBeta"]), st.booleans()))
-def test_whatever_is_said_forcing_holds(said: dict[str, bool]) -> None:
+def test_forced_gates_beat_explicit_ones(said: dict[str, bool]) -> None:
     gates = parse_gates(",".join(f"{name}={str(value).lower()}" for name, value in said.items()))
     if not gates.enabled("PodWebhook"):
         assert not any(gates.enabled(name) for name in NEEDS_POD_WEBHOOK)
@@ -140,7 +140,7 @@ def test_whatever_is_said_forcing_holds(said: dict[str, bool]) -> None:
 
 
 @pytest.mark.behaviour("MGR-10")
-def test_a_gate_is_said_to_have_no_effect_exactly_if_nothing_asks_it() -> None:
+def test_help_lists_exactly_the_gates_without_effect() -> None:
     app = Path(__file__).parent.parent.parent / "app"
     # The node agent parses its own gates, and a takeover writes them.
     files = [path for path in app.rglob("*.py") if {"daemon", "takeover"}.isdisjoint(path.relative_to(app).parts)]

@@ -107,9 +107,7 @@ def matched(api: ControlPlane) -> int:
     return int(status.get("matchedPods", 0))
 
 
-def test_a_pod_and_a_namespace_with_deep_managed_fields_stop_nobody(
-    api: ControlPlane, addresses: dict[str, str]
-) -> None:
+def test_deep_managed_fields_stop_no_reflector(api: ControlPlane, addresses: dict[str, str]) -> None:
     create_pod(api, "deep")
     eventually(lambda: matched(api) == 1, "the Pod with the sidecar is counted", 60)
     patch_managed_fields(api, f"{PODS}/deep", "v1")
@@ -132,7 +130,7 @@ def test_a_pod_and_a_namespace_with_deep_managed_fields_stop_nobody(
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_depth_in_one_object_keeps_nobody_from_listing_the_other_version(
+def test_one_deep_object_does_not_break_a_list_in_the_other_version(
     api: ControlPlane, addresses: dict[str, str]
 ) -> None:
     path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
@@ -161,7 +159,7 @@ def test_depth_in_one_object_keeps_nobody_from_listing_the_other_version(
 
 
 @pytest.mark.behaviour("MGR-50")
-def test_a_note_of_a_conversion_by_hand_keeps_nobody_from_listing(api: ControlPlane, addresses: dict[str, str]) -> None:
+def test_a_forged_conversion_note_breaks_no_list(api: ControlPlane, addresses: dict[str, str]) -> None:
     """Whoever may write his own CloneSet may write its annotations; every other one is in the same list."""
     path = f"/apis/apps.kruise.io/v1beta1/namespaces/{NAMESPACE}/clonesets"
     labels = {"app": "noted"}
@@ -179,7 +177,7 @@ def test_a_note_of_a_conversion_by_hand_keeps_nobody_from_listing(api: ControlPl
 
 
 @pytest.mark.behaviour("SS-130")
-def test_a_set_that_was_stored_while_nobody_judged_stops_nobody(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_set_stored_without_admission_stops_no_pod(tmp_path_factory: pytest.TempPathFactory) -> None:
     with ControlPlane() as api:
         assert (
             api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": {"team": "a"}}})[0]
@@ -257,7 +255,7 @@ def strangers(addresses: dict[str, str]) -> float:
 
 
 @pytest.mark.behaviour("MGR-154")
-def test_an_api_server_is_told_from_a_stranger_by_its_address(api: ControlPlane, addresses: dict[str, str]) -> None:
+def test_an_api_server_is_recognized_by_its_address(api: ControlPlane, addresses: dict[str, str]) -> None:
     where = urlsplit(addresses["webhook"])
     stranger = http.client.HTTPSConnection(
         where.hostname or "", where.port, context=ssl._create_unverified_context(), source_address=("127.0.0.2", 0)

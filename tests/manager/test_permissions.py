@@ -59,7 +59,7 @@ def test_what_is_needed_everywhere_is_not_granted_by_a_role_of_one_namespace() -
     assert missing_rights([PODS, SECRET], [], [granted("*", "*", "*")]) == ["list, watch pods"]
 
 
-def test_what_is_needed_in_a_namespace_by_name_is_looked_for_there() -> None:
+def test_rights_in_a_named_namespace_are_checked_there() -> None:
     copies = PolicyRule(("get", "list"), ("",), ("secrets",), namespace="copies")
     everything = [granted("*", "*", "*")]
     assert missing_rights([copies], everything, everything, {"copies": [granted("list", "", "secrets")]}) == [
@@ -113,7 +113,7 @@ def test_of_revisions_only_those_of_sidecarsets_are_needed_beside_the_namespace_
     assert all(rule.own_namespace for rule in left)
 
 
-def test_a_secret_of_somebody_else_is_only_read() -> None:
+def test_a_foreign_secret_is_only_read() -> None:
     found = rules("--feature-gates=EnableExternalCerts=true", SECRET_NAME="theirs")
     assert [rule.verbs for rule in found if "secrets" in rule.resources] == [("get", "list", "watch")]
 
@@ -136,7 +136,7 @@ def answer(verbs: list[str], groups: list[str], resources: list[str]) -> Respons
 
 
 @virtual
-async def test_a_missing_right_is_said_once_and_counted_until_it_is_granted(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_right_is_reported_once_and_counted_until_granted(caplog: pytest.LogCaptureFixture) -> None:
     clock, api, metrics = VirtualClock(), Connections(), ManagerMetrics()
     rights = Rights(Client(api, clock), "kruise-system", [PODS], metrics)
     some, every = answer(["list"], [""], ["pods"]), answer(["*"], ["*"], ["*"])

@@ -115,7 +115,7 @@ def test_the_lease_moves_when_it_is_given_back_or_its_holder_dies(control_plane:
 
 
 @pytest.mark.behaviour("MGR-23")
-def test_who_loses_the_lease_ends_its_reconciler_only(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_losing_the_lease_ends_the_reconciler_only(control_plane: ControlPlane, tmp_path: Path) -> None:
     election = [
         "--leader-election-id=lost",
         "--leader-election-lease-duration=4s",

@@ -70,7 +70,7 @@ async def test_one_reconciles_and_hands_over_when_its_work_is_done() -> None:
 
 @virtual
 @pytest.mark.behaviour("MGR-23")
-async def test_who_loses_the_lease_stops_reconciling_and_stands_again() -> None:
+async def test_losing_the_lease_stops_reconciling_until_it_is_won_again() -> None:
     api, log = MemoryServer(), []
     down = False
 

@@ -125,7 +125,7 @@ async def test_everything_gets_the_authority_and_the_way_to_us() -> None:
 
 @pytest.mark.behaviour("MGR-123")
 @virtual
-async def test_after_any_change_of_the_mutating_configuration_it_is_told_since_when_it_may_have_been_away() -> None:
+async def test_a_changed_mutating_configuration_reports_since_when_webhooks_may_have_been_missing() -> None:
     away: list[datetime] = []
     api, registration, _ = prepared(options={"may_have_been_away": away.append})
     await registered(registration)
@@ -198,7 +198,7 @@ def conversion_owners(api: MemoryApi) -> list[tuple[str, Any]]:
 
 @pytest.mark.behaviour("MGR-142")
 @virtual
-async def test_the_address_in_a_definition_is_left_to_whoever_applies_it() -> None:
+async def test_the_address_in_a_definition_is_left_to_its_installer() -> None:
     api, registration, metrics = prepared(
         endpoint=UrlEndpoint("127.0.0.1", 9443), **{DEFINITION: owning("f:caBundle", "f:url")}
     )
@@ -215,7 +215,7 @@ async def test_the_address_in_a_definition_is_left_to_whoever_applies_it() -> No
 @pytest.mark.behaviour("MGR-142")
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (403, "Forbidden"), (422, "Invalid")])
 @virtual
-async def test_who_may_not_give_up_the_address_converts_all_the_same(code: int, reason: str) -> None:
+async def test_conversion_works_without_the_right_to_give_up_the_address(code: int, reason: str) -> None:
     api, registration, _ = prepared(**{DEFINITION: owning("f:service")})
     await registered(registration)
     api.objects[DEFINITION]["metadata"]["managedFields"] = owning("f:service")["metadata"]["managedFields"]
@@ -274,7 +274,9 @@ async def test_a_new_authority_reaches_everything() -> None:
 
 
 @virtual
-async def test_a_missing_definition_is_named_with_the_command_and_looked_for(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_definition_is_reported_with_the_command_and_checked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     api, registration, metrics = prepared()
     del api.objects[DEFINITION]
     registration.allow_registration()
@@ -362,7 +364,7 @@ async def test_of_two_replicas_that_create_a_configuration_both_go_on() -> None:
 
 
 @virtual
-async def test_a_missing_right_is_said_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_missing_right_is_reported_and_retried(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, _ = prepared()
     message = 'secrets "kruise-webhook-certs" is forbidden: User "x" cannot get resource "secrets"'
     api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.path == SECRET else None
@@ -458,7 +460,7 @@ async def test_what_an_entry_says_is_decided_by_the_leader() -> None:
 
 
 @virtual
-async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
+async def test_two_disagreeing_managers_do_not_load_the_api_server() -> None:
     api, registration, _ = prepared()
     registration.allow_registration()
     task = asyncio.create_task(registration.run())
@@ -474,7 +476,7 @@ async def test_two_who_disagree_for_ever_do_not_load_the_api_server() -> None:
 
 
 @virtual
-async def test_one_right_too_few_is_said_and_the_rest_is_done(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_missing_right_is_reported_and_the_rest_is_done(caplog: pytest.LogCaptureFixture) -> None:
     api, registration, _ = prepared()
     message = 'customresourcedefinitions "sidecarsets.apps.kruise.io" is forbidden: User "x" cannot patch'
     api.fail = lambda r: json_response(403, status_body(403, "Forbidden", message)) if r.method == "PATCH" else None
@@ -593,7 +595,7 @@ async def test_a_certificate_is_not_served_before_its_authority_could_be_publish
 
 @pytest.mark.behaviour("MGR-36")
 @virtual
-async def test_who_has_no_right_to_publish_serves_what_the_secret_holds() -> None:
+async def test_a_replica_without_the_right_to_publish_serves_the_secret() -> None:
     api, registration, _ = prepared()
     await registered(registration)
     newer = changed_secret(api)

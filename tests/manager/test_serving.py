@@ -91,7 +91,7 @@ async def test_a_process_that_is_started_again_does_not_take_its_replica_out_of_
 
 
 @pytest.mark.behaviour("MGR-20")
-async def test_a_reconciler_that_never_gets_going_is_told_of_in_the_end() -> None:
+async def test_a_reconciler_that_never_starts_makes_the_manager_unready() -> None:
     replica, readiness = a_replica()
     for name in replica.processes:
         replica.states[name].write(State(pid=1, registered=True))
@@ -224,7 +224,7 @@ async def test_webhooks_are_registered_once_their_address_answers() -> None:
 
 
 @pytest.mark.parametrize(("days", "fault"), [(2, ""), (-3652, "certificate has expired")], ids=["behind", "ahead"])
-async def test_a_clock_that_is_behind_makes_nobody_unready(days: int, fault: str) -> None:
+async def test_a_slow_clock_makes_no_replica_unready(days: int, fault: str) -> None:
     """Another replica made the certificate; whether it is valid yet is for the API server's clock to say."""
 
     async def app(scope: dict, receive: object, send: object) -> None:
@@ -326,7 +326,7 @@ async def test_stopping_a_server_finishes_what_is_in_flight() -> None:
 # --- tasks ------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_task_that_fails_stops_all_and_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failing_task_stops_the_others_and_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     stop = asyncio.Event()
     tasks = Tasks(stop)
 

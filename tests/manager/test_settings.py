@@ -67,7 +67,7 @@ def test_outside_the_cluster_host_and_port_make_the_url_and_the_certificate() ->
 
 
 @pytest.mark.parametrize(("host", "bind"), [("127.0.0.1", "127.0.0.1"), ("localhost", "127.0.0.1"), ("::1", "::1")])
-def test_registered_at_loopback_nobody_else_is_listened_to(host: str, bind: str) -> None:
+def test_a_manager_registered_at_loopback_listens_there_only(host: str, bind: str) -> None:
     assert settings(f"--webhook-host={host}").bind_host == bind
 
 
@@ -129,7 +129,7 @@ def test_wrong_settings_are_refused_by_name(arguments: list[str], environ: dict,
         pytest.param(("--webhook-host=127.0.0.1", "--webhook-bind-address=127.0.0.2"), True, id="behind a balancer"),
     ],
 )
-def test_who_is_called_by_way_of_others_waits_at_the_end_until_they_have_heard(
+def test_a_replica_behind_a_service_waits_for_endpoints_before_it_ends(
     arguments: tuple[str, ...], among_others: bool
 ) -> None:
     assert settings(*arguments).among_others is among_others

@@ -267,7 +267,9 @@ async def test_a_recorded_revision_can_be_named(tmp_path: Path) -> None:
 
 
 @virtual
-async def test_what_standalone_mode_cannot_use_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_objects_unusable_in_standalone_mode_are_reported(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.WARNING)
     touch(tmp_path / "a.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n")
     touch(tmp_path / "webhooks.yaml", "webhooks: {}\n")

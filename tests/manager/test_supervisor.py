@@ -124,7 +124,7 @@ def test_a_process_that_hangs_says_where(tmp_path: Path) -> None:
     assert " in run" in output
 
 
-def test_all_are_told_to_end_and_the_exit_code_is_zero(tmp_path: Path) -> None:
+def test_all_processes_are_stopped_and_the_exit_code_is_zero(tmp_path: Path) -> None:
     with supervised(tmp_path) as supervisor:
         until(lambda: started(tmp_path), "both run")
         supervisor.terminate()
@@ -133,7 +133,7 @@ def test_all_are_told_to_end_and_the_exit_code_is_zero(tmp_path: Path) -> None:
     assert all(gone(pid) for name in ("one", "two") for pid in pids(tmp_path, name))
 
 
-def test_who_does_not_end_in_time_is_killed_and_that_is_told(tmp_path: Path) -> None:
+def test_a_process_that_does_not_end_in_time_is_killed_and_reported(tmp_path: Path) -> None:
     with supervised(tmp_path, "stopped.clear() if name == 'one' else None") as supervisor:
         until(lambda: started(tmp_path), "both run")
         began = time.monotonic()
@@ -175,7 +175,7 @@ def test_since_when_a_process_fails_again_and_again_is_known(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stop_at_any_moment_of_the_start_leaves_nobody_behind(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_stop_at_any_moment_of_the_start_leaves_no_process_behind(tmp_path: Path, number: signal.Signals) -> None:
     with supervised(tmp_path) as supervisor:
         until(lambda: pids(tmp_path, "one"), "one runs")  # perhaps the other is just being made
         supervisor.send_signal(number)

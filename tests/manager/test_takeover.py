@@ -146,7 +146,7 @@ def test_without_an_image_nothing_is_planned() -> None:
 
 
 @pytest.mark.behaviour("MGR-143")
-def test_what_means_nothing_here_is_said() -> None:
+def test_settings_without_effect_are_reported() -> None:
     assert any("NewKind: 3 objects" in warning for warning in planned(with_unserved(), leave_unserved=True).warnings)
     plan = planned(seen(daemon=daemon_set()))
     assert "CloneSet: served here, 0 objects" in plan.facts
@@ -633,7 +633,7 @@ async def kept(client: Client) -> bool:
 
 @pytest.mark.behaviour("MGR-150")
 @in_simulated(2)
-async def test_what_is_left_is_said_and_needs_no_image(world: Simulated) -> None:
+async def test_a_resumed_takeover_lists_what_is_left_without_an_image(world: Simulated) -> None:
     await laid(world.client)
     assert await stopped(world.client, "after", 8)
     told: list[str] = []
@@ -657,7 +657,7 @@ async def test_an_image_that_does_not_come_up_is_corrected_by_the_same_command(w
 
 @pytest.mark.behaviour("MGR-150")
 @in_simulated(2)
-async def test_what_somebody_changed_after_it_was_begun_is_not_taken_for_what_is_kept(world: Simulated) -> None:
+async def test_changes_during_a_takeover_do_not_enter_the_backup(world: Simulated) -> None:
     await laid(world.client)
     assert await stopped(world.client, "after", 3)
     newer = {"spec": {"template": {"spec": {"containers": [{"name": "manager", "image": "openkruise/x:v2"}]}}}}

@@ -218,9 +218,7 @@ def test_an_authority_in_the_secret_that_did_not_sign_the_certificate_is_put_rig
 
 
 @pytest.mark.behaviour("MGR-37")
-def test_an_authority_that_somebody_puts_into_a_configuration_does_not_drive_ours_out(
-    installed: ControlPlane, tmp_path: Path
-) -> None:
+def test_a_foreign_authority_in_a_configuration_does_not_replace_ours(installed: ControlPlane, tmp_path: Path) -> None:
     with replica(installed, tmp_path) as one:
         bundle = published(installed)
         other = base64.b64encode(issue(("elsewhere.example",), datetime.now(UTC)).ca_cert).decode()

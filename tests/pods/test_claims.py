@@ -59,7 +59,7 @@ def test_free_ids_are_those_of_claims_no_pod_uses() -> None:
 
 
 @pytest.mark.behaviour("CS-115", "CS-117")
-def test_free_ids_come_first_and_new_ones_are_nobodys() -> None:
+def test_free_ids_come_first_and_new_ones_are_unused() -> None:
     rng = random.Random(1)
     known = instance_ids(50, [], (), random.Random(1))
     ids = instance_ids(5, ["zzzzz", "aaaaa"], known, rng)

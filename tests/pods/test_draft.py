@@ -29,7 +29,7 @@ def recorded(draft: PodDraft) -> list[tuple[str, str, str]]:
 
 
 @pytest.mark.behaviour("PW-6")
-def test_a_draft_nobody_changed_is_allowed_without_a_patch() -> None:
+def test_an_unchanged_draft_is_allowed_without_a_patch() -> None:
     draft = PodDraft({"metadata": {"annotations": {"k": "v"}}, "spec": {"readinessGates": [{"conditionType": "x"}]}})
     draft.set_annotations({"k": "v"}, "r")
     draft.set_annotations({}, "r")

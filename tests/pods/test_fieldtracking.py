@@ -15,7 +15,7 @@ def entry(manager: str, **more: Any) -> dict[str, Any]:
     return {"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", **more}
 
 
-def test_whoever_asks_gets_a_pod_without() -> None:
+def test_without_field_tracking_a_pod_has_no_managed_fields() -> None:
     answer = World().create(pod(metadata={"managedFields": [entry(UNTRACKED)]}))
     assert answer.operations == [{"op": "remove", "path": "/metadata/managedFields"}]
     assert answer.rules == ["CloneSetPodManagedFields"]

@@ -123,7 +123,7 @@ LOGS = "kubectl logs -n shop web-0 -c main"
     ],
 )
 @pytest.mark.behaviour("CLI-14")
-def test_each_obstacle_is_said_with_the_way_out(given: dict[str, Any], what: str, way_out: str) -> None:
+def test_each_obstacle_is_reported_with_the_way_out(given: dict[str, Any], what: str, way_out: str) -> None:
     assert found(**given) == [Obstacle(what, way_out)]
 
 

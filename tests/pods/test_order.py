@@ -79,7 +79,7 @@ FIRST_LAST = [
 
 @pytest.mark.parametrize(("first", "last"), FIRST_LAST)
 @pytest.mark.behaviour("PM-121", "PM-126")
-def test_both_orders_take_first_whoever_has_least_to_lose(first: Any, last: Any) -> None:
+def test_both_orders_start_with_the_least_useful_pod(first: Any, last: Any) -> None:
     # Names the other way round, so that they cannot be what decides.
     one, two = pod("z", **(BASE | first)), pod("a", **(BASE | last))
     assert names(in_deletion_order([two, one])) == ["z", "a"]

@@ -104,7 +104,7 @@ def test_the_message_lists_keys_by_user_agent_and_then_by_key() -> None:
 
 @pytest.mark.parametrize("message", ["", "no json", "null", "{}", '["a"]', '[{"key":3}]', "[1", "\ud800"])
 @pytest.mark.behaviour("PM-65")
-def test_a_message_that_cannot_be_read_holds_nobody(message: str) -> None:
+def test_an_unreadable_condition_message_blocks_no_pod(message: str) -> None:
     assert not_ready_keys(message) == ()
 
 
@@ -244,7 +244,7 @@ keys = st.builds(NotReadyKey, st.text(max_size=5), st.text(max_size=5))
 
 @given(st.lists(st.tuples(st.booleans(), keys), max_size=12))
 @pytest.mark.behaviour("PM-61", "PM-62", "PM-64", "PM-66")
-def test_the_condition_is_false_exactly_while_somebody_holds_the_pod(steps: list[tuple[bool, NotReadyKey]]) -> None:
+def test_the_condition_is_false_exactly_while_a_key_holds_the_pod(steps: list[tuple[bool, NotReadyKey]]) -> None:
     state = condition("KruisePodReady", "True")
     holding: set[NotReadyKey] = set()
     for add, key in steps:

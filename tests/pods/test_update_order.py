@@ -73,7 +73,7 @@ def test_of_several_terms_one_that_no_pod_carries_does_not_count() -> None:
 
 
 @given(st.text("M.", max_size=14), st.integers(0, 14))
-def test_scatter_loses_nobody(pattern: str, count: int) -> None:
+def test_scatter_loses_no_pod(pattern: str, count: int) -> None:
     everybody = pods(pattern)
     candidates = everybody[:count]
     found = names(scattered(candidates, everybody, MATCH))

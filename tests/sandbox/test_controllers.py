@@ -129,7 +129,7 @@ async def test_a_deployment_rolls_out_within_its_bounds_and_back(world: Simulate
 
 
 @virtual
-async def test_templates_with_the_same_hash_are_told_apart_by_a_count() -> None:
+async def test_templates_with_the_same_hash_are_distinguished_by_a_count() -> None:
     """As Kubernetes prints a template, its hash does not tell where an argument ends."""
 
     def with_args(*args: str) -> dict[str, Any]:
@@ -358,7 +358,7 @@ async def events(world: Simulated, name: str) -> list[str]:
 
 
 @in_simulated
-async def test_what_happens_to_a_pod_is_told(world: Simulated) -> None:
+async def test_events_report_what_happens_to_a_pod(world: Simulated) -> None:
     spec = {"containers": [{"name": "main", "image": "nginx:1"}]}
     await world.create(PODS, {"metadata": {"name": "web"}, "spec": spec})
 

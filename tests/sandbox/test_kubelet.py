@@ -596,14 +596,14 @@ def test_logs_are_what_the_command_prints() -> None:
         log_of(decode_pod(json.dumps(body()).encode()), inputs)
 
 
-def test_an_annotation_nobody_understands_is_ignored_and_told() -> None:
+def test_an_unknown_annotation_is_ignored_and_reported() -> None:
     pod = body(annotations={BEHAVIOUR: '{"main": {"readyAfter": "soon"}}'})
     assert states(settled(pod)) == {"main": "running"}
     assert "Expected `float`, got `str` - at `$[...].readyAfter`" in script_error(decode_pod(json.dumps(pod).encode()))
 
 
 @pytest.mark.parametrize(("path", "ready"), [("/tmp/ready", False), ("/etc/hostname", True)])
-def test_a_file_nobody_touches_is_there_if_it_came_with_the_image(path: str, ready: bool) -> None:
+def test_an_untouched_file_exists_if_it_is_part_of_the_image(path: str, ready: bool) -> None:
     probe = {"exec": {"command": ["test", "-e", path]}, "periodSeconds": 1}
     assert only(Node(body([commanded("sleep 1h", readinessProbe=probe)])).after(5).pod)["ready"] is ready
 

@@ -55,9 +55,7 @@ class Reader:
 
 
 @pytest.mark.behaviour("CLI-13", "CLI-14", "CLI-17", "CLI-24")
-def test_who_may_read_clone_sets_of_one_namespace_sees_those_and_is_told_of_the_rest(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_user_of_one_namespace_sees_its_clonesets_and_which_kinds_are_missing(world: World, tmp_path: Path) -> None:
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, replicas=3, availableReplicas=3), "3 Pods are available")
     reader = Reader(world, "reader", "clonesets.apps.kruise.io")
@@ -92,7 +90,7 @@ def test_who_may_read_clone_sets_of_one_namespace_sees_those_and_is_told_of_the_
 
 
 @pytest.mark.behaviour("CLI-17", "CLI-24")
-def test_who_may_read_pods_too_has_them_explained_and_planned(world: World) -> None:
+def test_a_user_who_may_read_pods_gets_plans_and_explanations(world: World) -> None:
     world.apply(CLONE_SET)
     eventually(lambda: status_is(world, replicas=3, availableReplicas=3), "3 Pods are available")
     reader = Reader(world, "viewer", "pods", "controllerrevisions.apps", "clonesets.apps.kruise.io")

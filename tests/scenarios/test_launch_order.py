@@ -110,7 +110,7 @@ def test_what_waits_for_a_container_that_never_gets_ready_never_starts(world: Wo
 
 @pytest.mark.parametrize("world", TIMED, indirect=True)
 @pytest.mark.behaviour("PM-149")
-def test_a_container_that_restarts_later_holds_nobody_back(world: World) -> None:
+def test_a_container_that_restarts_later_blocks_no_other(world: World) -> None:
     world.apply(pod(container("a"), container("b"), annotation="Ordered"))
     eventually(lambda: world.pod_is_ready("ordered"), "all containers are ready", 60)
     before = started(world)

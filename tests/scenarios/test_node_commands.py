@@ -110,7 +110,7 @@ def test_debug_puts_a_container_into_one_pod(world: World) -> None:
 
 
 @pytest.mark.behaviour("BJ-12", "ACJ-9")
-def test_what_jobs_do_next_is_told(world: World) -> None:
+def test_explain_says_what_a_job_does_next(world: World) -> None:
     world.apply(BROADCAST)
     active = lambda: world.get("broadcastjob", "once").get("status", {}).get("active") == 1  # noqa: E731
     eventually(active, "one Pod is there")

@@ -131,7 +131,7 @@ def test_deleting_the_workload_lets_its_pods_go(world: World) -> None:
 
 
 @pytest.mark.behaviour("PUB-63", "PUB-127", "PUB-68")
-def test_an_eviction_over_the_budget_is_told_to_come_again(world: World) -> None:
+def test_an_eviction_over_the_budget_is_asked_to_retry(world: World) -> None:
     world.apply(budget(f"{BY_SELECTOR}, maxUnavailable: 1"))
     world.apply(workload("Deployment", 3))
     eventually(lambda: numbers(world, 1, 3, 2, 3), "the budget counts three Pods", 90)
@@ -276,7 +276,7 @@ def failures(world: World) -> list[str]:
 
 @pytest.mark.behaviour("PUB-90", "PW-26", "PM-171", "CS-129")
 @pytest.mark.parametrize("kind", [*OWN, "SidecarSet"])
-def test_whoever_updates_pods_of_ours_asks_first(world: World, kind: str) -> None:
+def test_workloads_that_update_pods_ask_the_budget_first(world: World, kind: str) -> None:
     """All want to update every Pod at once, and the budget lets one go at a time. Refused is not failed."""
     container = "agent" if kind == "SidecarSet" else "main"
     if kind == "SidecarSet":
@@ -305,7 +305,7 @@ def test_whoever_updates_pods_of_ours_asks_first(world: World, kind: str) -> Non
 
 @pytest.mark.behaviour("PUB-90", "PUB-92")
 @pytest.mark.parametrize("kind", ["CloneSet", "StatefulSet"])
-def test_whoever_replaces_pods_of_ours_waits_for_the_budget(world: World, kind: str) -> None:
+def test_workloads_that_replace_pods_wait_for_the_budget(world: World, kind: str) -> None:
     """A deletion that a budget holds is no failure of the workload, and goes on when the budget lets it."""
     strategy = "rollingUpdate: {podUpdatePolicy: ReCreate, maxUnavailable: 100%}"
     world.apply(ours(kind, "busybox:1.35", strategy))

@@ -93,7 +93,7 @@ def test_two_containers_in_order_while_their_pod_is_out_of_service(world: World)
     ("policy", "after"),
     [("Fail", {"main": "Failed", "side": "Pending"}), ("Ignore", {"main": "Failed", "side": "Failed"})],
 )
-def test_containers_that_nobody_starts_again_have_failed(world: World, policy: str, after: dict[str, str]) -> None:
+def test_containers_that_are_not_started_again_have_failed(world: World, policy: str, after: dict[str, str]) -> None:
     """U-81."""
     world.apply(ONCE)
     eventually(lambda: world.pod_is_ready("once"), "the Pod is ready", 120)

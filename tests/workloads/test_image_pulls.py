@@ -165,7 +165,7 @@ async def test_a_percentage_that_only_the_annotation_can_say_is_waited_for(
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("CS-138")
-async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_same(cluster: SmallCluster) -> None:
+async def test_without_image_jobs_a_rollout_goes_on_and_says_so_once(cluster: SmallCluster) -> None:
     await cluster.apply(replicas=4, updateStrategy=rolling())
     await cluster.settled(readyReplicas=4)
     await cluster.patch(CHANGE)
@@ -182,7 +182,7 @@ async def test_a_cluster_without_such_jobs_is_told_once_and_rolls_out_all_the_sa
 
 @in_cluster(GATES)
 @pytest.mark.behaviour("PM-168", "CS-140", "CS-167")
-async def test_a_job_that_is_refused_is_told_and_not_tried_again(cluster: SmallCluster) -> None:
+async def test_a_refused_image_job_is_reported_and_not_retried(cluster: SmallCluster) -> None:
     await serve_jobs(cluster)
     refused = json_response(403, status_body(403, "Forbidden", "quota"))
     cluster.sent.intercept = lambda request: refused if "imagepulljobs" in request.path else None
@@ -199,7 +199,7 @@ async def test_a_job_that_is_refused_is_told_and_not_tried_again(cluster: SmallC
 
 @in_cluster
 @pytest.mark.behaviour("CS-138")
-async def test_without_the_gate_nobody_asks(cluster: SmallCluster) -> None:
+async def test_without_the_gate_no_job_is_created(cluster: SmallCluster) -> None:
     await serve_jobs(cluster)
     await cluster.apply(replicas=4, updateStrategy=rolling(), template=template())
     await cluster.settled(readyReplicas=4)

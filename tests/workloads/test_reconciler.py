@@ -161,7 +161,7 @@ class Adopting(CloneSetReconciler):
     ],
 )
 @virtual
-async def test_pods_of_nobody_are_adopted_once_the_owner_was_read_again(
+async def test_orphaned_pods_are_adopted_after_the_owner_was_read_again(
     live: dict[str, str], change: dict[str, Any], adopted: bool
 ) -> None:
     shell, found = filled()
@@ -189,7 +189,7 @@ async def test_pods_of_nobody_are_adopted_once_the_owner_was_read_again(
 @pytest.mark.behaviour("PM-109")
 @pytest.mark.parametrize("labels", [None, {"app": "other"}])
 @virtual
-async def test_a_pod_of_nobody_concerns_those_who_may_adopt_it(labels: dict[str, str] | None) -> None:
+async def test_an_orphaned_pod_wakes_the_sets_that_may_adopt_it(labels: dict[str, str] | None) -> None:
     shell, found = filled()
     reconciler = Adopting(shell.reconciler.client, shell.caches, shell.recorder, Random(1))
     await reconciler(KEY)

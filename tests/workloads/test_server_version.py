@@ -57,7 +57,7 @@ async def test_resources_change_by_the_subresource_where_the_server_has_it(
 
 
 @in_cluster
-async def test_nobody_asks_where_no_resources_change(cluster: SmallCluster) -> None:
+async def test_the_server_version_is_not_read_where_no_resources_change(cluster: SmallCluster) -> None:
     answering = Answering(cluster, "v1.34.1")
     await cluster.apply(replicas=2, updateStrategy=rolling(maxUnavailable=2))
     await cluster.settled(readyReplicas=2)

@@ -77,7 +77,7 @@ def test_what_goes_back_before_its_update_came_completes_nothing() -> None:
 
 @pytest.mark.behaviour("PM-190")
 @pytest.mark.parametrize(("seconds", "waits"), [(1, 3), (4, 0)])
-def test_a_resize_that_takes_long_is_looked_at_again_and_retried(seconds: int, waits: int) -> None:
+def test_a_slow_resize_is_checked_again_and_retried(seconds: int, waits: int) -> None:
     began = NOW - timedelta(seconds=seconds)
     memory = ResourceRequirements({"memory": "1Gi"}, {"memory": "1Gi"})
     pod = Pod(

@@ -125,7 +125,7 @@ def history_of(shell: Any) -> tuple[Any, Any, str]:
     ("controller", "is_ours"), [(None, True), ("own", True), ("another", False)], ids=["nobody's", "ours", "another's"]
 )
 @virtual
-async def test_a_revision_that_the_cache_lacks_is_ours_if_nobody_else_controls_it(
+async def test_a_revision_missing_from_the_cache_is_ours_unless_controlled_by_others(
     controller: str | None, is_ours: bool
 ) -> None:
     shell, found = filled()
@@ -154,7 +154,7 @@ async def test_only_own_revisions_are_deleted_and_only_those_that_were_seen() ->
 
 @pytest.mark.behaviour("CS-56")
 @virtual
-async def test_a_forged_reference_of_a_revision_makes_it_nobodys_history() -> None:
+async def test_a_revision_with_a_forged_owner_enters_no_history() -> None:
     shell, _ = filled()
     history, resolved, uid = history_of(shell)
     forged = {"kind": owned_by("StatefulSet", uid), "name": owned_by("CloneSet", uid, name="other")}
@@ -176,7 +176,7 @@ async def test_a_forged_reference_of_a_revision_makes_it_nobodys_history() -> No
     ],
     ids=["nobody's", "left behind", "another set's", "a StatefulSet's", "another group's"],
 )
-def test_whose_revision_of_our_name_is_used(controller: OwnerReference | None, used: bool) -> None:
+def test_a_revision_of_our_name_is_used_only_if_it_is_ours(controller: OwnerReference | None, used: bool) -> None:
     shell, _ = filled()
     content = resolve_spec(shell.caches.workloads.list()[0], Gates()).content
     assert bool(content.reading(revision("hooked-x", controller)).data) is used

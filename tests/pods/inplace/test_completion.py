@@ -31,7 +31,7 @@ def test_two_references_mean_the_same_image(one: str, other: str, same: bool) ->
     assert same_image(other, one) is same
 
 
-def test_a_reference_with_a_digest_is_told_from_one_without() -> None:
+def test_a_reference_with_a_digest_differs_from_one_without() -> None:
     assert has_digest(f"registry.example/shop/web:1@{DIGEST}")
     assert not has_digest("registry.example/shop/web:1")
     assert not has_digest(DIGEST)

@@ -205,7 +205,9 @@ REFS = {"c2": RefMetadata({"k": "1"}, {}), "c3": RefMetadata({"k": "1"}, {"a": "
         ),
     ],
 )
-def test_who_belongs_to_a_batch(spec: UpdateSpec, priorities: dict[str, int], batch: set[str]) -> None:
+def test_pods_update_in_batches_of_their_priority(
+    spec: UpdateSpec, priorities: dict[str, int], batch: set[str]
+) -> None:
     assert containers_of_batch(spec, priorities) == batch
 
 

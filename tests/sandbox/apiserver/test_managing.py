@@ -21,7 +21,7 @@ def by_manager(obj: Any) -> dict[str, Any]:
 
 
 @in_api_server
-async def test_in_process_they_are_shown_to_those_who_ask(client: Client, api: ApiServer) -> None:
+async def test_in_process_managed_fields_are_shown_on_request(client: Client, api: ApiServer) -> None:
     assert "managedFields" in (await client.create(CONFIGMAPS, BODY, "default"))["metadata"]
     plain = Client(api.transport(), SystemClock())
     found = await plain.get(CONFIGMAPS, "c", "default")

@@ -56,7 +56,7 @@ async def test_events_are_seen_in_both_groups(client: Client, api: ApiServer) ->
     assert (found["apiVersion"], found["note"], found["regarding"]["kind"]) == ("events.k8s.io/v1", "hi", "Pod")
 
 
-def test_writes_are_told() -> None:
+def test_on_write_reports_every_write() -> None:
     async def scenario(client: Client, api: ApiServer) -> Any:
         told: list[Any] = []
         api.on_write(lambda verb, resource, old, new: told.append((verb, resource.kind, old is None, new is None)))
