@@ -121,16 +121,17 @@ def placement_of(spec: Mapping[str, Any]) -> Placement:
     )
     terms = None
     if required is not None:
-        terms = tuple(_term(one) for one in objects(as_object(required).get("nodeSelectorTerms")))
+        terms = tuple(node_term(one) for one in objects(as_object(required).get("nodeSelectorTerms")))
     return Placement(
         node_name=_text(spec.get("nodeName")),
         node_selector=tuple((str(key), _text(value)) for key, value in as_object(spec.get("nodeSelector")).items()),
         terms=terms,
-        tolerations=tuple(_toleration(one) for one in objects(spec.get("tolerations"))),
+        tolerations=tuple(toleration_of(one) for one in objects(spec.get("tolerations"))),
     )
 
 
-def _term(term: Mapping[str, Any]) -> NodeTerm:
+def node_term(term: Mapping[str, Any]) -> NodeTerm:
+    """Compile a node selector term."""
     try:
         labels = tuple(_requirement(one) for one in objects(term.get("matchExpressions")))
         fields = tuple(_requirement(one) for one in objects(term.get("matchFields")))
@@ -149,7 +150,8 @@ def _requirement(found: Mapping[str, Any]) -> Requirement:
     return Requirement(_text(found.get("key")), operator, values)
 
 
-def _toleration(found: Mapping[str, Any]) -> Toleration:
+def toleration_of(found: Mapping[str, Any]) -> Toleration:
+    """Compile a toleration."""
     return Toleration(*(_text(found.get(name)) for name in ("key", "operator", "value", "effect")))
 
 

@@ -11,9 +11,10 @@ from app.api.gopod import POD
 from app.features.workloadspread.plan.places import SubsetRecord, limit_of, record_of, version_statuses, with_version
 from app.features.workloadspread.plan.status import keys_of
 from app.features.workloadspread.types import WorkloadSpread, WorkloadSpreadSubset
-from app.kube.objects import Node, Pod, Taint
+from app.kube.objects import Node, Pod
 from app.kube.patches import PatchError, same, strategic_merge
 from app.kube.rulings import Ruling
+from app.pods.node_fit import node_term, toleration_of
 
 # Tolerations, node affinity and patch of a subset, prepared once per change of the spec. [WS-31, WS-32]
 
@@ -106,7 +107,6 @@ def patched(subset: PreparedSubset, pod: Json) -> Json:
 NO_SUBSET: Final = "kruise.io/workloadspread-fake-subset-name"
 #: "true" keeps the patch's metadata off existing Pods. [WS-53]
 IGNORE_METADATA: Final = "workloadspread.kruise.io/ignore-patch-existing-pods-metadata"
-_NAME_FIELD: Final = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,18 +236,18 @@ def _metadata(spread: WorkloadSpread, subset: PreparedSubset) -> Json:
 def _score(subset: PreparedSubset, candidate: Candidate, *, room: bool) -> int | None:
     """Score the subset for the Pod, or return None if the Pod's node does not fit. [WS-51]"""
     spec = candidate.raw.get("spec") or {}
-    tolerations = [*(spec.get("tolerations") or ()), *subset.tolerations]
-    if not all(any(_tolerates(one, taint) for one in tolerations) for taint in candidate.node.spec.taints):
+    tolerations = [toleration_of(one) for one in tolerations_with(subset, spec)]
+    if not all(any(one.tolerates(taint) for one in tolerations) for taint in candidate.node.spec.taints):
         return None
     if subset.required is not None:
         node_affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
         terms = required_terms(subset.required, node_affinity.get(_REQUIRED) or {})
-        if not any(matches_term(term, candidate.node) for term in terms):
+        if not any(node_term(term).fits(candidate.node) for term in terms):
             return None
     weights = sum(
         int(term.get("weight") or 0)
         for term in subset.preferred
-        if matches_term(term.get("preference") or {}, candidate.node)
+        if node_term(term.get("preference") or {}).fits(candidate.node)
     )
     return 100 * weights + 10 * _is_patched(subset, candidate.raw) + room
 
@@ -267,49 +267,3 @@ def _is_patched(subset: PreparedSubset, pod: Json) -> bool:
         return same(strategic_merge(before, wanted, POD), before)
     except PatchError:
         return False
-
-
-def _tolerates(toleration: Json, taint: Taint) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint.effect:
-        return False
-    if toleration.get("key") and toleration["key"] != taint.key:
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and (toleration.get("value") or "") == taint.value
-
-
-def matches_term(term: Json, node: Node) -> bool:
-    """Return whether a node selector term matches a node. An empty term matches none."""
-    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
-    if not expressions and not fields:
-        return False
-    labels = node.metadata.labels
-    return all(_holds(one, labels) for one in expressions) and all(
-        _holds(one, {_NAME_FIELD: node.metadata.name}) for one in fields
-    )
-
-
-def _holds(requirement: Json, values: Mapping[str, str]) -> bool:
-    key, operator, wanted = requirement.get("key"), requirement.get("operator"), requirement.get("values") or ()
-    value = values.get(str(key))
-    match operator:
-        case "In":
-            return value is not None and value in wanted
-        case "NotIn":
-            return value is None or value not in wanted
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case "Gt" | "Lt":
-            return _compared(str(operator), value, "".join(map(str, wanted)) if len(wanted) == 1 else "")
-    return False
-
-
-def _compared(operator: str, value: str | None, wanted: str) -> bool:
-    try:
-        mine, theirs = int(str(value)), int(wanted)
-    except ValueError:
-        return False
-    return mine > theirs if operator == "Gt" else mine < theirs
