@@ -308,6 +308,7 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
         observed = (daemon.get("status") or {}).get("observedGeneration", 0) >= daemon["metadata"].get("generation", 0)
         left = agents_left(await _agents(client, daemon, step.namespace)) if observed else []
         working: dict[str, str] = {}
+        waiting = len(left)
         for agent in left:
             if not await _node_is_ready(client, agent.node):
                 text = f"  node {agent.node} is not ready: the DaemonSet replaces its agent when it is back"
@@ -316,8 +317,8 @@ async def _handed_over(client: Client, step: Step, say: Callable[[str], None]) -
                 text = f"  node {agent.node} comes later: its agent {work}"
             else:
                 await _replaced(client, step, daemon, agent, f"{done} nodes done")
-                done, since = done + 1, client.clock.monotonic()
-                text = f"  node {agent.node}: agent replaced, {len(left) - left.index(agent) - 1} to go"
+                done, since, waiting = done + 1, client.clock.monotonic(), waiting - 1
+                text = f"  node {agent.node}: agent replaced, {waiting} to go"
             if text not in told:
                 told.add(text)
                 say(text)

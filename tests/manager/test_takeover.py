@@ -503,8 +503,11 @@ async def check_agents(client: Client) -> None:
     assert (len(nodes), nodes[-1]) == (3, busy)
     assert f"  node {busy} comes later: its agent pulls nginx:1.29" in told
     assert await agents(client) == {IMAGE: 3}
-    spec = (await client.get(DAEMONSETS, DAEMON, NAMESPACE))["spec"]
-    assert spec["updateStrategy"]["type"] == "RollingUpdate"
+    daemon = await client.get(DAEMONSETS, DAEMON, NAMESPACE)
+    assert daemon["spec"]["updateStrategy"]["type"] == "RollingUpdate"
+    container = container_of(daemon)
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["securityContext"]["runAsUser"] == 0
 
     await run(watched, NAMESPACE, "", agents=True, yes=True, say=told.append)
     assert told[-1] == "Nothing to do; --back restores the previous installation."

@@ -44,7 +44,6 @@ _SECURITY: Final[Json] = {
     "readOnlyRootFilesystem": True,
     "capabilities": {"drop": ["ALL"]},
     "seccompProfile": {"type": "RuntimeDefault"},
-    "$patch": "replace",
 }
 _NODE_NAME: Final[Json] = {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}
 _SHOWN: Final = 10
@@ -196,9 +195,12 @@ def _template(daemon: Mapping[str, Any], image: str) -> Json:
         "command": [*AGENT_COMMAND],
         "args": (container.get("args") or []) if runs_ours(daemon) else [*given.arguments],
         "env": environment,
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": port}, "periodSeconds": 5, "$patch": "replace"},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": port}, "periodSeconds": 5},
         "securityContext": _SECURITY,
     }
+    for field in ("readinessProbe", "securityContext"):
+        if container.get(field):  # the API server drops what replaces nothing
+            changed[field] = {**changed[field], "$patch": "replace"}
     return {
         "metadata": {"uid": daemon["metadata"]["uid"]},
         "spec": {"updateStrategy": _ON_DELETE, "template": {"spec": {"containers": [changed]}}},
