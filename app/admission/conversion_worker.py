@@ -28,7 +28,7 @@ from app.api.conversion import convert
 SMALL_BYTES: Final = 64 * 1024
 #: Maximum duration of one conversion, including the time in the queue: an API server's maximum timeout.
 LIMIT_SECONDS: Final = 30.0
-#: A body waits one second for every so many bytes while smaller ones overtake it: a client that keeps listing a large
+#: A body waits one second per this many bytes while smaller ones overtake it: a client that keeps listing a large
 #: namespace must not delay the small lists of others beyond their timeout.
 _BYTES_PER_SECOND: Final = 4 * 1024 * 1024
 #: Seconds the idle process is kept.

@@ -210,7 +210,7 @@ def _changes(guarded: Sequence[Guarded]) -> Webhook:
             # The old annotation counts too, or removing it would lift the guard. [PUB-126]
             MatchCondition("guarded", f"{_annotated('oldObject', guarded)} || {_annotated('object', guarded)}"),
             _ALIVE,
-            # PUB-62
+            # [PUB-62]
             MatchCondition("may-hurt", " || ".join(filter(None, ("object.spec != oldObject.spec", labels)))),
         ),
     )

@@ -183,7 +183,7 @@ def pointer(go_type: GoType) -> GoType:
 
 
 def list_of(go_type: GoType) -> GoType:
-    """A slice; a null item becomes the item's zero."""
+    """Return the type of a slice. A null item becomes the zero value of its type."""
 
     def read(value: Any, path: str) -> list[Any]:
         if not isinstance(value, list | tuple):

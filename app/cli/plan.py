@@ -330,7 +330,7 @@ async def _allowed(asked: Awaitable[Sequence[str]], about: str) -> Sequence[str]
     try:
         return await asked
     except Forbidden as error:
-        return [f"{about}: not looked at: {sentence(error)}"]
+        return [f"{about}: not checked: {sentence(error)}"]
 
 
 async def whole_explanation(client: Client, commands: Commands, namespace: str, name: str, features: HasGates) -> str:
@@ -354,7 +354,7 @@ async def whole(client: Client, commands: Commands, namespace: str, name: str, f
             return await _standing(client, commands, stored)
         found = report(await commands.explain_object(client, stored, features.enabled))
     except Forbidden as error:
-        rest = f"the rest was not looked at: {sentence(error)}"
+        rest = f"the rest was not checked: {sentence(error)}"
         return Report(_head(commands, stored), notes=[rest], todo=_held(commands, stored))
     todo = list(dict.fromkeys([*found.todo, *_held(commands, stored)]))[:_MOST]
     return replace(found, todo=todo or ["nothing"])

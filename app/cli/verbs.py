@@ -243,5 +243,5 @@ def _sentence(error: Any) -> str:
         return said
     where = f"see {context.command_path} -h"
     if context.parent is None and message.removeprefix("No such option: ").startswith(_BEHIND):
-        return f"{said} here; it stands behind the command, {where}"
+        return f"{said} here; put it after the command, {where}"
     return f"{said}; {where}"

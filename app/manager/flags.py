@@ -207,7 +207,7 @@ def _openkruise() -> tuple[Flag, ...]:
 
 
 def _all_flags() -> Mapping[str, Flag]:
-    """The manager's own, OpenKruise's, and those of features. Raises ValueError for a flag nobody declares."""
+    """Return the flags of the manager, OpenKruise and features. Raises ValueError for an undeclared flag."""
     found = {flag.name: flag for flag in _flags()}
     found |= {flag.name: replace(flag, meaningful=False) for flag in _openkruise()}
     for one in features():
@@ -229,7 +229,7 @@ def _all_flags() -> Mapping[str, Flag]:
 
 def _ttl(text: str) -> int:
     seconds = parse_integer(text)
-    if not 0 <= seconds <= 2678400:  # MGR-1
+    if not 0 <= seconds <= 2678400:  # [MGR-1]
         raise ValueError("expected 0 to 2678400 seconds")
     return seconds
 

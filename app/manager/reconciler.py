@@ -347,7 +347,7 @@ class Reconciler(LeaderMetrics):
         lease = ObjectReference(
             api_version=LEASES.api_version, kind=LEASES.kind, namespace=elector.namespace, name=elector.name
         )
-        self._lease_events.event(lease, "Normal", "LeaderElection", f"{elector.identity} became leader")  # MGR-24
+        self._lease_events.event(lease, "Normal", "LeaderElection", f"{elector.identity} became leader")  # [MGR-24]
 
     def _stop_watching(self) -> None:
         if self._watching is not None:

@@ -95,7 +95,7 @@ def check(kubeconfig: Path) -> None:
     if not folder.is_dir():
         raise StartError(f"--kubeconfig: folder {folder} does not exist")
     if not os.access(folder, os.W_OK):
-        raise StartError(f"--kubeconfig: folder {folder} cannot be written to: name a file elsewhere")
+        raise StartError(f"--kubeconfig: folder {folder} is not writable: name a file in another folder")
     if kubeconfig.is_dir():
         raise StartError(f"--kubeconfig: {kubeconfig} is a folder: name a file")
     if not kubeconfig.exists():

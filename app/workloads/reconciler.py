@@ -273,7 +273,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         if workload is None:
             gone = self.states.pop(key)
             if gone is not None:
-                self.writer.forget(gone.uid)  # CS-50
+                self.writer.forget(gone.uid)  # [CS-50]
             return None
         return await self._reconcile(key, workload)
 
@@ -282,7 +282,7 @@ class WorkloadReconciler(ABC, Generic[W, S, R]):
         self.mappers.begun(state)
         resolved = self._resolved(workload, state)
         if resolved is None:
-            return None  # CS-51
+            return None  # [CS-51]
         waiting = await self._expectations.unsatisfied(resolved.owner)
         if waiting is not None:
             return waiting

@@ -201,7 +201,7 @@ def shared_gates(enabled: Callable[[str], bool]) -> dict[str, bool]:
         "budget": enabled("PodUnavailableBudgetUpdateGate"),
         "env_from_metadata": enabled("InPlaceUpdateEnvFromMetadata"),
         "vertical_scaling": enabled("InPlaceWorkloadVerticalScaling"),
-        # CS-138
+        # [CS-138]
         "pre_download": enabled("PreDownloadImageForInPlaceUpdate") and enabled("KruiseDaemon"),
         "ready_gate": enabled("PodWebhook"),
         "managed_fields": enabled("CloneSetPodManagedFields") or not enabled("PodWebhook"),

@@ -121,7 +121,7 @@ class States(Generic[S]):
         return self._states.get(key)
 
     def of(self, key: ObjectKey, uid: str, forget: Callable[[str], None]) -> S:
-        """Return the state of a workload. The state of a former workload of that name is forgotten by its UID."""
+        """Return the state of a workload. The state of an earlier workload with that name is dropped."""
         state = self._states.get(key)
         if state is None or state.uid != uid:
             if state is not None:

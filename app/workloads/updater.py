@@ -225,7 +225,7 @@ class Updater:
             return 0.0
         self._metrics.in_place_started(namespace)
         after = f" after a grace period of {delay:.0f} s" if delay else ""
-        logger.info("inplace: Pod %s/%s updating to %s%s", namespace, facts.name, target.name, after)  # PM-189
+        logger.info("inplace: Pod %s/%s updating to %s%s", namespace, facts.name, target.name, after)  # [PM-189]
         text = self.writer.wording.updated_in_place(facts.name, target.name)
         self.writer.event(workload, "SuccessfulUpdatePodInPlace", text)
         return delay

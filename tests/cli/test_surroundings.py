@@ -92,7 +92,7 @@ def test_an_encoding_that_lacks_a_character_is_no_error(tmp_path: Path) -> None:
             "migrate clone/web --from deploy/web --max-surge 0",
             "invalid value for '--max-surge': it is less than 1; see",
         ),
-        ("--kubeconfig x rollout status", "no such option: --kubeconfig here; it stands behind the command, see"),
+        ("--kubeconfig x rollout status", "no such option: --kubeconfig here; put it after the command, see"),
         (
             "sandbox --feature-gates EnableExternalCerts=true",
             "leave out EnableExternalCerts: the sandbox has no external certificates",
@@ -185,7 +185,7 @@ async def test_unreadable_details_of_a_pod_are_named_beside_the_rest() -> None:
     server.objects[f"{PODS}/web-0"]["metadata"]["annotations"] = {names.RELATED_PUB: "guard"}
     client = Client(Guarded(("podunavailablebudgets",), server), VirtualClock())
     said = await explanation(client, "shop", "web-0", parse_gates(""))
-    assert "PodUnavailableBudget: not looked at: refused: you cannot list it" in said
+    assert "PodUnavailableBudget: not checked: refused: you cannot list it" in said
     assert said.startswith("Pod shop/web-0 of CloneSet web")
     del server.objects[f"{PODS}/web-0"]["metadata"]["ownerReferences"]
     said = await explanation(client, "shop", "web-0", parse_gates(""))
@@ -200,7 +200,7 @@ async def test_explain_works_without_the_right_to_read_pods() -> None:
     client = Client(Guarded((PODS,), server), VirtualClock())
     assert (await whole_explanation(client, wanted(WHAT)[0], "shop", "web", parse_gates(""))).splitlines() == [
         "CloneSet shop/web: 3 of 3 Pods updated, 3 available",
-        "the rest was not looked at: refused: you cannot list it",
+        "the rest was not checked: refused: you cannot list it",
         "to do: pykruise rollout resume cloneset web",
     ]
 

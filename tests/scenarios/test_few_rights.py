@@ -79,7 +79,7 @@ def test_a_user_of_one_namespace_sees_its_clonesets_and_which_kinds_are_missing(
     assert 'cloneset "web" successfully rolled out' in reader.sees("rollout", "status", "cloneset", "web")
     lines = reader.sees("explain", "cloneset", "web").splitlines()
     assert lines[0] == f"CloneSet {world.namespace}/web: {done}"
-    assert lines[1].startswith("the rest was not looked at: refused: pods is forbidden")
+    assert lines[1].startswith("the rest was not checked: refused: pods is forbidden")
     assert 'cannot list resource "pods"' in reader.is_refused("plan", "cloneset", "web")
     assert 'cannot get resource "pods"' in reader.is_refused("explain", "pod", "web-0")
     wanted = tmp_path / "wanted.yaml"
@@ -98,6 +98,6 @@ def test_a_user_who_may_read_pods_gets_plans_and_explanations(world: World) -> N
     assert pod in reader.sees("explain", "cloneset", "web")
     said = reader.sees("explain", "pod", pod)
     assert said.startswith(f"Pod {world.namespace}/{pod} of CloneSet web")
-    assert "SidecarSet: not looked at: refused: sidecarsets.apps.kruise.io is forbidden" in said
+    assert "SidecarSet: not checked: refused: sidecarsets.apps.kruise.io is forbidden" in said
     assert "nothing" in reader.sees("plan", "cloneset", "web")
     assert reader.sees("rollout", "history", "cloneset", "web").splitlines()[1].split()[0] == "1"

@@ -148,10 +148,10 @@ class GrpcRuntime:
         )
         status = said.status
         if not (status.id and status.metadata.name and status.created_at and status.image.image and status.image_ref):
-            # KD-13
+            # [KD-13]
             raise CriError(f"container {container_id}: the runtime's response is incomplete")
         if status.id != container_id:
-            raise CriError(f"container {container_id}: the runtime returned container {status.id[:_MAX_ID]}")  # KD-99
+            raise CriError(f"container {container_id}: the runtime returned container {status.id[:_MAX_ID]}")  # [KD-99]
         return ContainerDetails(
             id=status.id,
             name=status.metadata.name,

@@ -116,7 +116,7 @@ class AdvancedCronJobReconciler:
             self._states.pop(key, None)
             return None
         if cron.deleting:
-            return None  # ACJ-26
+            return None  # [ACJ-26]
         state = self._states.get(key)
         if state is None or state.uid != cron.metadata.uid:
             state = self._states[key] = _State(cron.metadata.uid)
@@ -144,7 +144,7 @@ class AdvancedCronJobReconciler:
         try:
             schedule = schedule_of(spec.schedule, spec.time_zone)
         except ScheduleError as error:
-            # ACJ-19
+            # [ACJ-19]
             message = f"unparseable schedule: {quote(spec.schedule)}: {error}"
             self._record_once(cron, state, "UnparseableSchedule", message)
             return None

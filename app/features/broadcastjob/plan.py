@@ -272,7 +272,7 @@ def next_step(
     if not never and deadline is not None and (now - started).total_seconds() >= deadline:
         message = f"Job {job.metadata.namespace}/{job.name} was active longer than specified deadline"
         return step(Next.FAIL, delete=running, reason="DeadlineExceeded", message=message)
-    # BJ-14, BJ-15
+    # [BJ-14, BJ-15]
     if not never and desired and not to_run and not unfit and desired <= served:
         return step(Next.COMPLETE)
     try:

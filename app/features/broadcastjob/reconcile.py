@@ -182,7 +182,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
             given = quote(str(job.spec.parallelism))
             message = f"spec.parallelism: {given} is no number and no percentage; use 10 or 10%"
             self.tell_once(job, state, "InvalidParallelism", message)
-        await write_each(step.create, partial(self._make, key, job))  # BJ-12
+        await write_each(step.create, partial(self._make, key, job))  # [BJ-12]
         return Counts(counts.active + len(step.create), counts.succeeded, counts.failed)
 
     def _again(self, key: ObjectKey, job: BroadcastJob, step: Step, started: datetime) -> Result | None:
@@ -324,7 +324,7 @@ class BroadcastJobReconciler(JobReconciler[BroadcastJob, _State]):
         if not await self.write_status(job, state, difference):
             return
         if step.next is Next.FAIL:
-            # BJ-11
+            # [BJ-11]
             self.record_event(job, "Warning", step.reason, f"{step.message}: {counted}")
         elif step.next is Next.COMPLETE:
             self.record_event(

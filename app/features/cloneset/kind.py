@@ -39,7 +39,7 @@ def to_v1beta1(obj: dict[str, Any]) -> dict[str, Any]:
     # In v1alpha1, claims are reused unless disabled. [CS-8]
     scale["enablePVCReuse"] = scale.pop("disablePVCReuse", None) is not True
     if _metadata(obj, "labels").get(names.CLONE_SET_EXCLUDE_PREPARING_DELETE) == "true":
-        # CS-9
+        # [CS-9]
         scale["excludePreparingDelete"] = True
     spec["scaleStrategy"] = scale
     strategy = object_at(spec, "updateStrategy") or {}
@@ -54,7 +54,7 @@ def _strategy_to_v1beta1(flat: dict[str, Any], pre_download: Mapping[str, Any]) 
         # Without rollout fields there is no rollingUpdate block. [CS-6, B-1]
         return {**flat, "type": ON_DELETE, **({"rollingUpdate": rolling} if rolling else {})}
     if pre_download:
-        # CS-10
+        # [CS-10]
         rolling["inPlaceUpdateStrategy"] = {**(object_at(rolling, "inPlaceUpdateStrategy") or {}), **pre_download}
     rolling["podUpdatePolicy"] = policy if policy in POD_UPDATE_POLICIES else RECREATE
     if policy in IN_PLACE_POLICIES and rolling.get("inPlaceUpdateStrategy") is None:

@@ -115,9 +115,9 @@ def spec_errors(
         errors += update_errors(spec, former, rollout)
     if _number(spec, "replicas") < 0:
         errors.append(invalid(SPEC.child("replicas"), spec["replicas"], NOT_NEGATIVE))
-    errors += selector_errors(spec, "cloneset")  # CS-22, CS-23
+    errors += selector_errors(spec, "cloneset")  # [CS-22, CS-23]
     errors += facts.template_errors
-    errors += template_errors(spec, "cloneset")  # CS-25, CS-26
+    errors += template_errors(spec, "cloneset")  # [CS-25, CS-26]
     errors += _pods_to_delete_errors(spec, facts)
     errors += rollout_errors(rollout, _number(spec, "replicas"), older=older)
     if older:

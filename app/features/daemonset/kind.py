@@ -129,9 +129,9 @@ def with_defaults(obj: Mapping[str, Any]) -> dict[str, Any]:
     rolls = strategy["type"] == ROLLING_UPDATE
     rolling = part(strategy, "rollingUpdate") if rolls else strategy.get("rollingUpdate")
     if not isinstance(rolling, dict):
-        return defaulted  # DS-6
+        return defaulted  # [DS-6]
     if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}") and rolling.get("rollingUpdateType") == SURGING:
-        # DS-5
+        # [DS-5]
         if rolls:
             fill(rolling, {"maxSurge": 1, "maxUnavailable": 0})
         rolling["rollingUpdateType"] = STANDARD

@@ -74,7 +74,7 @@ def spec_errors(
     errors += _strategy_errors(spec, older=older)
     errors += _number_errors(spec, "revisionHistoryLimit")
     if (spec.get("lifecycle") or {}).get("inPlaceUpdate") is not None:
-        # DS-14
+        # [DS-14]
         errors.append(forbidden(SPEC.child("lifecycle", "inPlaceUpdate"), "inPlaceUpdate hook is not supported yet"))
     return errors
 

@@ -310,7 +310,7 @@ class DaemonSetImagePuller(ImagePuller):
     """Pulls images that old revisions lack: when an update begins, or once the required number of updated Pods is
     ready."""
 
-    warns = True  # DS-65
+    warns = True  # [DS-65]
 
     def decision(self, snapshot: AnySnapshot, counts: RolloutCounts) -> Decision:
         """Decide whether to pull images now. [DS-62, DS-63]"""

@@ -101,11 +101,11 @@ def judge(kind: ProtectedKind, review: Review, gates: Gates) -> Allowed | Denied
     # object there is nothing to decide [DP-2].
     if review.operation is not Operation.DELETE or review.subresource or not review.old_object:
         return Allowed()
-    if not gates.enabled:  # DP-5, DP-44
+    if not gates.enabled:  # [DP-5, DP-44]
         return Allowed()
     try:
         return _judge(kind, review.old_object, gates)
-    except _UndecodableError as error:  # DP-7
+    except _UndecodableError as error:  # [DP-7]
         return Denied(f"request.oldObject.{error}", code=400)
 
 
@@ -113,13 +113,13 @@ def _judge(
     kind: ProtectedKind, old: Mapping[str, Any], gates: Gates
 ) -> Allowed | Denied | NamespaceContents | CustomResources:
     metadata = _field(old, "metadata", dict, {})
-    if metadata.get("deletionTimestamp"):  # DP-4
+    if metadata.get("deletionTimestamp"):  # [DP-4]
         return Allowed()
     # The label as it was when the deletion was requested. [DP-3]
     value = _field(metadata, "labels", dict, {}, "metadata.").get(names.DELETE_PROTECTION)
-    if value == Protection.ALWAYS:  # DP-8
+    if value == Protection.ALWAYS:  # [DP-8]
         return _refused(refusal_text(Protection.ALWAYS))
-    if value != Protection.CASCADING:  # DP-6
+    if value != Protection.CASCADING:  # [DP-6]
         return Allowed()
     match kind.cascading:
         case Cascading.REPLICAS:
@@ -130,10 +130,10 @@ def _judge(
                 raise _UndecodableError("metadata.name: is required")
             return NamespaceContents(name, _field(metadata, "uid", str, "", "metadata."))
         case Cascading.CUSTOM_RESOURCES:
-            if not gates.crd_cascading:  # DP-26
+            if not gates.crd_cascading:  # [DP-26]
                 return _refused(gate_is_off(CRD_GATE))
             return _custom_resources(_field(old, "spec", dict, {}), _field(metadata, "uid", str, "", "metadata."))
-        case Cascading.NOTHING:  # DP-29
+        case Cascading.NOTHING:  # [DP-29]
             return Allowed()
 
 
@@ -234,7 +234,7 @@ def refusal_text(value: Protection) -> str:
 
 
 def _refused(message: str) -> Denied:
-    return Denied(message, code=403, reason="Forbidden")  # DP-50
+    return Denied(message, code=403, reason="Forbidden")  # [DP-50]
 
 
 # ---- ineffective labels

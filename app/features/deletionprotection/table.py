@@ -19,7 +19,7 @@ from pydantic.alias_generators import to_camel
 from app.kube.resources import Resource
 
 FILE_NAME: Final = "protected-kinds.yaml"
-#: Next to ``app``, both in a clone and in an installation.
+#: The ``policies`` folder is next to ``app`` in a clone and in an installation.
 SHIPPED: Final = Path(__file__).resolve().parent.parent.parent.parent / "policies" / FILE_NAME
 
 

@@ -239,7 +239,7 @@ def next_step(
         return Step(FAILED, match, counts, conditions=[late], ended=True)
     inject: list[Pod] = []
     if not spec.paused:
-        # EJ-9, EJ-15
+        # [EJ-9, EJ-15]
         busy = sum(counts[state] for state in (State.UNCOUNTED, State.WAITING, State.RUNNING))
         room = max(0, (1 if spec.parallelism is None else spec.parallelism) - busy)
         inject = [one.pod for one in chosen if one.state is State.ABSENT][:room]

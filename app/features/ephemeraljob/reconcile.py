@@ -216,7 +216,7 @@ class EphemeralJobReconciler(JobReconciler[EphemeralJob, _State]):
             else:
                 state.record = step.record
         await self._report(job, state, step, rfc3339(began))
-        # EJ-8, EJ-9
+        # [EJ-8, EJ-9]
         await write_each([pod for pod in step.inject if self._is_current(pod)], partial(self._put, key, job))
         if step.ended:
             return self.again(key, kept=_ttl(job))

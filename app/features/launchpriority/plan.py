@@ -33,9 +33,9 @@ def requested_priorities(containers: Sequence[Container], annotation: str | None
     the value.
     """
     if len(containers) < 2:
-        return None  # PW-14
+        return None  # [PW-14]
     if annotation == names.CONTAINER_LAUNCH_PRIORITY_ORDERED:
-        return [-index for index in range(len(containers))]  # PW-11
+        return [-index for index in range(len(containers))]  # [PW-11]
     if annotation is not None and annotation.lstrip().startswith("{"):
         priorities = _from_object(containers, annotation)  # D-4
     else:

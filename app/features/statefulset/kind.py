@@ -128,7 +128,7 @@ def with_defaults(obj: Mapping[str, Any], gates: ClaimGates) -> dict[str, Any]:
             if isinstance(strategy["rollingUpdate"], dict):
                 _fill(strategy["rollingUpdate"], _ROLLING)
     if str(defaulted.get("apiVersion")).endswith(f"/{names.V1ALPHA1}"):
-        return defaulted  # AS-13
+        return defaulted  # [AS-13]
     if gates.auto_delete:
         _fill(spec, {"persistentVolumeClaimRetentionPolicy": {}})
         if isinstance(spec["persistentVolumeClaimRetentionPolicy"], dict):

@@ -220,7 +220,7 @@ def _update_errors(spec: Mapping[str, Any], former: Mapping[str, Any], facts: Fa
     if not kept or any((spec.get(name) or "") != (former.get(name) or "") for name in _IMMUTABLE):
         yield forbidden(SPEC, _FORBIDDEN)
     if ((spec.get("updateStrategy") or {}).get("rollingUpdate") or {}).get("podUpdatePolicy") == IN_PLACE_ONLY:
-        # AS-144
+        # [AS-144]
         yield from in_place_only_errors(spec, former, vertical_scaling=facts.vertical_scaling)
     # The new strategy decides, not the former one. [AS-32]
     if facts.resize and (spec.get("volumeClaimUpdateStrategy") or {}).get("type") == ON_POD_ROLLING_UPDATE:
@@ -260,7 +260,7 @@ def warnings(spec: Mapping[str, Any], former: Mapping[str, Any] | None) -> Itera
     reserved = spec.get("reserveOrdinals") or []
     newly_reserved = reserved and reserved != ((former or {}).get("reserveOrdinals") or [])
     if newly_reserved and policy.get("whenScaled") == DELETE and spec.get("volumeClaimTemplates"):
-        # AS-150
+        # [AS-150]
         yield (
             f"{SPEC.child('reserveOrdinals')}: with persistentVolumeClaimRetentionPolicy.whenScaled {DELETE} the "
             "claims of a Pod whose ordinal is reserved are deleted with it"

@@ -318,7 +318,7 @@ class UnitedDeploymentReconciler:
         try:
             allocated = situation.allocated(here)
         except ShareError as error:
-            # UD-41
+            # [UD-41]
             said = f"Specified subset replicas is ineffective: {error}"
             self._writer.event(united, "Warning", "Failed SpecifySubsetReplicas", said)
             return await self._failed(here, state, [str(error)])

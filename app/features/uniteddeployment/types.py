@@ -351,7 +351,7 @@ def template_of(spec: UnitedDeploymentSpec) -> tuple[str, dict[str, Any]] | None
 #: A number, or a percentage of the replicas.
 Share: TypeAlias = int | str
 
-#: Greater than any number of replicas; stands for no limit.
+#: Greater than any number of replicas: no limit.
 UNLIMITED: Final = 1_000_000
 _PERCENT: Final = re.compile(r"[+-]?[0-9]{1,9}%")
 

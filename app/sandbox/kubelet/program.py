@@ -300,10 +300,10 @@ BEHAVIOUR: Final = "sandbox.pykruise.io/behaviour"
 """Annotation on a Pod: how its containers behave, as JSON; see :class:`Script`."""
 
 UNREADY: Final = "sandbox.pykruise.io/unready"
-"""Annotation on a Pod, for tests and demonstrations: names of containers, joined by commas, that shall not be ready."""
+"""Annotation on a Pod, for tests and demonstrations: comma-separated names of containers to report as not ready."""
 
 CRASH: Final = "sandbox.pykruise.io/crash"
-"""Annotation on a Pod: names of containers, joined by commas, that shall crash now; taken away when they have."""
+"""Annotation on a Pod: comma-separated names of containers to crash now. Removed when they have crashed."""
 
 
 class Script(Struct, frozen=True):

@@ -68,7 +68,7 @@ def base_status(
         "updatedReplicas": numbers.updated,
         "updatedReadyReplicas": numbers.updated_ready,
         "updatedAvailableReplicas": numbers.updated_available,
-        "expectedUpdatedReplicas": replicas - partition,  # CS-146
+        "expectedUpdatedReplicas": replicas - partition,  # [CS-146]
         "currentRevision": revisions.update.name if done else revisions.current.name,
         "updateRevision": revisions.update.name,
         "collisionCount": revisions.collision_count,

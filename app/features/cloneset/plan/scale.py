@@ -122,22 +122,22 @@ def diff(
     unavailable, marked = pods.unavailable, pods.marked
     old_surplus = pods.active_old - partition
     new_surplus = pods.active_new - (replicas - partition)
-    if same_revision or not rollback:  # CS-89
+    if same_revision or not rollback:  # [CS-89]
         old_surplus, new_surplus = max(old_surplus, 0), min(new_surplus, 0)
     surge, surge_old = _surge(pods, limits, old_surplus, new_surplus)
     surging_in_place = in_place_surge and limits.surge > 0 and old_surplus >= 0
     if surging_in_place:
         surge, surge_old = _in_place_surge(pods, limits, old_surplus), 0
     total, total_old = pods.total, pods.old
-    if exclude_preparing_delete:  # CS-91
+    if exclude_preparing_delete:  # [CS-91]
         total -= pods.preparing_delete
         total_old -= pods.preparing_delete_old
     want, want_old = replicas + surge, partition + surge_old
-    create = max(want - total, 0)  # CS-92
-    delete = max(total - marked - want, 0)  # CS-93
+    create = max(want - total, 0)  # [CS-92]
+    delete = max(total - marked - want, 0)  # [CS-93]
     # Available Pods beyond replicas - maxUnavailable. [CS-94]
     spare = limits.max_unavailable + pods.total - replicas
-    update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # CS-95
+    update = old_surplus if surging_in_place or abs(old_surplus) <= abs(new_surplus) else -new_surplus  # [CS-95]
     if old_surplus < 0 and new_surplus < 0:
         # Both old and new Pods are missing and will be created. Updating an old Pod would leave fewer than the
         # partition keeps.
@@ -260,8 +260,8 @@ def plan_scale(
         )
     limited = difference.create_limit if difference.create > difference.create_limit else None
     shortfall = Shortfall.SCALE_UP_LIMITED if limited is not None else None
-    if difference.create_limit:  # CS-100, CS-108
-        create = min(difference.create_limit, MAX_CREATIONS)  # CS-195
+    if difference.create_limit:  # [CS-100, CS-108]
+        create = min(difference.create_limit, MAX_CREATIONS)  # [CS-195]
         current = min(create, difference.create_old)
         return ScalePlan(
             create_current=current,
@@ -276,12 +276,12 @@ def plan_scale(
     ):
         shortfall = Shortfall.PREPARING_DELETE
     # Deletions proceed even if creations are limited. [B-7]
-    removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # CS-102
+    removals = [Removal(pod, prepare=False) for pod in preparing if not pod.delete_hooked]  # [CS-102]
     if not removals:
         spare = available - max(0, limits.replicas - limits.max_unavailable)
         budget = _Budget(difference.delete_ready_limit, spare, now)
-        victims = [pod for pod in marked if not pod.preparing_delete]  # CS-103
-        if not leaving and difference.delete:  # CS-104
+        victims = [pod for pod in marked if not pod.preparing_delete]  # [CS-103]
+        if not leaving and difference.delete:  # [CS-104]
             victims = _victims(pods, difference, is_new, order)
         # A Pod without its initial conditions enters PreparingDelete only after it has them.
         victims = [pod for pod in victims if not (pod.awaits_initial_conditions and pod.delete_hooked)]

@@ -220,7 +220,7 @@ def _keep(node: NodePods, observed: Observed, settings: Settings, held: Mapping[
         else:
             running.append(pod)
     if not settings.surges:
-        found.delete += running[1:]  # DS-26
+        found.delete += running[1:]  # [DS-26]
     elif not running and not waiting and node.eligibility.should_run and not _is_full(node, observed):
         found.create.append(node.name)
     elif len(running) > 1:

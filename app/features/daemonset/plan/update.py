@@ -58,7 +58,7 @@ def update_candidates(observed: Observed, settings: Settings) -> list[NodeState]
     taking_part = [
         node
         for node in observed.nodes
-        if node.eligibility.should_run or (node.pods and not settings.gates.prune_ineligible)  # DS-39
+        if node.eligibility.should_run or (node.pods and not settings.gates.prune_ineligible)  # [DS-39]
     ]
     first: list[NodeState] = []
     second: list[NodeState] = []

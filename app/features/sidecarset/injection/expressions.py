@@ -129,7 +129,7 @@ def _multiply(left: Value, right: Value) -> Value:
     if not isinstance(left, Quantity):
         left, right = right, left
     if not isinstance(left, Quantity):
-        return left * right  # type: ignore[operator]  # neither is a quantity: both have been looked at
+        return left * right  # type: ignore[operator]  # neither is a quantity: checked above
     if isinstance(right, Quantity):
         raise ExpressionError("a quantity cannot be multiplied by a quantity")
     return Quantity.of_milli(_truncated(_milli(left) * right), left.format)

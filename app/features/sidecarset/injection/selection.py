@@ -26,7 +26,7 @@ SETTLING: Final = 2.0
 MAX_EXPECTED: Final = 100
 MAX_CLAIMED: Final = 1_000
 MAX_UID: Final = 128
-"""Maximum number of expected sets, per caller and for all unknown callers: nobody creates more at once."""
+"""Maximum number of expected sets, per caller and for all unknown callers: more than any client creates at once."""
 
 #: A label with its value, or only a key for "exists".
 _Term: TypeAlias = "tuple[str, str] | str"

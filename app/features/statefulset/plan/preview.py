@@ -116,7 +116,7 @@ def _scale(run: _Run, plan: ScalePlan) -> None:
 
 
 def _update(run: _Run, replicas: Replicas, *, begin: bool = True, held_by: Replica | None = None) -> str | None:
-    """Run one step of the update. Return why it stops, or None if it goes on."""
+    """Run one step of the update. Return why it stops, or None to continue."""
     settings, revisions = run.resolved.settings, run.revisions
     current, update = short_hash(revisions.current.name), short_hash(revisions.update.name)
     listed = candidates(replicas, current=current, update=update)

@@ -275,7 +275,7 @@ def plan_update(
                 grow.append(pod)
             continue
         if pod.is_at(update) or pod.facts.preparing_delete:
-            _replace(pod, BEGUN if pod.facts.preparing_delete else CLAIMS_GROWN, steps)  # AS-148
+            _replace(pod, BEGUN if pod.facts.preparing_delete else CLAIMS_GROWN, steps)  # [AS-148]
             continue
         reason = "the policy is ReCreate" if settings.policy is UpdatePolicy.RECREATE else obstacle(pod.facts)
         if reason is None:

@@ -90,11 +90,11 @@ def status_of(
 ) -> dict[str, Any]:
     """Return the status after a reconcile. ``revision`` is the updated one; ``replicas`` is spec.replicas."""
     reserved = sum(one.reserved for one in subsets)
-    pods = sum(max(0, one.pods - one.reserved) for one in subsets)  # UD-63
+    pods = sum(max(0, one.pods - one.reserved) for one in subsets)  # [UD-63]
     ready = sum(one.ready for one in subsets)
     current = present.get("currentRevision") or revision
     if updated.settled >= pods:
-        current = revision  # UD-46
+        current = revision  # [UD-46]
     finished = current == revision
     conditions = _conditions(present, outcome, revision, finished, now)
     conditions = _with_failure(conditions, subsets, now)
